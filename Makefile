@@ -1,0 +1,52 @@
+# `make help` lists the commands. Each one sets up `.venv` first when it is missing or out of date.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+# The whole tool box in one virtual environment: the package (editable) with every extra.
+$(READY): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e ".[all]"
+	@touch $(READY)
+
+.PHONY: setup
+setup: $(READY) ## Create .venv and install the package with all extras
+
+.PHONY: test
+test: $(READY) ## Run the test suite
+	$(BIN)/python -m pytest -q -m "not slow and not interop"
+
+.PHONY: lint
+lint: $(READY) ## Check style, types and generated code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: format
+format: $(READY) ## Rewrite the sources in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: generate
+generate: $(READY) ## Regenerate the error classes and the protocol messages
+	$(BIN)/python scripts/generate_errors.py
+	$(BIN)/python scripts/generate_protocol.py
+
+.PHONY: coverage
+coverage: $(READY) ## Measure the coverage of the format rooms
+	$(BIN)/python -m pytest -q tests/metadata tests/rows tests/records tests/protocol \
+	  --cov=fluss.metadata --cov=fluss.rows --cov=fluss.records --cov=fluss.protocol \
+	  --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=97
+
+.PHONY: clean
+clean: ## Remove caches and the virtual environment
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
