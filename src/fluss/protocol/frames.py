@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames: the length-prefixed envelope around every message on a connection.
+
+Nothing here touches a socket. `FrameReader` owns the receive buffers and is driven by whoever has the bytes: an
+`asyncio.BufferedProtocol` calls `get_buffer`/`buffer_updated`, a test calls `feed`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from fluss.errors import FormatError
+from fluss.protocol import fluss_pb2 as pb
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Parts: TypeAlias = list[Buffer]
+
+LENGTH_BYTES: Final = 4
+REQUEST_HEADER_BYTES: Final = 8  # api key, api version, request id
+RESPONSE_HEADER_BYTES: Final = 5  # kind, request id
+FRAME_BYTES_MAX: Final = 0x7FFF_FFFF  # the length is a signed int32
+SERVER_FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
+ERROR_MESSAGE_CHARS_MAX: Final = 2048
+
+_LENGTH = struct.Struct(">i")
+_REQUEST = struct.Struct(">ihhi")
+_REQUEST_HEADER = struct.Struct(">hhi")
+_RESPONSE = struct.Struct(">ibi")
+_RESPONSE_HEADER = struct.Struct(">bi")
+_SERVER_FAILURE = struct.Struct(">ib")
+
+
+class ResponseKind(IntEnum):
+    SUCCESS = 0
+    ERROR = 1
+    SERVER_FAILURE = 2
+
+
+class Request(NamedTuple):
+    api_key: int
+    version: int
+    request_id: int
+    body: memoryview
+
+
+class Response(NamedTuple):
+    kind: int
+    request_id: int
+    """-1 for a server failure, which concerns the whole connection and names no request."""
+    body: memoryview
+
+
+def body_size(body: Sequence[Buffer]) -> int:
+    """Bytes in all parts. Parts must be flat byte buffers: `len` of a memoryview counts items, not bytes."""
+    size = 0
+    for part in body:
+        size += part.nbytes if type(part) is memoryview else len(part)
+    return size
+
+
+def _frame_length(header_bytes: int, body: Sequence[Buffer]) -> int:
+    length = header_bytes + body_size(body)
+    if length > FRAME_BYTES_MAX:
+        raise FormatError(f"A frame of {length} bytes cannot be sent: the protocol allows {FRAME_BYTES_MAX} bytes")
+    return length
+
+
+def encode_request(api_key: int, version: int, request_id: int, body: Sequence[Buffer]) -> Parts:
+    """Header and body as parts to be written one after the other; the body is not copied."""
+    length = _frame_length(REQUEST_HEADER_BYTES, body)
+    return [_REQUEST.pack(length, api_key, version, request_id), *body]
+
+
+def encode_response(request_id: int, body: Sequence[Buffer]) -> Parts:
+    """A success response as parts; the body is not copied."""
+    length = _frame_length(RESPONSE_HEADER_BYTES, body)
+    return [_RESPONSE.pack(length, ResponseKind.SUCCESS, request_id), *body]
+
+
+def _error_body(code: int, message: str | None) -> bytes:
+    error = pb.ErrorResponse(error_code=code)
+    if message is not None:
+        # A lone surrogate (from a file name, say) must not turn an error report into a second failure.
+        error.error_message = message[:ERROR_MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
+    return error.SerializeToString()
+
+
+def encode_error(request_id: int, code: int, message: str | None = None) -> Parts:
+    """An error response to one request. Without a message the peer shows its own text for the code."""
+    body = _error_body(code, message)
+    return [_RESPONSE.pack(RESPONSE_HEADER_BYTES + len(body), ResponseKind.ERROR, request_id) + body]
+
+
+def encode_server_failure(code: int, message: str | None = None) -> Parts:
+    """A failure of the whole connection. Some clients do not know this kind: prefer `encode_error` or closing."""
+    body = _error_body(code, message)
+    return [_SERVER_FAILURE.pack(1 + len(body), ResponseKind.SERVER_FAILURE) + body]
+
+
+def parse_request(frame: memoryview) -> Request:
+    """Split a request frame (without its length prefix)."""
+    if len(frame) < REQUEST_HEADER_BYTES:
+        raise FormatError(f"Request frame of {len(frame)} bytes is shorter than its {REQUEST_HEADER_BYTES}-byte header")
+    api_key, version, request_id = _REQUEST_HEADER.unpack_from(frame)
+    return Request(api_key, version, request_id, frame[REQUEST_HEADER_BYTES:])
+
+
+def parse_response(frame: memoryview) -> Response:
+    """Split a response frame (without its length prefix)."""
+    if len(frame) >= RESPONSE_HEADER_BYTES:
+        kind, request_id = _RESPONSE_HEADER.unpack_from(frame)
+        if kind == ResponseKind.SUCCESS or kind == ResponseKind.ERROR:
+            return Response(kind, request_id, frame[RESPONSE_HEADER_BYTES:])
+    if len(frame) > 0 and frame[0] == ResponseKind.SERVER_FAILURE:
+        return Response(ResponseKind.SERVER_FAILURE, -1, frame[1:])
+    if len(frame) < RESPONSE_HEADER_BYTES:
+        raise FormatError(
+            f"Response frame of {len(frame)} bytes is shorter than its {RESPONSE_HEADER_BYTES}-byte header"
+        )
+    raise FormatError(f"Response frame has the unknown kind {frame[0]} at position 0; known are 0, 1 and 2")
+
+
+def parse_error(body: Buffer) -> tuple[int, str | None]:
+    """Code and message of an error body."""
+    error = pb.ErrorResponse()
+    try:
+        error.ParseFromString(bytes(body))
+    except DecodeError:
+        raise FormatError(f"Error response of {len(body)} bytes is not a valid ErrorResponse message") from None
+    return error.error_code, error.error_message if error.HasField("error_message") else None
+
+
+class FrameReader:
+    """Cuts a byte stream into frames.
+
+    Bytes arrive in a shared buffer that is used again and again. A frame that lies in it completely is copied out (it
+    is small). A frame that does not gets a buffer of exactly its size, and the rest of it is received straight into
+    that buffer: however large the frame, only what was in the shared buffer is ever copied. The frames handed out own
+    their memory and may be kept.
+
+    After a `FormatError` the stream position is lost and the reader refuses further work.
+    """
+
+    def __init__(
+        self,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        *,
+        frame_bytes_min: int = 1,
+        buffer_bytes: int = 64 * 1024,
+    ) -> None:
+        if buffer_bytes < LENGTH_BYTES:
+            raise ValueError(f"buffer_bytes must be at least {LENGTH_BYTES}, not {buffer_bytes}")
+        self._frame_bytes_max = min(frame_bytes_max, FRAME_BYTES_MAX)
+        self._frame_bytes_min = frame_bytes_min
+        self._shared = memoryview(bytearray(buffer_bytes))
+        self._filled = 0  # bytes of the shared buffer that wait for the rest of a length prefix or frame
+        self._large: memoryview | None = None
+        self._large_filled = 0
+        self._received_bytes = 0
+        self._failure: str | None = None
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether a frame has begun and is not complete: an end of the stream now means that bytes were lost."""
+        return self._filled > 0 or self._large is not None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes received that belong to a frame not yet complete."""
+        return self._filled + (self._large_filled if self._large is not None else 0)
+
+    def get_buffer(self, size_hint: int = -1) -> memoryview:
+        """Where the next bytes are to be written; never empty."""
+        if self._failure is not None:
+            raise FormatError(self._failure)
+        if self._large is not None:
+            return self._large[self._large_filled :]
+        return self._shared[self._filled :]
+
+    def buffer_updated(self, size_bytes: int) -> list[memoryview]:
+        """Take note of bytes written into the last `get_buffer` and return the frames that became complete."""
+        if self._failure is not None:
+            raise FormatError(self._failure)
+        self._received_bytes += size_bytes
+        large = self._large
+        if large is not None:
+            self._large_filled += size_bytes
+            if self._large_filled < len(large):
+                return []
+            self._large = None
+            return [large]
+        return self._cut(self._filled + size_bytes)
+
+    def feed(self, data: Buffer) -> list[memoryview]:
+        """Copy bytes in, as if they had been received, and return the frames that became complete."""
+        frames: list[memoryview] = []
+        view = memoryview(data)
+        while len(view) > 0:
+            target = self.get_buffer()
+            count = min(len(target), len(view))
+            target[:count] = view[:count]
+            frames += self.buffer_updated(count)
+            view = view[count:]
+        return frames
+
+    def _cut(self, end: int) -> list[memoryview]:
+        shared = self._shared
+        frames: list[memoryview] = []
+        pos = 0
+        while end - pos >= LENGTH_BYTES:
+            (length,) = _LENGTH.unpack_from(shared, pos)
+            if not self._frame_bytes_min <= length <= self._frame_bytes_max:
+                self._refuse(length, end - pos)
+            start = pos + LENGTH_BYTES
+            if start + length > end:
+                if LENGTH_BYTES + length > len(shared):
+                    self._start_large(length, shared[start:end])
+                    pos = end
+                break
+            pos = start + length
+            frames.append(memoryview(bytes(shared[start:pos])))
+        if 0 < pos < end:
+            shared[: end - pos] = bytes(shared[pos:end])
+        self._filled = end - pos
+        return frames
+
+    def _start_large(self, length: int, head: memoryview) -> None:
+        try:
+            # Memory from numpy is not cleared, so a peer that announces much and sends little costs little.
+            large = np.empty(length, dtype=np.uint8).data
+        except MemoryError:
+            self._failure = f"There is no memory for a frame of {length} bytes; lower the limit on frames or fetch less"
+            raise FormatError(self._failure) from None
+        large[: len(head)] = head
+        self._large = large
+        self._large_filled = len(head)
+
+    def _refuse(self, length: int, unread_bytes: int) -> None:
+        position = self._received_bytes - unread_bytes
+        if length > self._frame_bytes_max:
+            reason = f"larger than the limit of {self._frame_bytes_max} bytes"
+        else:
+            reason = f"smaller than the least possible {self._frame_bytes_min} bytes"
+        self._failure = (
+            f"Frame length {length} at position {position} of the connection is {reason}; "
+            "the peer may not speak this protocol"
+        )
+        raise FormatError(self._failure)
