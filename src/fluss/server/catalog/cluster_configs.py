@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the running server: those it was started with, and those changed since (kept on disk)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from fluss.errors import ClusterConfigError, ConfigError
+from fluss.server.catalog.documents import Damage, DamagedDocumentError
+from fluss.server.catalog.storage import CatalogStorage
+from fluss.server.config import SERVER_OPTIONS, ServerConfig, is_secret
+
+_log = logging.getLogger("fluss.server.catalog")
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+LAKE_FORMATS = ("paimon", "iceberg", "lance", "hudi")
+REDACTED = "******"
+_DYNAMIC_PREFIX = "datalake."
+# What this server can really change while it runs.
+_DYNAMIC_KEYS = frozenset(
+    {
+        "kv.snapshot.interval",
+        "log.replica.min-in-sync-replicas-number",
+        "log.retention.roll-active-segment.enabled",
+        "security.sasl.plain.credentials",
+        "server.data-disk.write-limit-ratio",
+        "server.data-disk.write-recover-ratio",
+    }
+)
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    key: str
+    value: str | None
+    source: str
+
+
+class ClusterConfigs:
+    """The effective configuration: ``current`` is replaced as a whole by every change."""
+
+    def __init__(self, initial: ServerConfig, storage: CatalogStorage) -> None:
+        self.initial = initial
+        self._storage = storage
+        self.dynamic: dict[str, str] = {}
+        self.damage: Damage | None = None
+        self.on_changed: list[Callable[[ServerConfig], None]] = []
+        path = storage.root / "configs.doc"
+        if path.exists():
+            try:
+                stored = storage.store.read(path)[1].get("dynamic")
+                self.dynamic = {str(k): str(v) for k, v in stored.items()} if isinstance(stored, dict) else {}
+            except DamagedDocumentError as error:
+                self.damage = error.damage
+        try:
+            self.current = initial.with_options(self.dynamic)
+        except ConfigError as error:
+            # An option that an older release could change, or a clash with new start options: the start options win.
+            _log.error("stored dynamic options are ignored: %s", error)
+            self.dynamic = {}
+            self.current = initial
+
+    # ------------------------------------------------------------------ the lake
+
+    @property
+    def lake_format(self) -> str | None:
+        return self.current.text("datalake.format")
+
+    @property
+    def lake_enabled(self) -> bool:
+        """An unset switch means: on when a format is set."""
+        switch = self.current.boolean("datalake.enabled")
+        return self.lake_format is not None if switch is None else switch
+
+    def shown_lake_properties(self, lake_format: str) -> dict[str, str]:
+        """The lake settings a table shows to its readers; settings that look like a secret stay here."""
+        prefix = f"datalake.{lake_format}."
+        return {
+            f"table.{name}": value
+            for name, value in sorted(self.current.with_prefix(prefix).items())
+            if not any(word in name.lower() for word in ("password", "secret", "key", "token", "credential"))
+        }
+
+    # ------------------------------------------------------------------ describe and alter
+
+    def describe(self) -> list[ConfigEntry]:
+        entries = {
+            key: ConfigEntry(key, _redact(key, value), "INITIAL_SERVER_CONFIG")
+            for key, value in self.initial.explicit.items()
+        }
+        for key, value in self.dynamic.items():
+            entries[key] = ConfigEntry(key, _redact(key, value), "DYNAMIC_SERVER_CONFIG")
+        return [entries[key] for key in sorted(entries)]
+
+    def plan(self, changes: Iterable[tuple[str, str | None, int]]) -> tuple[dict[str, str], ServerConfig]:
+        """Apply (key, value, operation) to a copy and check the result as a whole."""
+        dynamic = dict(self.dynamic)
+        for key, value, operation in changes:
+            if key not in _DYNAMIC_KEYS and not key.startswith(_DYNAMIC_PREFIX):
+                raise ClusterConfigError(f"The config key '{key}' cannot be changed while the server runs.")
+            if operation == DELETE:
+                dynamic.pop(key, None)
+                continue
+            if value is None:
+                raise ClusterConfigError(f"A value is needed to change the config key '{key}'.")
+            if operation == SET:
+                dynamic[key] = value
+            elif operation in (APPEND, SUBTRACT):
+                option = SERVER_OPTIONS.get(key)
+                if option is None or option.kind not in ("list", "map"):
+                    raise ClusterConfigError(f"The config key '{key}' is no list or map, so it can only be set.")
+                parts = _parts(dynamic.get(key, self.initial.explicit.get(key, "")), option.kind)
+                for name, part in _parts(value, option.kind).items():
+                    if operation == APPEND:
+                        parts[name] = part
+                    else:
+                        parts.pop(name, None)
+                dynamic[key] = ",".join(parts.values())
+            else:
+                raise ClusterConfigError(f"Unknown operation {operation} on the config key '{key}'.")
+        try:
+            current = self.initial.with_options(dynamic)
+        except ConfigError as error:
+            raise ClusterConfigError(error.message) from None
+        if current.boolean("datalake.enabled") and current.text("datalake.format") is None:
+            raise ClusterConfigError("'datalake.enabled' is true, so 'datalake.format' must be set as well.")
+        return dynamic, current
+
+    def write(self, dynamic: Mapping[str, str]) -> None:
+        self._storage.write("configs", {"dynamic": dict(dynamic)})
+
+    def apply(self, dynamic: dict[str, str], current: ServerConfig) -> None:
+        self.dynamic = dynamic
+        self.current = current
+        for listener in tuple(self.on_changed):
+            listener(current)
+
+
+def _parts(text: str, kind: str) -> dict[str, str]:
+    """Items of a list by themselves, pairs of a map by their key, in order."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return {part.partition(":")[0].strip() if kind == "map" else part: part for part in parts}
+
+
+def _redact(key: str, value: str) -> str:
+    if key == "security.sasl.plain.credentials":
+        return ",".join(f"{name}:{REDACTED}" for name in _parts(value, "map"))
+    if is_secret(key) or any(word in key.lower() for word in ("password", "secret", "key")):
+        return REDACTED
+    return value

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One CRC-protected document per object of the catalog.
+
+A document is a text file of two lines. The first says what the document is about, the second holds its content:
+
+    fluss-document 1 <crc32c of the JSON> {"kind": "table", "id": 7, ...}
+    <crc32c of the JSON> {...}
+
+Each line has a checksum of its own, so that a document whose content is damaged still tells which object is hurt: the
+damage can then be confined to that object. Files are replaced as a whole (temporary file, fsync, rename, fsync of the
+folder), and the version before stays beside it as ``<name>.prev`` for a person to restore.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
+
+from fluss.errors import FormatError
+from fluss.server.catalog.files import FileLayer
+
+_MAGIC = b"fluss-document 1"
+# Far above any real document (a table of 10,000 columns is about 1 MB); bounds what a broken file can make us read.
+DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A document that cannot be trusted, and what is known about the object it described."""
+
+    path: Path
+    reason: str
+    identity: Mapping[str, Any] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class DamagedDocumentError(FormatError):
+    """The document's bytes are not what was written."""
+
+    def __init__(self, damage: Damage) -> None:
+        super().__init__(f"damaged catalog document {damage}")
+        self.damage = damage
+
+
+def _json_bytes(obj: Mapping[str, Any]) -> bytes:
+    return json.dumps(obj, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+
+
+def encode_document(identity: Mapping[str, Any], content: Mapping[str, Any]) -> bytes:
+    first, second = _json_bytes(identity), _json_bytes(content)
+    return b"%s %08x %s\n%08x %s\n" % (_MAGIC, crc32c(first), first, crc32c(second), second)
+
+
+def _checked_json(line: bytes, what: str, path: Path, identity: Mapping[str, Any] | None) -> dict[str, Any]:
+    crc, separator, payload = line.partition(b" ")
+    try:
+        expected = int(crc, 16) if separator and len(crc) == 8 else -1
+    except ValueError:
+        expected = -1
+    if expected != crc32c(payload):
+        raise DamagedDocumentError(Damage(path, f"checksum of the {what} does not match", identity))
+    try:
+        value = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise DamagedDocumentError(Damage(path, f"{what} is not JSON: {error}", identity)) from error
+    if not isinstance(value, dict):
+        raise DamagedDocumentError(Damage(path, f"{what} is not a JSON object", identity))
+    return value
+
+
+def decode_document(data: bytes, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (identity, content); a :class:`DamagedDocumentError` keeps the identity when at least that is readable."""
+    first, separator, rest = data.partition(b"\n")
+    if not first.startswith(_MAGIC + b" "):
+        raise DamagedDocumentError(Damage(path, "does not begin like a catalog document"))
+    identity = _checked_json(first[len(_MAGIC) + 1 :], "identity line", path, None)
+    if not separator or not rest.endswith(b"\n"):
+        raise DamagedDocumentError(Damage(path, "is cut short", identity))
+    return identity, _checked_json(rest[:-1], "content line", path, identity)
+
+
+class DocumentStore:
+    """Reads and atomically replaces documents below one folder."""
+
+    def __init__(self, root: Path, files: FileLayer | None = None) -> None:
+        self.root = root
+        self.files = files or FileLayer()
+        self.failed: str | None = None
+
+    def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        try:
+            size_bytes = path.stat().st_size
+            if size_bytes > DOCUMENT_BYTES_MAX:
+                raise DamagedDocumentError(Damage(path, f"has {size_bytes} bytes, more than any document may have"))
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise DamagedDocumentError(Damage(path, "is missing")) from error
+        except OSError as error:
+            raise DamagedDocumentError(Damage(path, f"cannot be read: {error.strerror}")) from error
+        return decode_document(data, path)
+
+    def write(self, path: Path, identity: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+        """Replace a document. After an error before the rename nothing has changed."""
+        files = self.files
+        temporary = path.with_name(path.name + ".tmp")
+        files.write_new(temporary, encode_document(identity, content))
+        files.keep_previous(path, path.with_name(path.name + ".prev"))
+        with self.publishing(f"write {path.name}"):
+            files.rename(temporary, path)
+            files.sync_dir(path.parent)
+
+    def publish_dir(self, source: Path, target: Path) -> None:
+        """Move a prepared folder to its final place (or a final one out of the way)."""
+        with self.publishing(f"move {source.name}"):
+            self.files.rename(source, target)
+            self.files.sync_dir(target.parent)
+            if source.parent != target.parent:
+                self.files.sync_dir(source.parent)
+
+    def publishing(self, what: str) -> _Publishing:
+        return _Publishing(self, what)
+
+    def delete(self, path: Path) -> None:
+        with self.publishing(f"delete {path.name}"):
+            self.files.unlink(path)
+            self.files.sync_dir(path.parent)
+        self.files.unlink(path.with_name(path.name + ".prev"))
+
+
+class _Publishing:
+    """Around the steps whose failure leaves the disk in one of two states, without telling in which.
+
+    Memory can then no longer be kept equal to the disk, so the store notes it and the catalog refuses further changes
+    until a restart reads the truth again.
+    """
+
+    def __init__(self, store: DocumentStore, what: str) -> None:
+        self._store = store
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            self._store.failed = f"could not {self._what}: {error}"

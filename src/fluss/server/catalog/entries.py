@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the catalog knows about one database, table or partition, as plain objects in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fluss.errors import UnknownServerError
+from fluss.metadata import DatabaseDescriptor, Schema, TableInfo, TablePath
+from fluss.server.catalog.documents import Damage
+
+if TYPE_CHECKING:
+    from fluss.protocol.fluss_pb2 import PbPartitionMetadata, PbTableMetadata
+    from fluss.server.catalog.lake_snapshots import LakeSnapshots
+
+
+@dataclass
+class DatabaseEntry:
+    database_id: int
+    name: str
+    descriptor: DatabaseDescriptor
+    created_time: int
+    modified_time: int
+    tables: dict[str, TableEntry | DamagedTable] = field(default_factory=dict)
+    damage: Damage | None = None
+
+    def check_readable(self) -> None:
+        if self.damage is not None:
+            raise damaged_error(f"database {self.name}", self.damage)
+
+
+@dataclass
+class PartitionEntry:
+    partition_id: int
+    name: str
+    spec: Mapping[str, str]
+    """Partition values by partition key, in partition-key order."""
+    created_time: int = 0
+    damage: Damage | None = None
+    metadata_cache: PbPartitionMetadata | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass
+class TableEntry:
+    """A live table. The object stays the same while the table is altered; ``table_info`` is replaced."""
+
+    table_info: TableInfo
+    schemas: dict[int, Schema]
+    partitions: dict[str, PartitionEntry] = field(default_factory=dict)
+    lake: LakeSnapshots | None = None
+    # Encoded answers, made once per change of the table and not per request.
+    table_json_cache: bytes | None = field(default=None, repr=False, compare=False)
+    metadata_cache: PbTableMetadata | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def table_id(self) -> int:
+        return self.table_info.table_id
+
+    @property
+    def table_path(self) -> TablePath:
+        return self.table_info.table_path
+
+    @property
+    def schema_id(self) -> int:
+        return self.table_info.schema_id
+
+    @property
+    def is_partitioned(self) -> bool:
+        return bool(self.table_info.partition_keys)
+
+    @property
+    def bucket_count(self) -> int:
+        return self.table_info.num_buckets
+
+    def forget_encoded(self) -> None:
+        self.table_json_cache = None
+        self.metadata_cache = None
+
+
+@dataclass(frozen=True)
+class DamagedTable:
+    """A table whose documents cannot be trusted: it can be named and dropped, nothing else."""
+
+    table_id: int
+    table_path: TablePath
+    damage: Damage
+
+    def error(self) -> UnknownServerError:
+        return damaged_error(f"Table '{self.table_path}'", self.damage)
+
+
+def damaged_error(what: str, damage: Damage) -> UnknownServerError:
+    # -1 and not one of the storage codes: those are retriable, and a retry will not repair a file.
+    return UnknownServerError(
+        f"{what} is out of service because its catalog document is damaged ({damage}). Restore the file from a backup "
+        f"or from the .prev file beside it and restart the server, or drop the object."
+    )

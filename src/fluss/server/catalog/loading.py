@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the catalog from disk at start-up: damage is confined to its object, interrupted drops are finished."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fluss.errors import FlussError
+from fluss.metadata import (
+    DatabaseDescriptor,
+    Schema,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    partition_name,
+)
+from fluss.server.catalog.documents import Damage, DamagedDocumentError
+from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
+from fluss.server.catalog.lake_snapshots import LakeSnapshots
+
+if TYPE_CHECKING:
+    from fluss.server.catalog.catalog import Catalog
+
+_log = logging.getLogger("fluss.server.catalog")
+
+# What a document that passes its checksum can still raise when a newer or older release wrote it.
+_UNREADABLE = (FlussError, KeyError, TypeError, ValueError, AttributeError)
+
+
+def load_catalog(catalog: Catalog) -> None:
+    storage = catalog.storage
+    _remove_temporary_files(catalog)
+    dropping: list[DatabaseEntry] = []
+    for path in sorted(storage.databases.glob("*.doc")):
+        _load_database(catalog, path, dropping)
+    for folder in sorted(storage.tables.iterdir(), key=lambda p: (len(p.name), p.name)):
+        if folder.name.isdigit():
+            _load_table(catalog, folder)
+    for entry in dropping:
+        finish_database_drop(catalog, entry)
+
+
+def _remove_temporary_files(catalog: Catalog) -> None:
+    for leftover in catalog.storage.root.rglob("*.tmp"):
+        catalog.store.files.unlink(leftover)
+
+
+def _load_database(catalog: Catalog, path: Path, dropping: list[DatabaseEntry]) -> None:
+    catalog.counters.at_least("database_id", int(path.stem) + 1 if path.stem.isdigit() else 0)
+    try:
+        identity, content = catalog.store.read(path)
+        entry = DatabaseEntry(
+            int(identity["id"]),
+            str(identity["name"]),
+            DatabaseDescriptor.from_json(content["descriptor"]),
+            int(content["created_time"]),
+            int(content["modified_time"]),
+        )
+        if content.get("dropping"):
+            dropping.append(entry)
+    except DamagedDocumentError as error:
+        damage = error.damage
+    except _UNREADABLE as error:
+        damage = Damage(path, f"cannot be understood: {error}", identity)
+    else:
+        catalog.databases[entry.name] = entry
+        return
+    catalog.damages.append(damage)
+    if damage.identity and path.stem.isdigit():
+        # The name is known, so its tables stay reachable; only the database's own properties are lost.
+        name = str(damage.identity.get("name"))
+        catalog.databases[name] = DatabaseEntry(int(path.stem), name, DatabaseDescriptor(), 0, 0, damage=damage)
+
+
+def _load_table(catalog: Catalog, folder: Path) -> None:
+    table_id = int(folder.name)
+    catalog.counters.at_least("table_id", table_id + 1)
+    path = folder / "table.doc"
+    try:
+        identity, content = catalog.store.read(path)
+        table_path = TablePath(str(identity["database"]), str(identity["table"]))
+        schemas = {int(schema_id): Schema.from_json(doc) for schema_id, doc in content["schemas"].items()}
+        info = TableInfo(
+            table_path,
+            table_id,
+            int(content["schema_id"]),
+            TableDescriptor.from_json(content["descriptor"]),
+            int(content["created_time"]),
+            int(content["modified_time"]),
+            catalog.remote_data_dir,
+        )
+        if identity["id"] != table_id or info.schema_id not in schemas:
+            raise ValueError("its ids do not agree")
+        entry = TableEntry(info, schemas)
+        _load_partitions(catalog, entry, folder / "partitions")
+        _load_lake(catalog, entry, folder / "lake.doc")
+    except DamagedDocumentError as error:
+        _table_is_damaged(catalog, table_id, error.damage)
+        return
+    except _UNREADABLE as error:
+        _table_is_damaged(catalog, table_id, Damage(path, f"cannot be understood: {error}", identity))
+        return
+    database = _database_of(catalog, table_path)
+    other = database.tables.get(table_path.table_name)
+    if other is not None:
+        _table_is_damaged(catalog, table_id, Damage(path, f"table {other.table_id} has the same name", identity))
+        return
+    database.tables[table_path.table_name] = entry
+    catalog.tables_by_id[table_id] = entry
+    for partition in entry.partitions.values():
+        catalog.partitions_by_id[partition.partition_id] = (entry, partition)
+
+
+def _database_of(catalog: Catalog, path: TablePath) -> DatabaseEntry:
+    database = catalog.databases.get(path.database_name)
+    if database is None:
+        # Its document is lost or unreadable. The tables are what matters: give them their database back.
+        _log.error("database %s has tables but no document; it is created again", path.database_name)
+        now_ms = catalog.clock_ms()
+        database = DatabaseEntry(
+            catalog.counters.take("database_id"), path.database_name, DatabaseDescriptor(), now_ms, now_ms
+        )
+        catalog.storage.write_database(database)
+        catalog.databases[database.name] = database
+    return database
+
+
+def _table_is_damaged(catalog: Catalog, table_id: int, damage: Damage) -> None:
+    catalog.damages.append(damage)
+    identity = damage.identity or {}
+    if "database" not in identity:
+        # A partition or lake document names its table by id only; the table's own identity line tells the name.
+        try:
+            identity = catalog.store.read(catalog.storage.table_dir(table_id) / "table.doc")[0]
+        except DamagedDocumentError as error:
+            identity = error.damage.identity or {}
+    path = TablePath(str(identity.get("database", "")), str(identity.get("table", "")))
+    damaged = DamagedTable(table_id, path, damage)
+    # Without a name it cannot be reached by clients, but its data is still known to belong to somebody.
+    catalog.damaged_tables_by_id[table_id] = damaged
+    if path.database_name:
+        _database_of(catalog, path).tables.setdefault(path.table_name, damaged)
+
+
+def _load_partitions(catalog: Catalog, entry: TableEntry, folder: Path) -> None:
+    keys = entry.table_info.partition_keys
+    for path in sorted(folder.glob("*.doc"), key=lambda p: (len(p.name), p.name)):
+        if not path.stem.isdigit():
+            continue
+        partition_id = int(path.stem)
+        catalog.counters.at_least("partition_id", partition_id + 1)
+        damage: Damage | None = None
+        created_time = 0
+        try:
+            identity, content = catalog.store.read(path)
+            created_time = int(content["created_time"])
+        except DamagedDocumentError as error:
+            if error.damage.identity is None:
+                # Without its name we could create a second, empty partition over the lost one: the whole table stops.
+                raise
+            identity, damage = dict(error.damage.identity), error.damage
+            catalog.damages.append(damage)
+        spec = {key: str(identity["spec"][key]) for key in keys}
+        name = partition_name(list(spec.values()))
+        partition = PartitionEntry(partition_id, name, spec, created_time, damage)
+        entry.partitions[name] = partition
+
+
+def _load_lake(catalog: Catalog, entry: TableEntry, path: Path) -> None:
+    if path.exists():
+        entry.lake = LakeSnapshots.from_json(catalog.store.read(path)[1])
+
+
+def finish_database_drop(catalog: Catalog, entry: DatabaseEntry) -> None:
+    """A drop of a whole database is decided by its first write; the rest can be repeated any number of times."""
+    for table in tuple(entry.tables.values()):
+        catalog.storage.drop_table(table.table_id)
+        catalog.tables_by_id.pop(table.table_id, None)
+        catalog.damaged_tables_by_id.pop(table.table_id, None)
+        if isinstance(table, TableEntry):
+            for partition in table.partitions.values():
+                catalog.partitions_by_id.pop(partition.partition_id, None)
+    catalog.storage.delete_database(entry.database_id)
+    catalog.databases.pop(entry.name, None)

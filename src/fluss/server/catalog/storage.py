@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where each object of the catalog lies on disk, and how it is written.
+
+    catalog/
+      counters.doc  configs.doc  acls.doc  server-tags.doc
+      databases/<database id>.doc
+      tables/<table id>/table.doc              descriptor and every schema
+      tables/<table id>/lake.doc               lake snapshots
+      tables/<table id>/partitions/<id>.doc
+      producers/<hash of the id>.doc
+      staging/  dropped/                       half-made and half-deleted folders; emptied at start
+
+Folders are named by id, because ids are never reused and file systems differ about upper and lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fluss.server.catalog.documents import DocumentStore
+
+if TYPE_CHECKING:
+    from fluss.server.catalog.entries import DatabaseEntry, PartitionEntry, TableEntry
+
+
+class CatalogStorage:
+    """Blocking writes of catalog objects; the caller is the catalog's own thread (or start-up)."""
+
+    def __init__(self, store: DocumentStore) -> None:
+        self.store = store
+        self.root = store.root
+        self.databases = self.root / "databases"
+        self.tables = self.root / "tables"
+        self.producers = self.root / "producers"
+        self.staging = self.root / "staging"
+        self.dropped = self.root / "dropped"
+
+    def prepare(self) -> None:
+        files = self.store.files
+        for folder in (self.databases, self.tables, self.producers, self.staging, self.dropped):
+            files.make_dir(folder)
+        for folder in (self.staging, self.dropped):
+            for leftover in folder.iterdir():
+                files.remove_tree(leftover)
+        files.sync_dir(self.root)
+
+    def object_paths(self) -> Iterator[Path]:
+        yield from sorted(self.databases.glob("*.doc"))
+        yield from sorted(self.tables.iterdir())
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """One of the documents of which there is only one."""
+        self.store.write(self.root / f"{name}.doc", {"kind": name}, content)
+
+    # ------------------------------------------------------------------ databases
+
+    def database_path(self, database_id: int) -> Path:
+        return self.databases / f"{database_id}.doc"
+
+    def write_database(self, entry: DatabaseEntry, *, dropping: bool = False) -> None:
+        content: dict[str, Any] = {
+            "descriptor": entry.descriptor.to_json(),
+            "created_time": entry.created_time,
+            "modified_time": entry.modified_time,
+        }
+        if dropping:
+            content["dropping"] = True
+        self.store.write(
+            self.database_path(entry.database_id),
+            {"kind": "database", "id": entry.database_id, "name": entry.name},
+            content,
+        )
+
+    def delete_database(self, database_id: int) -> None:
+        self.store.delete(self.database_path(database_id))
+
+    # ------------------------------------------------------------------ tables
+
+    def table_dir(self, table_id: int) -> Path:
+        return self.tables / str(table_id)
+
+    def _table_document(self, entry: TableEntry) -> tuple[dict[str, Any], dict[str, Any]]:
+        info = entry.table_info
+        identity = {
+            "kind": "table",
+            "id": info.table_id,
+            "database": info.table_path.database_name,
+            "table": info.table_path.table_name,
+        }
+        content = {
+            "descriptor": info.descriptor.to_json(),
+            "schema_id": info.schema_id,
+            "schemas": {str(schema_id): schema.to_json() for schema_id, schema in entry.schemas.items()},
+            "created_time": info.created_time,
+            "modified_time": info.modified_time,
+        }
+        return identity, content
+
+    def create_table(self, entry: TableEntry) -> None:
+        files = self.store.files
+        staged = self.staging / str(entry.table_id)
+        files.make_dir(staged / "partitions")
+        self.store.write(staged / "table.doc", *self._table_document(entry))
+        files.sync_dir(staged)
+        self.store.publish_dir(staged, self.table_dir(entry.table_id))
+
+    def write_table(self, entry: TableEntry) -> None:
+        self.store.write(self.table_dir(entry.table_id) / "table.doc", *self._table_document(entry))
+
+    def drop_table(self, table_id: int) -> None:
+        grave = self.dropped / str(table_id)
+        self.store.publish_dir(self.table_dir(table_id), grave)
+        self.store.files.remove_tree(grave)
+
+    # ------------------------------------------------------------------ partitions
+
+    def partition_path(self, table_id: int, partition_id: int) -> Path:
+        return self.table_dir(table_id) / "partitions" / f"{partition_id}.doc"
+
+    def write_partition(self, table_id: int, partition: PartitionEntry) -> None:
+        self.store.write(
+            self.partition_path(table_id, partition.partition_id),
+            {"kind": "partition", "id": partition.partition_id, "table_id": table_id, "spec": dict(partition.spec)},
+            {"created_time": partition.created_time},
+        )
+
+    def drop_partition(self, table_id: int, partition_id: int) -> None:
+        self.store.delete(self.partition_path(table_id, partition_id))
