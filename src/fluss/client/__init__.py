@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client. Its core is asynchronous; `fluss.aio` exposes it as it is, `fluss` runs it on a background loop.
+
+Rooms and seams
+---------------
+`cluster.py`    `Cluster`: nodes, connections, metadata cache, the one retry policy. Lives on one loop (`cluster.loop`).
+`promise.py`    `Promise` (resolved on the cluster's loop, awaited on any loop) and `Inbox` (into the cluster's loop
+                from any thread, many things per wake-up). Anything a user may touch from another thread uses these.
+`runner.py`     where an operation runs: directly, or on the background loop.
+`admin/`        `FlussAdmin`, the same class for both faces.
+`table.py`      `FlussTable` and the builders `TableAppend`, `TableUpsert`, `TableLookup`, `TablePrefixLookup`.
+`lookup.py`     `Lookuper`, `PrefixLookuper`, the same classes for both faces.
+`write/`        `AppendWriter(cluster, state, config)`, `UpsertWriter(cluster, state, config, target_columns=None)`,
+                `WriteResultHandle`. `append`, `upsert`, `delete`, `write_*` are plain calls, safe from any thread;
+                `flush()` and `handle.wait()` can be awaited on any loop (they wait for a `Promise`), so a writer is the
+                same object in both faces. Writers call `cluster.attach(self)` and offer `drain()` and `shut()`.
+`scan/`         `TableScan(cluster, state)`, `LogScanner`, `BatchScanner`: loop-bound, waiting calls are coroutines;
+                `subscribe*` and `unsubscribe*` are plain calls made on the loop, and `settled()` waits until start
+                offsets that had to be asked for (`LATEST_OFFSET`) are known. `ScanRecords`, `ScanRecord`, `RecordBatch`
+                are plain data. Scanners call `cluster.attach(self)` and offer `drain()` (nothing to do) and `shut()`.
+`faces.py`      the thin faces of `fluss` over the loop-bound classes.
+"""

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client metrics: a plain dict of numbers, and the same numbers as a prometheus collector."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fluss.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import CollectorRegistry
+
+NAMES: dict[str, str] = {
+    "connections_opened_total": "Connections opened to servers",
+    "connections_failed_total": "Connections that could not be opened",
+    "connections_open": "Connections open now",
+    "metadata_refreshes_total": "Metadata requests sent",
+    "requests_total": "Requests sent by admin calls, lookups, writers and scanners",
+    "request_errors_total": "Requests that failed",
+    "request_time_ms_sum": "Time spent waiting for responses, in milliseconds",
+    "request_time_ms_max": "Longest wait for one response, in milliseconds",
+    "retries_total": "Requests tried again after an error",
+    "lookups_total": "Keys looked up",
+    "lookup_batches_total": "Lookup requests sent (keys travel together)",
+    "lookups_pending": "Keys waiting for their answer now",
+    "writer_rows_total": "Rows handed to writers",
+    "writer_batches_total": "Batches acknowledged by servers",
+    "writer_bytes_total": "Bytes of batches acknowledged by servers",
+    "writer_errors_total": "Batches that failed for good",
+    "writer_buffer_bytes": "Bytes buffered by writers now",
+    "scanner_rows_total": "Rows handed out by scanners",
+    "scanner_bytes_total": "Bytes fetched by scanners",
+    "scanner_fetches_total": "Fetch requests sent by scanners",
+    "scanner_buffer_bytes": "Bytes prefetched by scanners now",
+}
+"""Every metric with its meaning. `*_total` and `*_sum` only grow; the others are values of this moment."""
+
+
+class Metrics:
+    """Numbers of one connection. Counters are written on the connection's loop; gauges are read when asked for."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, float] = {name: 0 for name in NAMES}
+        self._gauges: dict[str, list[weakref.WeakMethod[Callable[[], float]]]] = {}
+
+    def add(self, name: str, amount: float = 1) -> None:
+        self._values[name] += amount
+
+    def highest(self, name: str, value: float) -> None:
+        if value > self._values[name]:
+            self._values[name] = value
+
+    def gauge(self, name: str, read: Callable[[], float]) -> None:
+        """Add the number that the bound method `read` gives to `name` whenever a snapshot is taken.
+
+        The method is held weakly: a writer or scanner that is gone no longer counts.
+        """
+        if name not in self._values:
+            raise KeyError(name)
+        self._gauges.setdefault(name, []).append(weakref.WeakMethod(read))
+
+    def snapshot(self) -> dict[str, float]:
+        result = dict(self._values)
+        for name, reads in list(self._gauges.items()):
+            alive = [(reference, read) for reference in reads if (read := reference()) is not None]
+            reads[:] = [reference for reference, _ in alive]
+            for _, read in alive:
+                result[name] += read()
+        return result
+
+
+class HasMetrics(Protocol):
+    """Anything that gives a snapshot: a connection of `fluss` or of `fluss.aio`."""
+
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+class PrometheusCollector:
+    """Gives a connection's metrics to prometheus: `PrometheusCollector(conn, registry=…)`.
+
+    Needs the package `prometheus-client`. Labels, if given, are put on every sample.
+    """
+
+    def __init__(
+        self,
+        connection: HasMetrics,
+        *,
+        registry: CollectorRegistry | None = None,
+        prefix: str = "fluss_client_",
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        try:
+            import prometheus_client.core as core
+        except ImportError as error:
+            raise MissingDependencyError(
+                "PrometheusCollector needs the package 'prometheus-client': pip install prometheus-client"
+            ) from error
+        self._core = core
+        self._connection = connection
+        self._prefix = prefix
+        self._labels = dict(labels or {})
+        (registry if registry is not None else core.REGISTRY).register(self)  # type: ignore[arg-type]
+
+    def collect(self) -> Iterable[Any]:
+        names, values = list(self._labels), list(self._labels.values())
+        for name, value in self._connection.metrics().items():
+            is_counter = name.endswith(("_total", "_sum"))
+            family: Any
+            if is_counter:
+                family = self._core.CounterMetricFamily(self._prefix + name, NAMES[name], labels=names)
+            else:
+                family = self._core.GaugeMetricFamily(self._prefix + name, NAMES[name], labels=names)
+            family.add_metric(values, value)
+            yield family

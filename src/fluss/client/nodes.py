@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection per server node, opened when first needed and opened again, with pauses, when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from fluss.client.metrics import Metrics
+from fluss.client.retry import Backoff
+from fluss.client.singleflight import SingleFlight
+from fluss.errors import ConnectionClosedError, FlussError
+from fluss.metadata import ServerNode
+from fluss.net.connection import Connection
+from fluss.protocol import ServerType
+
+logger = logging.getLogger("fluss.client")
+
+RECONNECT_BACKOFF = Backoff(first_ms=50.0, max_ms=1_000.0)
+
+OpenConnection = Callable[[str, int, "ServerType | None"], Awaitable[Connection]]
+"""Opens a connection to host and port; the last argument is the role the server must have, or None for any."""
+
+_ROLES = {"CoordinatorServer": ServerType.COORDINATOR, "TabletServer": ServerType.TABLET}
+
+
+class _Slot:
+    __slots__ = ("connection", "failures", "node", "retry_at")
+
+    def __init__(self, node: ServerNode) -> None:
+        self.node = node
+        self.connection: Connection | None = None
+        self.failures = 0
+        self.retry_at = 0.0
+
+
+class NodePool:
+    """The connections to the nodes of a cluster."""
+
+    def __init__(self, open_connection: OpenConnection, metrics: Metrics) -> None:
+        self._open = open_connection
+        self._metrics = metrics
+        self._slots: dict[str, _Slot] = {}
+        self._flights = SingleFlight()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+        metrics.gauge("connections_open", self.open_count)
+
+    def open_count(self) -> int:
+        return sum(1 for slot in self._slots.values() if slot.connection is not None and not slot.connection.closed)
+
+    def update(self, nodes: Iterable[ServerNode]) -> None:
+        """Learn the complete list of nodes; connections to nodes that left or moved are closed."""
+        known = {node.uid: node for node in nodes}
+        for uid in [uid for uid in self._slots if uid not in known]:
+            self._discard(self._slots.pop(uid))
+        for uid, node in known.items():
+            slot = self._slots.get(uid)
+            if slot is None:
+                self._slots[uid] = _Slot(node)
+            elif (slot.node.host, slot.node.port) != (node.host, node.port):
+                self._discard(slot)
+                self._slots[uid] = _Slot(node)
+
+    def ready(self, node: ServerNode) -> Connection | None:
+        """The open connection to a node, if there is one: no waiting."""
+        slot = self._slots.get(node.uid)
+        if slot is None or slot.connection is None or slot.connection.closed:
+            return None
+        return slot.connection
+
+    async def connection(self, node: ServerNode) -> Connection:
+        """The connection to a node, opened if need be. Many may ask at once; it is opened once."""
+        if self._closed:
+            raise ConnectionClosedError("The connection is closed; create a new one with FlussConnection.create(config)")
+        slot = self._slots.get(node.uid)
+        if slot is None:
+            slot = self._slots[node.uid] = _Slot(node)
+        if slot.connection is not None and not slot.connection.closed:
+            return slot.connection
+        return await self._flights.run(node.uid, lambda: self._connect(slot))
+
+    async def _connect(self, slot: _Slot) -> Connection:
+        node = slot.node
+        pause = slot.retry_at - time.monotonic()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        try:
+            connection = await self._open(node.host, node.port, _ROLES.get(node.server_type))
+        except FlussError as error:
+            delay_ms = RECONNECT_BACKOFF.delay_ms(slot.failures)
+            slot.failures += 1
+            slot.retry_at = time.monotonic() + delay_ms / 1000.0
+            logger.info("no connection to %s at %s:%d: %s", node.uid, node.host, node.port, error)
+            raise
+        slot.failures = 0
+        slot.retry_at = 0.0
+        if self._closed:
+            await connection.close()
+            raise ConnectionClosedError("The connection was closed while it was connecting to a server")
+        slot.connection = connection
+        logger.debug("connected to %s at %s:%d", node.uid, node.host, node.port)
+        return connection
+
+    def _discard(self, slot: _Slot) -> None:
+        if slot.connection is not None and not slot.connection.closed:
+            task = asyncio.get_running_loop().create_task(slot.connection.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        slot.connection = None
+
+    async def close(self) -> None:
+        self._closed = True
+        self._flights.cancel_all(ConnectionClosedError("The connection was closed while it was connecting to a server"))
+        for slot in self._slots.values():
+            self._discard(slot)
+        self._slots.clear()
+        if self._closing:
+            await asyncio.gather(*self._closing, return_exceptions=True)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that are made on one loop and waited for anywhere: the only place where the client meets other threads.
+
+A `Promise` is resolved once, on the loop of its cluster; it can be awaited on any loop, or blocked upon in any thread.
+An `Inbox` takes things in from any thread and hands them over on the cluster's loop, many at a time.
+
+Both rely on list and deque operations being atomic; neither takes a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar, cast
+
+from fluss.errors import DeadlineExceededError
+
+T = TypeVar("T")
+
+_Loop = asyncio.AbstractEventLoop
+
+
+def _set_futures(futures: Iterable[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+
+
+class Promise(Generic[T]):
+    """A result to come."""
+
+    __slots__ = ("_error", "_result", "_waiters", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._waiters: list[asyncio.Future[None] | threading.Event] = []
+
+    def resolve(self, result: T) -> None:
+        """Give the result. Only the first result or error counts."""
+        if not self.done:
+            self._result = result
+            self.done = True
+            wake((self,))
+
+    def fail(self, error: BaseException) -> None:
+        if not self.done:
+            self._error = error
+            self.done = True
+            wake((self,))
+
+    def resolve_quietly(self, result: T) -> None:
+        """Give the result without waking anyone: for many at once, followed by one `wake(promises)`."""
+        if not self.done:
+            self._result = result
+            self.done = True
+
+    def fail_quietly(self, error: BaseException) -> None:
+        if not self.done:
+            self._error = error
+            self.done = True
+
+    @property
+    def error(self) -> BaseException | None:
+        return self._error
+
+    async def wait(self) -> T:
+        """The result, awaited on whatever loop the caller runs."""
+        if not self.done:
+            future = asyncio.get_running_loop().create_future()
+            self._waiters.append(future)
+            if self.done:
+                # Resolved between the look and the append: whoever takes the waiter out of the list wakes it.
+                wake((self,))
+            try:
+                await future
+            finally:
+                if not self.done:
+                    self._forget(future)
+        return self.get()
+
+    def wait_blocking(self, timeout_ms: float | None = None) -> T:
+        """The result; blocks the calling thread. Never call it on the loop that is to make the result."""
+        if not self.done:
+            event = threading.Event()
+            self._waiters.append(event)
+            if self.done:
+                wake((self,))
+            if not event.wait(None if timeout_ms is None else timeout_ms / 1000.0):
+                self._forget(event)
+                raise DeadlineExceededError(f"No answer within {timeout_ms:.0f} ms")
+        return self.get()
+
+    def get(self) -> T:
+        """The result of a promise that is done, or its error raised."""
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return cast("T", self._result)
+
+    def _forget(self, waiter: asyncio.Future[None] | threading.Event) -> None:
+        try:
+            self._waiters.remove(waiter)
+        except ValueError:
+            pass
+
+
+def wake(promises: Iterable[Promise[Any]]) -> None:
+    """Wake all who wait for these promises; each loop is called once, however many wait on it."""
+    by_loop: dict[_Loop, list[asyncio.Future[None]]] = {}
+    for promise in promises:
+        waiters = promise._waiters
+        while waiters:
+            try:
+                waiter = waiters.pop()
+            except IndexError:  # another thread took the last one
+                break
+            if isinstance(waiter, threading.Event):
+                waiter.set()
+            else:
+                by_loop.setdefault(waiter.get_loop(), []).append(waiter)
+    if not by_loop:
+        return
+    here = asyncio._get_running_loop()
+    for loop, futures in by_loop.items():
+        if loop is here:
+            _set_futures(futures)
+        else:
+            try:
+                loop.call_soon_threadsafe(_set_futures, futures)
+            except RuntimeError:  # that loop is closed: nobody waits there any more
+                continue
+
+
+class Inbox(Generic[T]):
+    """A queue into the cluster's loop. `put` may be called from anywhere; `deliver` runs on the loop."""
+
+    __slots__ = ("_deliver", "_items", "_loop", "_scheduled")
+
+    def __init__(self, loop: _Loop, deliver: Callable[[list[T]], None]) -> None:
+        self._loop = loop
+        self._deliver = deliver
+        self._items: deque[T] = deque()
+        self._scheduled = False
+
+    def put(self, item: T) -> None:
+        """Hand an item over; it is delivered in the next turn of the loop, together with what else came in.
+
+        Raises RuntimeError when the loop is closed.
+        """
+        self._items.append(item)
+        if not self._scheduled:
+            self._scheduled = True
+            if asyncio._get_running_loop() is self._loop:
+                self._loop.call_soon(self._drain)
+            else:
+                self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        # The flag goes down before the queue is emptied, so an item put meanwhile schedules another turn.
+        self._scheduled = False
+        items: list[T] = []
+        while self._items:
+            items.append(self._items.popleft())
+        if items:
+            self._deliver(items)
+
+    def __len__(self) -> int:
+        return len(self._items)
