@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Codecs for Lookup: many small keys and values, where one object per value would cost more than the lookup.
+
+The compiled parser splits the message; only the inside of each value, one optional field, is read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from fluss.errors import FormatError
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.frames import Buffer
+from fluss.protocol.wire import encode_varint, parse_message
+
+BucketKeys = tuple["int | None", int, Sequence[bytes]]
+"""Partition id or None, bucket id, encoded keys."""
+
+_VALUE_TAG = 0x0A
+_SHORT_PREFIXES = tuple(bytes((_VALUE_TAG, size)) for size in range(128))
+
+
+@dataclass(slots=True)
+class LookupBucket:
+    """The keys wanted from one bucket."""
+
+    partition_id: int | None
+    bucket_id: int
+    keys: list[bytes] = field(default_factory=list)
+    original_partition_name: str | None = None
+
+
+@dataclass(slots=True)
+class LookupRequest:
+    table_id: int
+    buckets: list[LookupBucket] = field(default_factory=list)
+    insert_if_not_exists: bool | None = None
+    acks: int | None = None
+    timeout_ms: int | None = None
+
+
+@dataclass(slots=True)
+class LookedUpBucket:
+    """The values found in one bucket: one per key, in the order of the keys, None where there is no such key."""
+
+    bucket_id: int
+    partition_id: int | None = None
+    values: Sequence[bytes | None] = ()
+    error_code: int | None = None
+    error_message: str | None = None
+    original_partition_name: str | None = None
+
+
+def encode_lookup(
+    table_id: int,
+    buckets: Iterable[BucketKeys],
+    *,
+    insert_if_not_exists: bool | None = None,
+    acks: int | None = None,
+    timeout_ms: int | None = None,
+) -> bytes:
+    """A LookupRequest."""
+    request = pb.LookupRequest(table_id=table_id, acks=acks, timeout_ms=timeout_ms)
+    if insert_if_not_exists is not None:
+        request.insert_if_not_exists = insert_if_not_exists
+    add = request.buckets_req.add
+    for partition_id, bucket_id, keys in buckets:
+        add(partition_id=partition_id, bucket_id=bucket_id, keys=keys)
+    return request.SerializeToString()
+
+
+def decode_lookup(body: Buffer) -> LookupRequest:
+    """Read a LookupRequest."""
+    request = parse_message(pb.LookupRequest, body)
+    return LookupRequest(
+        request.table_id,
+        [
+            LookupBucket(
+                bucket.partition_id if bucket.HasField("partition_id") else None,
+                bucket.bucket_id,
+                list(bucket.keys),
+                bucket.original_partition_name if bucket.HasField("original_partition_name") else None,
+            )
+            for bucket in request.buckets_req
+        ],
+        request.insert_if_not_exists if request.HasField("insert_if_not_exists") else None,
+        request.acks if request.HasField("acks") else None,
+        request.timeout_ms if request.HasField("timeout_ms") else None,
+    )
+
+
+def encode_lookup_response(buckets: Iterable[LookedUpBucket]) -> bytes:
+    """A LookupResponse."""
+    response = pb.LookupResponseView()
+    for bucket in buckets:
+        response.buckets_resp.add(
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket_id,
+            error_code=bucket.error_code,
+            error_message=bucket.error_message,
+            values=[
+                b""
+                if value is None
+                else (_SHORT_PREFIXES[len(value)] + value if len(value) < 128 else _long_prefix(value) + value)
+                for value in bucket.values
+            ],
+            original_partition_name=bucket.original_partition_name,
+        )
+    return response.SerializeToString()
+
+
+def _long_prefix(value: bytes) -> bytes:
+    return b"\x0a" + encode_varint(len(value))
+
+
+def decode_lookup_response(body: Buffer) -> list[LookedUpBucket]:
+    """Read a LookupResponse."""
+    response = parse_message(pb.LookupResponseView, body, require_all=False)
+    return [
+        LookedUpBucket(
+            bucket.bucket_id,
+            bucket.partition_id if bucket.HasField("partition_id") else None,
+            _decode_values(bucket.values),
+            bucket.error_code if bucket.HasField("error_code") else None,
+            bucket.error_message if bucket.HasField("error_message") else None,
+            bucket.original_partition_name if bucket.HasField("original_partition_name") else None,
+        )
+        for bucket in response.buckets_resp
+    ]
+
+
+def _decode_values(entries: Iterable[bytes]) -> list[bytes | None]:
+    # Nearly every value is shorter than 128 bytes: then its length is the second byte, and it must end the entry.
+    return [
+        entry[2:]
+        if 2 <= len(entry) < 130 and entry[0] == _VALUE_TAG and entry[1] == len(entry) - 2
+        else _decode_value(entry)
+        for entry in entries
+    ]
+
+
+def _decode_value(entry: bytes) -> bytes | None:
+    if not entry:
+        return None
+    value = pb.PbValue()
+    try:
+        value.ParseFromString(entry)
+    except DecodeError:
+        raise FormatError(f"LookupResponse: an entry of values ({len(entry)} bytes) is not a valid PbValue") from None
+    return value.values if value.HasField("values") else None
