@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndexedRow: null bits, the lengths of the variable-length columns, then fixed-width values without padding."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from fluss.errors import FormatError, InvalidRowError
+from fluss.metadata.types import (
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    BytesType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+from fluss.rows import values as v
+from fluss.rows.reader import Reader
+from fluss.rows.slots import NestedRows, decode_nested, encode_nested
+
+_I32, _I64 = struct.Struct("<i"), struct.Struct("<q")
+_F32, _F64 = struct.Struct("<f"), struct.Struct("<d")
+
+_INTEGERS: dict[type[DataType], struct.Struct] = {
+    TinyIntType: struct.Struct("<b"),
+    SmallIntType: struct.Struct("<h"),
+    IntType: _I32,
+    BigIntType: _I64,
+    DateType: _I32,
+}
+
+
+def is_variable_length(dtype: DataType) -> bool:
+    """Whether the length of a value stands in the length list."""
+    if isinstance(dtype, DecimalType):
+        return not v.is_compact_decimal(dtype)
+    return isinstance(dtype, (StringType, BytesType, *v.NESTED))
+
+
+def encode_row(
+    types: Sequence[DataType], values: Sequence[Any], names: Sequence[str] | None = None, depth: int = 0
+) -> bytes:
+    """Encode one row of logical values."""
+    v.check_row(values, len(types))
+    bits = (len(types) + 7) // 8
+    header = bytearray(bits + 4 * sum(map(is_variable_length, types)))
+    length_pos = bits
+    body = bytearray()
+    for i, (dtype, value) in enumerate(zip(types, values)):
+        try:
+            if value is None:
+                if not dtype.nullable:
+                    raise InvalidRowError("null, but the type is NOT NULL")
+                header[i // 8] |= 1 << i % 8
+                continue
+            before = len(body)
+            _write(body, dtype, value, depth)
+        except InvalidRowError as error:
+            raise InvalidRowError(f"{v.field_label(i, dtype, names)}: {error.message}") from None
+        if is_variable_length(dtype):
+            _I32.pack_into(header, length_pos, len(body) - before)
+            length_pos += 4
+    return bytes(header + body)
+
+
+def decode_row(
+    types: Sequence[DataType],
+    data: bytes | bytearray | memoryview,
+    names: Sequence[str] | None = None,
+    depth: int = 0,
+) -> list[Any]:
+    """Decode one row into logical values."""
+    reader = Reader(data)
+    nulls = reader.take((len(types) + 7) // 8)
+    lengths = Reader(reader.take(4 * sum(map(is_variable_length, types))))
+    values: list[Any] = []
+    for i, dtype in enumerate(types):
+        if dtype.nullable and nulls[i // 8] >> i % 8 & 1:
+            values.append(None)
+            continue
+        start = reader.pos
+        try:
+            values.append(_read(reader, lengths, dtype, depth))
+        except FormatError as error:
+            raise FormatError(f"{v.field_label(i, dtype, names)} at byte {start}: {error.message}") from None
+    reader.finish()
+    return values
+
+
+def _write(out: bytearray, dtype: DataType, value: Any, depth: int) -> None:
+    kind = type(dtype)
+    if kind in _INTEGERS:
+        out += _INTEGERS[kind].pack(v.check_integer(value, v.INTEGER_BITS[kind]))
+    elif isinstance(dtype, StringType):
+        out += v.utf8(value)
+    elif isinstance(dtype, BytesType):
+        out += v.check_bytes(value)
+    elif isinstance(dtype, CharType):
+        out += _fixed(v.utf8(value), dtype.length)
+    elif isinstance(dtype, BinaryType):
+        out += _fixed(v.check_bytes(value), dtype.length)
+    elif isinstance(dtype, BooleanType):
+        out.append(v.check_boolean(value))
+    elif isinstance(dtype, TimeType):
+        out += _I32.pack(v.check_time(value))
+    elif isinstance(dtype, FloatType):
+        out += v.pack_float32(value)
+    elif isinstance(dtype, DoubleType):
+        out += v.pack_float64(value)
+    elif isinstance(dtype, DecimalType):
+        number = v.unscaled(value, dtype)
+        out += _I64.pack(number) if v.is_compact_decimal(dtype) else v.to_big_endian(number)
+    elif isinstance(dtype, (TimestampType, TimestampLtzType)):
+        millis, nanos = v.split_timestamp(value, dtype)
+        out += _I64.pack(millis)
+        if not v.is_compact_timestamp(dtype):
+            out += _I32.pack(nanos)
+    else:
+        out += encode_nested(dtype, value, _ROWS, depth)
+
+
+def _fixed(data: bytes, length: int) -> bytes:
+    # The declared length counts bytes here.
+    if len(data) > length:
+        raise InvalidRowError(f"{len(data)} bytes are more than the declared {length}")
+    if length > v.FIXED_BYTES_MAX:
+        raise InvalidRowError(f"IndexedRow pads values to the declared length, and {length} bytes are too many")
+    return data.ljust(length, b"\0")
+
+
+def _read(reader: Reader, lengths: Reader, dtype: DataType, depth: int) -> Any:
+    integer = _INTEGERS.get(type(dtype))
+    if integer is not None:
+        return reader.unpack(integer)
+    if isinstance(dtype, StringType):
+        return v.text_of(reader.take(lengths.unpack(_I32)))
+    if isinstance(dtype, BytesType):
+        return bytes(reader.take(lengths.unpack(_I32)))
+    if isinstance(dtype, CharType):
+        return v.text_of(bytes(reader.take(dtype.length)).rstrip(b"\0"))
+    if isinstance(dtype, BinaryType):
+        return bytes(reader.take(dtype.length))
+    if isinstance(dtype, BooleanType):
+        return v.boolean_of(reader.byte())
+    if isinstance(dtype, TimeType):
+        return v.time_of(reader.unpack(_I32))
+    if isinstance(dtype, FloatType):
+        return reader.unpack(_F32)
+    if isinstance(dtype, DoubleType):
+        return reader.unpack(_F64)
+    if isinstance(dtype, DecimalType):
+        if v.is_compact_decimal(dtype):
+            return v.decimal_of(reader.unpack(_I64), dtype)
+        return v.decimal_of(v.from_big_endian(reader.take(lengths.unpack(_I32))), dtype)
+    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+        millis = reader.unpack(_I64)
+        return v.join_timestamp(millis, 0 if v.is_compact_timestamp(dtype) else reader.unpack(_I32))
+    return decode_nested(dtype, reader.take(lengths.unpack(_I32)), _ROWS, depth)
+
+
+_ROWS = NestedRows(encode_row, decode_row)

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many byte strings in one buffer.
+
+A batch of rows or keys is one numpy buffer plus where each byte string starts and how long it is. The strings need
+not be contiguous nor in order, so that a parser can point into the bytes it was given, and an encoder can leave room
+between rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss.errors import FormatError, InvalidArgumentError
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+WORD_BYTES = 8
+"""Kernels read and write whole words at any byte position, so a written value may spill up to this many bytes."""
+
+_LONG_BYTES = 128
+"""From this length on one memory copy per string is cheaper than one vectorised step per word."""
+
+_INT32_MAX = 2**31 - 1
+
+
+class Slices:
+    """Many byte strings in one buffer: string ``i`` is ``data[starts[i] : starts[i] + lengths[i]]``."""
+
+    __slots__ = ("data", "lengths", "starts")
+
+    data: Bytes
+    starts: Ints
+    lengths: Ints
+
+    def __init__(self, data: Any, starts: npt.ArrayLike, lengths: npt.ArrayLike) -> None:
+        """Check that every string lies inside ``data`` (an array or anything with the buffer protocol)."""
+        self.data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+        self.starts = np.ascontiguousarray(starts, np.int64)
+        self.lengths = np.ascontiguousarray(lengths, np.int64)
+        if self.data.dtype != np.uint8 or self.data.ndim != 1 or self.starts.shape != self.lengths.shape:
+            raise InvalidArgumentError("slices need a flat array of bytes, and as many starts as lengths")
+        size = self.data.size
+        # Compared as `start > size - length`, which cannot overflow once both are known to be in 0..size.
+        bad = (self.starts < 0) | (self.lengths < 0) | (self.lengths > size)
+        bad |= self.starts > size - self.lengths
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            raise FormatError(
+                f"byte string {i} starts at byte {int(self.starts[i])} and is {int(self.lengths[i])} bytes long, "
+                f"but the buffer has {size} bytes"
+            )
+
+    @classmethod
+    def trusted(cls, data: Bytes, starts: Ints, lengths: Ints) -> Slices:
+        """Build without checks, for callers that computed the positions themselves."""
+        self = cls.__new__(cls)
+        self.data, self.starts, self.lengths = data, starts, lengths
+        return self
+
+    @classmethod
+    def from_list(cls, values: Sequence[bytes | bytearray | memoryview]) -> Slices:
+        """Copy byte strings into one buffer."""
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+        return cls.trusted(np.frombuffer(b"".join(values), np.uint8), starts_of(lengths), lengths)
+
+    @classmethod
+    def from_arrow(cls, array: pa.Array) -> Slices:
+        """Look at a binary or string array without copying; nulls become empty byte strings."""
+        offset_type = np.int64 if is_large(array.type) else np.int32
+        n = len(array)
+        _, offsets_buffer, data_buffer = array.buffers()
+        data = np.frombuffer(data_buffer or b"", np.uint8)
+        if n == 0:
+            return cls.trusted(data, np.empty(0, np.int64), np.empty(0, np.int64))
+        offsets = np.frombuffer(offsets_buffer, offset_type)[array.offset : array.offset + n + 1].astype(np.int64)
+        lengths = np.diff(offsets)
+        if array.null_count:
+            lengths *= array.is_valid().to_numpy(zero_copy_only=False)
+        return cls.trusted(data, offsets[:-1], lengths)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Slices]) -> Slices:
+        """All strings of the parts, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls.from_list([])
+        shifts = np.cumsum([0] + [part.data.size for part in parts[:-1]])
+        return cls.trusted(
+            np.concatenate([part.data for part in parts]),
+            np.concatenate([part.starts + shift for part, shift in zip(parts, shifts)]),
+            np.concatenate([part.lengths for part in parts]),
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[Slices]) -> Slices:
+        """Element by element: string ``i`` of the result is string ``i`` of all parts glued together."""
+        lengths = np.zeros(len(parts[0]), np.int64)
+        for part in parts:
+            lengths += part.lengths
+        starts, out = spaced(lengths)
+        pos = starts.copy()
+        for part in parts:
+            scatter(out, pos, part.data, part.starts, part.lengths)
+            pos += part.lengths
+        return cls.trusted(out, starts, lengths)
+
+    def __len__(self) -> int:
+        return self.starts.size
+
+    def __getitem__(self, index: int) -> bytes:
+        start = int(self.starts[index])
+        return self.data[start : start + int(self.lengths[index])].tobytes()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.to_list())
+
+    def __repr__(self) -> str:
+        return f"Slices(count={len(self)}, total_bytes={self.total_bytes})"
+
+    @property
+    def total_bytes(self) -> int:
+        """The length of all strings together."""
+        return int(self.lengths.sum())
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the strings fill the buffer in order, without gaps."""
+        n = len(self)
+        if n == 0:
+            return self.data.size == 0
+        ends = self.starts + self.lengths
+        return (
+            int(self.starts[0]) == 0
+            and int(ends[-1]) == self.data.size
+            and bool(np.array_equal(ends[:-1], self.starts[1:]))
+        )
+
+    def to_list(self) -> list[bytes]:
+        """The strings as Python objects."""
+        data = self.data.tobytes()
+        ends = self.starts + self.lengths
+        return [data[start:end] for start, end in zip(self.starts.tolist(), ends.tolist())]
+
+    def take(self, indices: npt.ArrayLike) -> Slices:
+        """The strings at ``indices`` (or where a boolean mask is true); the bytes are shared, not copied."""
+        index = np.asarray(indices)
+        return Slices.trusted(self.data, self.starts[index], self.lengths[index])
+
+    def slice(self, start: int, stop: int) -> Slices:
+        """The strings ``start`` to ``stop``; nothing is copied."""
+        return Slices.trusted(self.data, self.starts[start:stop], self.lengths[start:stop])
+
+    def contiguous(self) -> Slices:
+        """The same strings in order and without gaps; itself if it already is."""
+        if self.is_contiguous:
+            return self
+        return Slices.trusted(gather(self), starts_of(self.lengths), self.lengths)
+
+    def to_arrow(self) -> pa.Array:
+        """The strings as a binary array (large_binary if they do not fit 32-bit offsets)."""
+        total = self.total_bytes
+        large = total > _INT32_MAX
+        offsets = np.zeros(len(self) + 1, np.int64 if large else np.int32)
+        np.cumsum(self.lengths, out=offsets[1:])
+        data = self.data if self.is_contiguous else gather(self)
+        kind = pa.large_binary() if large else pa.binary()
+        return pa.Array.from_buffers(kind, len(self), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def is_large(arrow_type: pa.DataType) -> bool:
+    """Whether a binary or string type has 64-bit offsets."""
+    return bool(pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type))
+
+
+def starts_of(lengths: Ints) -> Ints:
+    """Where each string starts when they follow each other without gaps."""
+    starts = np.zeros(lengths.size, np.int64)
+    np.cumsum(lengths[:-1], out=starts[1:])
+    return starts
+
+
+def spaced(lengths: Ints) -> tuple[Ints, Bytes]:
+    """Starts and a zeroed buffer for strings of these lengths, with room for one spilled word after each."""
+    starts = starts_of(lengths + WORD_BYTES)
+    size = int(starts[-1] + lengths[-1]) if lengths.size else 0
+    return starts, np.zeros(size + 2 * WORD_BYTES, np.uint8)
+
+
+def words_at(data: Bytes) -> Words:
+    """A view of ``data`` with one little-endian 64-bit word starting at every byte."""
+    words: Words = np.ndarray((data.size - WORD_BYTES + 1,), "<u8", buffer=data, strides=(1,))
+    return words
+
+
+def padded(data: Bytes, needed: int) -> Bytes:
+    """``data``, copied into a larger zero-filled buffer if it is shorter than ``needed`` bytes."""
+    if data.size >= needed:
+        return data
+    out = np.zeros(needed, np.uint8)
+    out[: data.size] = data
+    return out
+
+
+def gather(slices: Slices) -> Bytes:
+    """The bytes of all strings, one after the other."""
+    n = len(slices)
+    data = slices.data
+    if n == 0:
+        return np.empty(0, np.uint8)
+    large = data.size > _INT32_MAX or slices.total_bytes > _INT32_MAX
+    # Arrow copies binary elements at memory speed, so the buffer is dressed up as a binary array in which string i
+    # is element 2 i + 1 and the elements between them are the gaps. Gaps are never looked at: when the strings are out
+    # of order their "lengths" are meaningless. The outermost offsets are real, since Arrow sizes its output by them.
+    offsets = np.empty(2 * n + 2, np.int64 if large else np.int32)
+    offsets[0] = 0
+    offsets[1:-1:2] = slices.starts
+    offsets[2:-1:2] = slices.starts + slices.lengths
+    offsets[-1] = data.size
+    kind = pa.large_binary() if large else pa.binary()
+    dressed = pa.Array.from_buffers(kind, 2 * n + 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    taken = dressed.take(pa.array(np.arange(1, 2 * n + 1, 2)))
+    return np.frombuffer(taken.buffers()[2] or b"", np.uint8)[: slices.total_bytes]
+
+
+def scatter(out: Bytes, positions: Ints, data: Bytes, starts: Ints, lengths: Ints) -> None:
+    """Copy string ``i`` of ``data`` to ``out[positions[i]:]``.
+
+    Whole words are written, so up to `WORD_BYTES` bytes after each string are overwritten with rubbish: leave room
+    (`spaced`), and write what follows a string after it.
+    """
+    if not lengths.size:
+        return
+    longest = int(lengths.max())
+    if longest == 0:
+        return
+    if longest > _LONG_BYTES:
+        long = lengths > _LONG_BYTES
+        _scatter_long(out, data, positions[long], starts[long], lengths[long])
+        short = ~long
+        positions, starts, lengths = positions[short], starts[short], lengths[short]
+        if not lengths.size:
+            return
+        longest = int(lengths.max())
+    data = padded(data, int((starts + lengths).max()) + 2 * WORD_BYTES)
+    source, target = words_at(data), words_at(out)
+    target[positions] = source[starts]
+    shortest = int(lengths.min())
+    for done in range(WORD_BYTES, longest, WORD_BYTES):
+        if shortest <= done:
+            more = np.flatnonzero(lengths > done)
+            positions, starts, lengths = positions[more], starts[more], lengths[more]
+            shortest = int(lengths.min())
+        target[positions + done] = source[starts + done]
+
+
+def _scatter_long(out: Bytes, data: Bytes, positions: Ints, starts: Ints, lengths: Ints) -> None:
+    target, source = out.data, data.data
+    for position, start, length in zip(positions.tolist(), starts.tolist(), lengths.tolist()):
+        target[position : position + length] = source[start : start + length]
