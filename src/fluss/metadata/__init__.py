@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a table is: types, schema, descriptor, paths, partitions, properties, predicates and their documents."""
+
+from __future__ import annotations
+
+from fluss.metadata.change_type import ChangeType
+from fluss.metadata.descriptor import (
+    DatabaseDescriptor,
+    DatabaseDescriptorBuilder,
+    TableDescriptor,
+    TableDescriptorBuilder,
+)
+from fluss.metadata.info import (
+    COORDINATOR_SERVER,
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    TABLET_SERVER,
+    DatabaseInfo,
+    LakeSnapshot,
+    OffsetSpec,
+    ServerNode,
+    TableInfo,
+)
+from fluss.metadata.path import PhysicalTablePath, TableBucket, TablePath
+from fluss.metadata.properties import (
+    TABLE_PROPERTIES,
+    TableConfig,
+    TableProperty,
+    parse_duration_ms,
+    parse_memory_size,
+)
+from fluss.metadata.schema import AggFunction, Column, Schema, SchemaBuilder
+from fluss.metadata.structure import physical_primary_key
+from fluss.metadata.type_readers import data_type_from_arrow, data_type_from_json
+from fluss.metadata.types import (
+    ArrayType,
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    BytesType,
+    CharType,
+    DataField,
+    DataType,
+    DataTypes,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    MapType,
+    RowType,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+
+__all__ = [
+    "AggFunction",
+    "ArrayType",
+    "BigIntType",
+    "BinaryType",
+    "BooleanType",
+    "BytesType",
+    "COORDINATOR_SERVER",
+    "ChangeType",
+    "CharType",
+    "Column",
+    "DataField",
+    "DataType",
+    "DataTypes",
+    "DatabaseDescriptor",
+    "DatabaseDescriptorBuilder",
+    "DatabaseInfo",
+    "DateType",
+    "DecimalType",
+    "DoubleType",
+    "EARLIEST_OFFSET",
+    "FloatType",
+    "IntType",
+    "LATEST_OFFSET",
+    "LakeSnapshot",
+    "MapType",
+    "OffsetSpec",
+    "PhysicalTablePath",
+    "RowType",
+    "Schema",
+    "SchemaBuilder",
+    "ServerNode",
+    "SmallIntType",
+    "StringType",
+    "TABLET_SERVER",
+    "TABLE_PROPERTIES",
+    "TableBucket",
+    "TableConfig",
+    "TableDescriptor",
+    "TableDescriptorBuilder",
+    "TableInfo",
+    "TablePath",
+    "TableProperty",
+    "TimeType",
+    "TimestampLtzType",
+    "TimestampType",
+    "TinyIntType",
+    "data_type_from_arrow",
+    "data_type_from_json",
+    "parse_duration_ms",
+    "parse_memory_size",
+    "physical_primary_key",
+]

@@ -1,0 +1,437 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a table or a database is asked to be when it is created."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluss.errors import InvalidArgumentError
+from fluss.metadata.json_documents import (
+    json_bytes,
+    optional,
+    parse_json,
+    read_document,
+    read_names,
+    read_strings,
+)
+from fluss.metadata.properties import TABLE_PROPERTIES, TableConfig
+from fluss.metadata.schema import Schema, names_tuple
+from fluss.metadata.structure import resolve_bucket_keys
+
+DESCRIPTOR_JSON_VERSION = 1
+
+
+def _property_text(key: object, value: object) -> str:
+    if not isinstance(key, str):
+        raise InvalidArgumentError(f"the key of a property must be a string, not {key!r}")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise InvalidArgumentError(f"the value of property {key!r} must be a string, not {value!r}")
+
+
+def _property_map(properties: Mapping[str, Any] | None) -> dict[str, str]:
+    return {key: _property_text(key, value) for key, value in (properties or {}).items()}
+
+
+def _comment(comment: object) -> str | None:
+    if comment is not None and not isinstance(comment, str):
+        raise InvalidArgumentError(f"a comment must be a string, not {comment!r}")
+    return comment
+
+
+class TableDescriptor:
+    """What a table is: schema, partitions, buckets, properties.
+
+    Tables with a primary key and no bucket keys are bucketed by their primary key without the partition keys.
+    A descriptor never changes; `replace` makes a changed copy.
+    """
+
+    __slots__ = (
+        "_bucket_count",
+        "_bucket_keys",
+        "_comment",
+        "_custom_properties",
+        "_partition_keys",
+        "_properties",
+        "_schema",
+    )
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        partition_keys: Sequence[str] | None = None,
+        bucket_count: int | None = None,
+        bucket_keys: Sequence[str] | None = None,
+        comment: str | None = None,
+        log_format: str | None = None,
+        kv_format: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        custom_properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(schema, Schema):
+            raise InvalidArgumentError(f"TableDescriptor takes a fluss.Schema, not {type(schema).__name__}")
+        is_number = isinstance(bucket_count, int) and not isinstance(bucket_count, bool)
+        if bucket_count is not None and (not is_number or bucket_count <= 0):
+            raise InvalidArgumentError(f"bucket_count must be a number larger than 0, not {bucket_count!r}")
+        table_properties = _property_map(properties)
+        for name, value in (("table.log.format", log_format), ("table.kv.format", kv_format)):
+            if value is not None:
+                table_properties[name] = TABLE_PROPERTIES[name].parse(str(value))
+        self._init(
+            schema,
+            names_tuple("partition_keys", partition_keys),
+            bucket_count,
+            names_tuple("bucket_keys", bucket_keys),
+            _comment(comment),
+            table_properties,
+            _property_map(custom_properties),
+        )
+
+    def _init(
+        self,
+        schema: Schema,
+        partition_keys: tuple[str, ...],
+        bucket_count: int | None,
+        bucket_keys: tuple[str, ...],
+        comment: str | None,
+        properties: dict[str, str],
+        custom_properties: dict[str, str],
+    ) -> None:
+        self._schema = schema
+        self._partition_keys = partition_keys
+        self._bucket_count = bucket_count
+        self._bucket_keys = resolve_bucket_keys(schema, partition_keys, bucket_keys)
+        self._comment = comment
+        self._properties = properties
+        self._custom_properties = custom_properties
+
+    @staticmethod
+    def builder() -> TableDescriptorBuilder:
+        """Build a descriptor step by step."""
+        return TableDescriptorBuilder()
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the table."""
+        return self._schema
+
+    def get_schema(self) -> Schema:
+        """The schema of the table."""
+        return self._schema
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """The columns the table is partitioned by."""
+        return self._partition_keys
+
+    @property
+    def bucket_keys(self) -> tuple[str, ...]:
+        """The columns that decide the bucket of a row; empty where the writer may choose."""
+        return self._bucket_keys
+
+    @property
+    def bucket_count(self) -> int | None:
+        """The number of buckets of the table, or of each partition; None leaves it to the server."""
+        return self._bucket_count
+
+    @property
+    def comment(self) -> str | None:
+        """The comment of the table."""
+        return self._comment
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties that begin with ``table.``."""
+        return dict(self._properties)
+
+    @property
+    def custom_properties(self) -> dict[str, str]:
+        """The properties that mean nothing to the server."""
+        return dict(self._custom_properties)
+
+    def get_properties(self) -> dict[str, str]:
+        """The properties that begin with ``table.``."""
+        return self.properties
+
+    def get_custom_properties(self) -> dict[str, str]:
+        """The properties that mean nothing to the server."""
+        return self.custom_properties
+
+    @property
+    def config(self) -> TableConfig:
+        """Typed access to the properties."""
+        return TableConfig(self._properties)
+
+    def has_primary_key(self) -> bool:
+        """Whether the table has a primary key."""
+        return self._schema.has_primary_key
+
+    def is_partitioned(self) -> bool:
+        """Whether the table is partitioned."""
+        return bool(self._partition_keys)
+
+    def replace(self, **changes: Any) -> TableDescriptor:
+        """A copy with some of schema, partition_keys, bucket_count, bucket_keys, comment, properties and
+        custom_properties changed."""
+        values: dict[str, Any] = {
+            "schema": self._schema,
+            "partition_keys": self._partition_keys,
+            "bucket_count": self._bucket_count,
+            "bucket_keys": self._bucket_keys,
+            "comment": self._comment,
+            "properties": self._properties,
+            "custom_properties": self._custom_properties,
+        }
+        if unknown := changes.keys() - values.keys():
+            raise InvalidArgumentError(f"a TableDescriptor has no {', '.join(sorted(unknown))}")
+        return TableDescriptor(**{**values, **changes})
+
+    def to_json(self) -> dict[str, Any]:
+        """The table document."""
+        document: dict[str, Any] = {
+            "version": DESCRIPTOR_JSON_VERSION,
+            "schema": self._schema.to_json(),
+            "partition_key": list(self._partition_keys),
+            "bucket_key": list(self._bucket_keys),
+            "properties": dict(self._properties),
+            "custom_properties": dict(self._custom_properties),
+        }
+        if self._bucket_count is not None:
+            document["bucket_count"] = self._bucket_count
+        if self._comment is not None:
+            document["comment"] = self._comment
+        return document
+
+    @classmethod
+    def from_json(cls, document: Any, where: str = "table") -> TableDescriptor:
+        """Read a table document. Broken documents are a FormatError, broken rules an InvalidTableError.
+
+        The number of buckets is not judged here: that is the server's validation.
+        """
+        document = read_document(document, where, DESCRIPTOR_JSON_VERSION)
+        descriptor = cls.__new__(cls)
+        descriptor._init(
+            Schema.from_json(document.get("schema"), f"{where}.schema"),
+            tuple(read_names(document, "partition_key", where)),
+            optional(document.get("bucket_count"), int, f"{where}.bucket_count"),
+            tuple(read_names(document, "bucket_key", where)),
+            optional(document.get("comment"), str, f"{where}.comment"),
+            read_strings(document.get("properties", {}), f"{where}.properties"),
+            read_strings(document.get("custom_properties", {}), f"{where}.custom_properties"),
+        )
+        return descriptor
+
+    def to_json_bytes(self) -> bytes:
+        """The table document as UTF-8 text."""
+        return json_bytes(self.to_json())
+
+    @classmethod
+    def from_json_bytes(cls, data: bytes | bytearray | memoryview) -> TableDescriptor:
+        """Read a table document from UTF-8 text."""
+        return cls.from_json(parse_json(data, "table"))
+
+    def _key(self) -> tuple[Any, ...]:
+        return (
+            self._schema,
+            self._partition_keys,
+            self._bucket_count,
+            self._bucket_keys,
+            self._comment,
+            frozenset(self._properties.items()),
+            frozenset(self._custom_properties.items()),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TableDescriptor):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TableDescriptor.from_json, (self.to_json(),)
+
+    def __repr__(self) -> str:
+        parts = [repr(self._schema)]
+        for name, value in (
+            ("partition_keys", list(self._partition_keys)),
+            ("bucket_count", self._bucket_count),
+            ("bucket_keys", list(self._bucket_keys)),
+            ("comment", self._comment),
+            ("properties", self._properties),
+            ("custom_properties", self._custom_properties),
+        ):
+            if value:
+                parts.append(f"{name}={value!r}")
+        return f"TableDescriptor({', '.join(parts)})"
+
+
+class TableDescriptorBuilder:
+    """Builds a table descriptor. Every call returns the builder."""
+
+    def __init__(self) -> None:
+        self._schema: Schema | None = None
+        self._options: dict[str, Any] = {}
+        self._properties: dict[str, Any] = {}
+        self._custom_properties: dict[str, Any] = {}
+
+    def schema(self, schema: Schema) -> TableDescriptorBuilder:
+        """Set the schema."""
+        self._schema = schema
+        return self
+
+    def log_format(self, log_format: str) -> TableDescriptorBuilder:
+        """Set the layout of the log: ARROW, INDEXED or COMPACTED."""
+        self._options["log_format"] = log_format
+        return self
+
+    def kv_format(self, kv_format: str) -> TableDescriptorBuilder:
+        """Set the layout of the key-value store: COMPACTED or INDEXED."""
+        self._options["kv_format"] = kv_format
+        return self
+
+    def property(self, key: str, value: Any) -> TableDescriptorBuilder:
+        """Set one property that begins with ``table.``."""
+        self._properties[key] = value
+        return self
+
+    def properties(self, properties: Mapping[str, Any]) -> TableDescriptorBuilder:
+        """Set several properties that begin with ``table.``."""
+        self._properties.update(properties)
+        return self
+
+    def custom_property(self, key: str, value: Any) -> TableDescriptorBuilder:
+        """Set one property that means nothing to the server."""
+        self._custom_properties[key] = value
+        return self
+
+    def custom_properties(self, properties: Mapping[str, Any]) -> TableDescriptorBuilder:
+        """Set several properties that mean nothing to the server."""
+        self._custom_properties.update(properties)
+        return self
+
+    def partitioned_by(self, keys: Sequence[str]) -> TableDescriptorBuilder:
+        """Set the partition keys."""
+        self._options["partition_keys"] = keys
+        return self
+
+    def distributed_by(
+        self, bucket_count: int | None = None, bucket_keys: Sequence[str] | None = None
+    ) -> TableDescriptorBuilder:
+        """Set the number of buckets and the bucket keys."""
+        self._options["bucket_count"] = bucket_count
+        self._options["bucket_keys"] = bucket_keys
+        return self
+
+    def comment(self, comment: str) -> TableDescriptorBuilder:
+        """Set the comment."""
+        self._options["comment"] = comment
+        return self
+
+    def build(self) -> TableDescriptor:
+        """The descriptor."""
+        if self._schema is None:
+            raise InvalidArgumentError("a table descriptor needs a schema: call schema(...) before build()")
+        return TableDescriptor(
+            self._schema, properties=self._properties, custom_properties=self._custom_properties, **self._options
+        )
+
+
+class DatabaseDescriptor:
+    """What a database is: a comment and custom properties."""
+
+    __slots__ = ("_comment", "_custom_properties")
+
+    def __init__(self, comment: str | None = None, custom_properties: Mapping[str, Any] | None = None) -> None:
+        self._comment = _comment(comment)
+        self._custom_properties = _property_map(custom_properties)
+
+    @staticmethod
+    def builder() -> DatabaseDescriptorBuilder:
+        """Build a descriptor step by step."""
+        return DatabaseDescriptorBuilder()
+
+    @property
+    def comment(self) -> str | None:
+        """The comment of the database."""
+        return self._comment
+
+    @property
+    def custom_properties(self) -> dict[str, str]:
+        """The custom properties."""
+        return dict(self._custom_properties)
+
+    def get_custom_properties(self) -> dict[str, str]:
+        """The custom properties."""
+        return self.custom_properties
+
+    def to_json(self) -> dict[str, Any]:
+        """The database document."""
+        document: dict[str, Any] = {
+            "version": DESCRIPTOR_JSON_VERSION,
+            "custom_properties": dict(self._custom_properties),
+        }
+        if self._comment is not None:
+            document["comment"] = self._comment
+        return document
+
+    @classmethod
+    def from_json(cls, document: Any, where: str = "database") -> DatabaseDescriptor:
+        """Read a database document."""
+        document = read_document(document, where, DESCRIPTOR_JSON_VERSION)
+        return cls(
+            optional(document.get("comment"), str, f"{where}.comment"),
+            read_strings(document.get("custom_properties", {}), f"{where}.custom_properties"),
+        )
+
+    def to_json_bytes(self) -> bytes:
+        """The database document as UTF-8 text."""
+        return json_bytes(self.to_json())
+
+    @classmethod
+    def from_json_bytes(cls, data: bytes | bytearray | memoryview) -> DatabaseDescriptor:
+        """Read a database document from UTF-8 text."""
+        return cls.from_json(parse_json(data, "database"))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DatabaseDescriptor):
+            return NotImplemented
+        return self._comment == other._comment and self._custom_properties == other._custom_properties
+
+    def __hash__(self) -> int:
+        return hash((self._comment, frozenset(self._custom_properties.items())))
+
+    def __repr__(self) -> str:
+        return f"DatabaseDescriptor(comment={self._comment!r}, custom_properties={self._custom_properties!r})"
+
+
+class DatabaseDescriptorBuilder:
+    """Builds a database descriptor. Every call returns the builder."""
+
+    def __init__(self) -> None:
+        self._comment: str | None = None
+        self._custom_properties: dict[str, Any] = {}
+
+    def comment(self, comment: str) -> DatabaseDescriptorBuilder:
+        """Set the comment."""
+        self._comment = comment
+        return self
+
+    def custom_properties(self, properties: Mapping[str, Any]) -> DatabaseDescriptorBuilder:
+        """Set several custom properties."""
+        self._custom_properties.update(properties)
+        return self
+
+    def custom_property(self, key: str, value: Any) -> DatabaseDescriptorBuilder:
+        """Set one custom property."""
+        self._custom_properties[key] = value
+        return self
+
+    def build(self) -> DatabaseDescriptor:
+        """The descriptor."""
+        return DatabaseDescriptor(self._comment, self._custom_properties)

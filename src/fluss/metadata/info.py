@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server tells about tables, databases, servers and snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fluss.errors import FormatError, InvalidArgumentError
+from fluss.metadata.descriptor import DatabaseDescriptor, TableDescriptor
+from fluss.metadata.path import TableBucket, TablePath
+from fluss.metadata.properties import TableConfig
+from fluss.metadata.schema import Schema
+from fluss.metadata.structure import physical_primary_key
+
+EARLIEST_OFFSET = -2
+"""Start reading at the first offset that is still there."""
+
+LATEST_OFFSET = -1
+"""Start reading after the last offset there is."""
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A table as the server knows it."""
+
+    table_path: TablePath
+    table_id: int
+    schema_id: int
+    descriptor: TableDescriptor
+    created_time: int
+    """When the table was created, in milliseconds since the epoch."""
+    modified_time: int
+    """When its properties last changed, in milliseconds since the epoch."""
+    remote_data_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.descriptor.bucket_count is None:
+            raise FormatError(f"the description of table {self.table_path} lacks bucket_count")
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the table."""
+        return self.descriptor.schema
+
+    @property
+    def num_buckets(self) -> int:
+        """The number of buckets of the table, or of each partition."""
+        return self.descriptor.bucket_count or 0
+
+    @property
+    def primary_keys(self) -> tuple[str, ...]:
+        """The columns of the primary key; empty for log tables."""
+        return self.schema.primary_key
+
+    @cached_property
+    def physical_primary_key(self) -> tuple[str, ...]:
+        """The primary key without the partition keys: the key within a bucket."""
+        return physical_primary_key(self.schema, self.partition_keys)
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """The columns the table is partitioned by."""
+        return self.descriptor.partition_keys
+
+    @property
+    def bucket_keys(self) -> tuple[str, ...]:
+        """The columns that decide the bucket of a row; empty where the writer may choose."""
+        return self.descriptor.bucket_keys
+
+    @cached_property
+    def has_default_bucket_key(self) -> bool:
+        """Whether rows are bucketed by the whole physical primary key (log tables: by nothing)."""
+        return self.bucket_keys == self.physical_primary_key
+
+    @property
+    def comment(self) -> str | None:
+        """The comment of the table."""
+        return self.descriptor.comment
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties that begin with ``table.``."""
+        return self.descriptor.properties
+
+    @property
+    def custom_properties(self) -> dict[str, str]:
+        """The properties that mean nothing to the server."""
+        return self.descriptor.custom_properties
+
+    @property
+    def row_type(self) -> Any:
+        """The columns as one row type."""
+        return self.schema.row_type
+
+    # Typed properties, read once: writers and scanners ask for them per batch.
+
+    @property
+    def config(self) -> TableConfig:
+        """Typed access to the properties."""
+        return self.descriptor.config
+
+    @cached_property
+    def log_format(self) -> str:
+        """``ARROW``, ``INDEXED`` or ``COMPACTED``."""
+        return self.config.log_format
+
+    @cached_property
+    def kv_format(self) -> str:
+        """``COMPACTED`` or ``INDEXED``."""
+        return self.config.kv_format
+
+    @cached_property
+    def kv_format_version(self) -> int:
+        """Which rule chooses the key encoding: 1 or 2."""
+        return self.config.kv_format_version
+
+    @cached_property
+    def lake_format(self) -> str | None:
+        """``paimon``, ``iceberg``, ``lance``, ``hudi`` or None."""
+        return self.config.lake_format
+
+    @cached_property
+    def arrow_compression(self) -> tuple[str, int]:
+        """Compression type and level of ARROW batches."""
+        return self.config.arrow_compression
+
+    # Names of the reference.
+
+    def get_primary_keys(self) -> list[str]:
+        """The columns of the primary key; empty for log tables."""
+        return list(self.primary_keys)
+
+    def get_physical_primary_keys(self) -> list[str]:
+        """The primary key without the partition keys."""
+        return list(self.physical_primary_key)
+
+    def get_partition_keys(self) -> list[str]:
+        """The columns the table is partitioned by."""
+        return list(self.partition_keys)
+
+    def get_bucket_keys(self) -> list[str]:
+        """The columns that decide the bucket of a row."""
+        return list(self.bucket_keys)
+
+    def has_primary_key(self) -> bool:
+        """Whether the table has a primary key."""
+        return bool(self.primary_keys)
+
+    def has_bucket_key(self) -> bool:
+        """Whether rows are bucketed by columns."""
+        return bool(self.bucket_keys)
+
+    def is_partitioned(self) -> bool:
+        """Whether the table is partitioned."""
+        return bool(self.partition_keys)
+
+    def is_auto_partitioned(self) -> bool:
+        """Whether the server creates and drops partitions by time."""
+        return self.is_partitioned() and self.config.auto_partition_enabled
+
+    def get_schema(self) -> Schema:
+        """The schema of the table."""
+        return self.schema
+
+    def get_column_names(self) -> list[str]:
+        """The names of the columns, in order."""
+        return self.schema.get_column_names()
+
+    def get_column_count(self) -> int:
+        """The number of columns."""
+        return len(self.schema.columns)
+
+    def get_properties(self) -> dict[str, str]:
+        """The properties that begin with ``table.``."""
+        return self.properties
+
+    def get_custom_properties(self) -> dict[str, str]:
+        """The properties that mean nothing to the server."""
+        return self.custom_properties
+
+    def to_table_descriptor(self) -> TableDescriptor:
+        """A descriptor that would create the same table."""
+        return self.descriptor
+
+
+@dataclass(frozen=True)
+class DatabaseInfo:
+    """A database as the server knows it."""
+
+    database_name: str
+    database_descriptor: DatabaseDescriptor = field(default_factory=DatabaseDescriptor)
+    created_time: int = 0
+    """When the database was created, in milliseconds since the epoch."""
+    modified_time: int = 0
+    """When it last changed, in milliseconds since the epoch."""
+
+    def get_database_descriptor(self) -> DatabaseDescriptor:
+        """The comment and custom properties."""
+        return self.database_descriptor
+
+
+COORDINATOR_SERVER = "CoordinatorServer"
+TABLET_SERVER = "TabletServer"
+
+
+@dataclass(frozen=True)
+class ServerNode:
+    """One server of the cluster."""
+
+    id: int
+    host: str
+    port: int
+    server_type: str
+    """``CoordinatorServer`` or ``TabletServer``."""
+
+    @property
+    def uid(self) -> str:
+        """A name that is unique in the cluster: ``cs-0``, ``ts-1``."""
+        return f"{'cs' if self.server_type == COORDINATOR_SERVER else 'ts'}-{self.id}"
+
+    def __str__(self) -> str:
+        return f"{self.uid} at {self.host}:{self.port}"
+
+
+class LakeSnapshot:
+    """The part of a table that a snapshot of the lake holds: per bucket, the offset where the log goes on."""
+
+    __slots__ = ("_snapshot_id", "_table_buckets_offset")
+
+    def __init__(self, snapshot_id: int, table_buckets_offset: Mapping[TableBucket, int] | None = None) -> None:
+        self._snapshot_id = snapshot_id
+        self._table_buckets_offset = dict(table_buckets_offset or {})
+
+    @property
+    def snapshot_id(self) -> int:
+        """The id of the snapshot in the lake."""
+        return self._snapshot_id
+
+    @property
+    def table_buckets_offset(self) -> dict[TableBucket, int]:
+        """The offset of every bucket."""
+        return dict(self._table_buckets_offset)
+
+    def get_bucket_offset(self, bucket: TableBucket) -> int | None:
+        """The offset of a bucket; None if the snapshot holds nothing of it."""
+        return self._table_buckets_offset.get(bucket)
+
+    def get_table_buckets(self) -> list[TableBucket]:
+        """The buckets the snapshot holds something of."""
+        return list(self._table_buckets_offset)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LakeSnapshot):
+            return NotImplemented
+        return self._snapshot_id == other._snapshot_id and self._table_buckets_offset == other._table_buckets_offset
+
+    def __hash__(self) -> int:
+        return hash((self._snapshot_id, frozenset(self._table_buckets_offset.items())))
+
+    def __repr__(self) -> str:
+        return f"LakeSnapshot(snapshot_id={self._snapshot_id}, buckets_count={len(self._table_buckets_offset)})"
+
+
+@dataclass(frozen=True, repr=False)
+class OffsetSpec:
+    """Which offset `list_offsets` shall find: use `earliest`, `latest` or `timestamp`."""
+
+    kind: str
+    """``earliest``, ``latest`` or ``timestamp``."""
+    timestamp_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("earliest", "latest", "timestamp"):
+            raise InvalidArgumentError(f"an offset is 'earliest', 'latest' or 'timestamp', not {self.kind!r}")
+        is_number = isinstance(self.timestamp_ms, int) and not isinstance(self.timestamp_ms, bool)
+        if is_number != (self.kind == "timestamp"):
+            raise InvalidArgumentError("a timestamp offset, and no other, takes a timestamp in milliseconds")
+
+    @staticmethod
+    def earliest() -> OffsetSpec:
+        """The first offset that is still there."""
+        return OffsetSpec("earliest")
+
+    @staticmethod
+    def latest() -> OffsetSpec:
+        """The offset after the last record."""
+        return OffsetSpec("latest")
+
+    @staticmethod
+    def timestamp(ts: int) -> OffsetSpec:
+        """The offset of the first record at or after a time in milliseconds since the epoch."""
+        return OffsetSpec("timestamp", ts)
+
+    def __repr__(self) -> str:
+        return f"OffsetSpec.{self.kind}({'' if self.timestamp_ms is None else self.timestamp_ms})"

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of tables, partitions of tables, and buckets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluss.errors import InvalidArgumentError
+
+
+def _name(what: str, first: object, second: object) -> str:
+    name = first if second is None else second
+    if not isinstance(name, str) or not name or (first is not None and second is not None):
+        raise InvalidArgumentError(f"a TablePath needs one {what} name that is a non-empty string, not {name!r}")
+    return name
+
+
+class TablePath:
+    """The name of a table: its database and its own name. Whether the characters are legal is the server's to say."""
+
+    __slots__ = ("_database", "_table")
+
+    def __init__(
+        self,
+        database: str | None = None,
+        table: str | None = None,
+        *,
+        database_name: str | None = None,
+        table_name: str | None = None,
+    ) -> None:
+        self._database = _name("database", database, database_name)
+        self._table = _name("table", table, table_name)
+
+    @property
+    def database(self) -> str:
+        """The name of the database."""
+        return self._database
+
+    @property
+    def table(self) -> str:
+        """The name of the table within its database."""
+        return self._table
+
+    @property
+    def database_name(self) -> str:
+        """The name of the database."""
+        return self._database
+
+    @property
+    def table_name(self) -> str:
+        """The name of the table within its database."""
+        return self._table
+
+    def table_path_str(self) -> str:
+        """``database.table``."""
+        return f"{self._database}.{self._table}"
+
+    def __str__(self) -> str:
+        return self.table_path_str()
+
+    def __repr__(self) -> str:
+        return f"TablePath({self._database!r}, {self._table!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TablePath):
+            return NotImplemented
+        return self._database == other._database and self._table == other._table
+
+    def __lt__(self, other: TablePath) -> bool:
+        if not isinstance(other, TablePath):
+            return NotImplemented
+        return (self._database, self._table) < (other._database, other._table)
+
+    def __hash__(self) -> int:
+        return hash((self._database, self._table))
+
+    def __reduce__(self) -> tuple[type[TablePath], tuple[str, str]]:
+        return TablePath, (self._database, self._table)
+
+
+@dataclass(frozen=True)
+class PhysicalTablePath:
+    """A table, or one partition of a partitioned table."""
+
+    table_path: TablePath
+    partition_name: str | None = None
+
+    @property
+    def database_name(self) -> str:
+        """The name of the database."""
+        return self.table_path.database_name
+
+    @property
+    def table_name(self) -> str:
+        """The name of the table within its database."""
+        return self.table_path.table_name
+
+    def __str__(self) -> str:
+        if self.partition_name is None:
+            return str(self.table_path)
+        return f"{self.table_path}(p={self.partition_name})"
+
+
+class TableBucket:
+    """One bucket of a table, or of one of its partitions."""
+
+    __slots__ = ("_bucket_id", "_hash", "_partition_id", "_table_id")
+
+    def __init__(self, table_id: int, bucket: int, partition_id: int | None = None) -> None:
+        for what, value in (("table_id", table_id), ("bucket", bucket), ("partition_id", partition_id)):
+            if not isinstance(value, int) and not (value is None and what == "partition_id"):
+                raise InvalidArgumentError(f"{what} of a TableBucket must be an integer, not {value!r}")
+        self._table_id = table_id
+        self._bucket_id = bucket
+        self._partition_id = partition_id
+        # Buckets are keys of every map on the hot path.
+        self._hash = hash((table_id, partition_id, bucket))
+
+    @staticmethod
+    def with_partition(table_id: int, partition_id: int, bucket: int) -> TableBucket:
+        """A bucket of a partition."""
+        return TableBucket(table_id, bucket, partition_id)
+
+    @property
+    def table_id(self) -> int:
+        """The id of the table."""
+        return self._table_id
+
+    @property
+    def bucket_id(self) -> int:
+        """The number of the bucket within its table or partition, from 0."""
+        return self._bucket_id
+
+    @property
+    def bucket(self) -> int:
+        """The number of the bucket within its table or partition, from 0."""
+        return self._bucket_id
+
+    @property
+    def partition_id(self) -> int | None:
+        """The id of the partition; None for tables without partitions."""
+        return self._partition_id
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TableBucket):
+            return NotImplemented
+        return (
+            self._bucket_id == other._bucket_id
+            and self._table_id == other._table_id
+            and self._partition_id == other._partition_id
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[TableBucket], tuple[int, int, int | None]]:
+        return TableBucket, (self._table_id, self._bucket_id, self._partition_id)
+
+    def __repr__(self) -> str:
+        partition = "" if self._partition_id is None else f"partition_id={self._partition_id}, "
+        return f"TableBucket(table_id={self._table_id}, {partition}bucket={self._bucket_id})"
