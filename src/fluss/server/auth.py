@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may log in: SASL/PLAIN users per listener, read from the options."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from dataclasses import dataclass
+
+from fluss.errors import AuthenticateError, ConfigError
+from fluss.server.config import ServerConfig
+
+_USER_ENTRY = re.compile(r'user_([^\s="]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_TOKEN_PARTS = 3
+
+
+@dataclass(frozen=True)
+class Principal:
+    """An authenticated identity, written ``User:alice``."""
+
+    name: str
+    type: str = "User"
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal("ANONYMOUS")
+
+
+def parse_jaas_users(option: str, text: str) -> dict[str, str]:
+    """The ``user_NAME="PASSWORD"`` entries of a login module line. Never quotes the text: it holds passwords."""
+    users = {name: re.sub(r"\\(.)", r"\1", password) for name, password in _USER_ENTRY.findall(text)}
+    if not users:
+        raise ConfigError(f"server option '{option}' names no user; expected entries like user_NAME=\"PASSWORD\".")
+    if not all(users.values()):
+        raise ConfigError(f"server option '{option}' has a user with an empty password.")
+    return users
+
+
+def users_of(config: ServerConfig, listener: str) -> dict[str, str]:
+    """Names and passwords accepted on a listener; the listener's own option wins over the common one."""
+    own = f"security.sasl.listener.name.{listener.lower()}.plain.jaas.config"
+    text = config.text(own)
+    if text is not None:
+        return parse_jaas_users(own, text)
+    users = config.mapping("security.sasl.plain.credentials")
+    common = config.text("security.sasl.plain.jaas.config")
+    if common is not None:
+        users.update(parse_jaas_users("security.sasl.plain.jaas.config", common))
+    return users
+
+
+def check_users(config: ServerConfig) -> None:
+    """Refuse a configuration with a SASL listener on which nobody could log in."""
+    for endpoint in config.bind_endpoints:
+        if config.protocol_of(endpoint.listener) == "SASL" and not users_of(config, endpoint.listener):
+            raise ConfigError(
+                f"listener '{endpoint.listener}' uses SASL but no user is configured; "
+                "set 'security.sasl.plain.jaas.config'."
+            )
+
+
+def authenticate_plain(token: bytes, users: dict[str, str]) -> Principal:
+    """Check ``authzid NUL user NUL password``. One text for a wrong user and a wrong password: no hints."""
+    parts = token.split(b"\0")
+    if len(parts) != _TOKEN_PARTS:
+        raise AuthenticateError(f"the PLAIN token must have 3 parts separated by NUL, not {len(parts)}")
+    try:
+        authorization_id, name, password = (part.decode("utf-8") for part in parts)
+    except UnicodeDecodeError:
+        raise AuthenticateError("the PLAIN token is not UTF-8") from None
+    if not name or not password:
+        raise AuthenticateError("the user name and the password must not be empty")
+    if authorization_id and authorization_id != name:
+        raise AuthenticateError("the authorization id must be empty or equal to the user name")
+    expected = users.get(name)
+    # The comparison also runs for unknown users, so that the time taken does not tell which users exist.
+    same = hmac.compare_digest(password.encode(), (expected if expected is not None else "\0").encode())
+    if expected is None or not same:
+        raise AuthenticateError("invalid username or password")
+    return Principal(name)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a connection begins with: API versions and authentication."""
+
+from __future__ import annotations
+
+from fluss.errors import AuthenticateError
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.apis import API_VERSIONS, APIS, AUTHENTICATE
+from fluss.server.auth import authenticate_plain, users_of
+from fluss.server.handlers import Handler, RequestContext, proto_handler
+
+
+async def api_versions(context: RequestContext, request: pb.ApiVersionsRequest) -> pb.ApiVersionsResponse:
+    """Exactly what is served. The server type is left out: this address answers as coordinator and tablet server."""
+    response = pb.ApiVersionsResponse()
+    for key in sorted(context.server.handlers):
+        api = APIS[key]
+        response.api_versions.add(api_key=key, min_version=api.min_version, max_version=api.max_version)
+    return response
+
+
+async def authenticate(context: RequestContext, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
+    session = context.session
+    if not session.sasl:
+        if request.protocol.upper() != "PLAINTEXT":
+            raise AuthenticateError(
+                f"listener '{session.listener}' speaks PLAINTEXT, but the client authenticates with "
+                f"'{request.protocol[:64]}'; set the client's security protocol to PLAINTEXT"
+            )
+        return pb.AuthenticateResponse()
+    if session.authenticated:
+        # Some clients answer the empty challenge below with a second round.
+        return pb.AuthenticateResponse()
+    mechanism = request.protocol.upper()
+    enabled = {name.upper() for name in context.server.config.strings("security.sasl.enabled.mechanisms")}
+    if mechanism not in enabled:
+        raise AuthenticateError(
+            f"the SASL mechanism '{request.protocol[:64]}' is not enabled; enabled: {', '.join(sorted(enabled))}"
+        )
+    session.principal = authenticate_plain(request.token, users_of(context.server.config, session.listener))
+    session.authenticated = True
+    # Present and empty: the Java client tells this apart from absent.
+    return pb.AuthenticateResponse(challenge=b"")
+
+
+def register(registry: dict[int, Handler]) -> None:
+    registry[API_VERSIONS.key] = proto_handler(API_VERSIONS, api_versions)
+    registry[AUTHENTICATE.key] = proto_handler(AUTHENTICATE, authenticate)

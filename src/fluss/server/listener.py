@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listening sockets: one per configured listener name."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+from fluss.errors import ConfigError
+from fluss.server.config import Endpoint
+
+logger = logging.getLogger("fluss.server.listener")
+
+_BACKLOG = 1024
+_ACCEPTS_PER_WAKE = 64
+_RETRY_AFTER_S = 0.5
+
+
+class Listener:
+    """Accepts connections on one address and hands the sockets on."""
+
+    def __init__(self, endpoint: Endpoint, accept: Callable[[socket.socket, str, str], None]) -> None:
+        self.name = endpoint.listener
+        self._accept = accept
+        self._sock = _bind(endpoint)
+        self._loop = asyncio.get_running_loop()
+        self.host: str = endpoint.host or str(self._sock.getsockname()[0])
+        self.port: int = int(self._sock.getsockname()[1])
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def start(self) -> None:
+        self._loop.add_reader(self._sock.fileno(), self._readable)
+
+    def close(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+
+    def _readable(self) -> None:
+        for _ in range(_ACCEPTS_PER_WAKE):
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    # Out of descriptors: the socket stays readable, so an immediate retry would spin.
+                    logger.error("cannot accept on %s: %s; trying again in %s s", self.address, error, _RETRY_AFTER_S)
+                    self._loop.remove_reader(self._sock.fileno())
+                    self._loop.call_later(_RETRY_AFTER_S, self._restart)
+                    return
+                logger.error("cannot accept on %s: %s", self.address, error)
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._accept(sock, self.name, f"{address[0]}:{address[1]}")
+
+    def _restart(self) -> None:
+        if self._sock.fileno() >= 0:
+            self.start()
+
+
+def _bind(endpoint: Endpoint) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(
+            endpoint.host or None, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {endpoint}: {error.strerror or error}.") from None
+    # IPv4 first: older clients resolve a host name to IPv4 only.
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    family, kind, protocol, _, address = found[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(
+            f"cannot listen on {endpoint}: {error.strerror}. Choose another port, or 0 for any free one."
+        ) from None
+    sock.setblocking(False)
+    return sock

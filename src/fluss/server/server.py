@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The assembly: one process, one event loop, both roles on every listener."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from fluss.metadata import TablePath
+from fluss.server.auth import check_users
+from fluss.server.catalog import Catalog
+from fluss.server.clock import Clock
+from fluss.server.commit import GroupCommitter
+from fluss.server.config import Endpoint, ServerConfig
+from fluss.server.datadir import DataDir
+from fluss.server.handlers import Handler, register_all
+from fluss.server.listener import Listener
+from fluss.server.memory import MemoryBudget
+from fluss.server.metrics import Metrics
+from fluss.server.session import Session
+from fluss.server.tablets import Tablets
+
+logger = logging.getLogger("fluss.server")
+
+COORDINATOR_ID = 0
+_DRAIN_SECONDS_MAX = 10.0
+
+
+class Server:
+    """An embedded Fluss server. ``await start()``, then ``await stop()``."""
+
+    def __init__(
+        self, config: ServerConfig | Mapping[str, object] | None = None, *, clock: Clock | None = None
+    ) -> None:
+        self.config = config if isinstance(config, ServerConfig) else ServerConfig(config)
+        check_users(self.config)
+        self.clock = clock or Clock()
+        self.metrics = Metrics()
+        self.memory = MemoryBudget(self.config.integer("server.buffer.memory-size"))
+        self.executor = ThreadPoolExecutor(self.config.integer("server.io-pool.size"), thread_name_prefix="fluss-io")
+        self.handlers: dict[int, Handler] = {}
+        register_all(self.handlers)
+        self.sessions: set[Session] = set()
+        self.listeners: dict[str, Listener] = {}
+        self.disk_full = False
+        self.catalog: Catalog
+        self.committer: GroupCommitter
+        self.tablets: Tablets
+        self._data_dir: DataDir | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    # Facts for metadata answers ----------------------------------------------------------------------------------
+
+    @property
+    def tablet_server_id(self) -> int:
+        return self.config.integer("tablet-server.id")
+
+    def advertised_endpoint(self, listener: str) -> Endpoint:
+        """Where clients of a listener find this server."""
+        advertised = self.config.advertised_endpoints.get(listener)
+        bound = self.listeners[listener]
+        host, port = (advertised.host, advertised.port) if advertised else (bound.host, bound.port)
+        if host in ("", "0.0.0.0", "::"):
+            # A client cannot connect to a wildcard address; the host name is the best guess without an option.
+            host = socket.gethostname()
+        return Endpoint(listener, host, port or bound.port)
+
+    # Life cycle --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Lock the folder, recover, listen. After this the server answers."""
+        loop = asyncio.get_running_loop()
+        _raise_file_limit()
+        self._data_dir = DataDir(str(self.config.get("data.dir")))
+        try:
+            if not self._data_dir.was_clean and any(self._data_dir.path.glob("catalog/*")):
+                logger.warning("the data folder '%s' was not closed cleanly; recovering", self._data_dir.path)
+            self.catalog = Catalog(self._data_dir.path, self.config, clock_ms=self.clock.now_ms)
+            self.committer = GroupCommitter(
+                self.executor, sync=self.config.text("log.commit.sync") == "group", metrics=self.metrics
+            )
+            self.tablets = Tablets(
+                self._data_dir.path,
+                self.catalog,
+                self.config,
+                clock=self.clock,
+                committer=self.committer,
+                executor=self.executor,
+                metrics=self.metrics,
+            )
+            await loop.run_in_executor(self.executor, self.tablets.open_existing)
+            for endpoint in self.config.bind_endpoints:
+                self.listeners[endpoint.listener] = Listener(endpoint, self._accept)
+        except BaseException:
+            self._release(clean=False)
+            raise
+        self.committer.start()
+        self._add_gauges()
+        self._every("server.writer-id.expiration-check-interval", self._expire_writers)
+        self._every("log.retention.check-interval", self.tablets.expire_segments)
+        self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
+        self._every("server.data-disk.check-interval", self._check_disk)
+        self._tasks.append(loop.create_task(self._close_idle_sessions()))
+        for listener in self.listeners.values():
+            listener.start()
+
+    async def stop(self) -> None:
+        """Answer what is in work, flush, mark the folder clean."""
+        if self._stopping or self._data_dir is None:
+            return
+        self._stopping = True
+        for listener in self.listeners.values():
+            listener.close()
+        for session in tuple(self.sessions):
+            session.channel.pause_reading()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.tablets.wake_fetches()
+        deadline = self.clock.monotonic() + _DRAIN_SECONDS_MAX
+        while any(session.requests_in_work for session in self.sessions) and self.clock.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for session in tuple(self.sessions):
+            session.close_after_sending()
+        while self.sessions and self.clock.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for session in tuple(self.sessions):
+            session.close()
+        await self.committer.stop()
+        clean = False
+        try:
+            clean = await self.tablets.close()
+            await self.catalog.close()
+        finally:
+            self._release(clean=clean)
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    def _release(self, *, clean: bool) -> None:
+        for listener in self.listeners.values():
+            with contextlib.suppress(OSError):
+                listener.close()
+        if not clean and getattr(self, "catalog", None) is not None and not self._stopping:
+            self.catalog.close_now()
+        self.executor.shutdown(wait=True)
+        if self._data_dir is not None:
+            self._data_dir.release(clean=clean)
+            self._data_dir = None
+
+    def _accept(self, sock: socket.socket, listener: str, peer: str) -> None:
+        if len(self.sessions) >= self.config.integer("server.max-connections"):
+            logger.warning("refusing %s: %d connections are open", peer, len(self.sessions))
+            self.metrics.add("tabletserver_refusedConnections_total")
+            sock.close()
+            return
+        session = Session(self, sock, listener, peer)
+        self.sessions.add(session)
+        session.start()
+
+    def session_closed(self, session: Session) -> None:
+        self.sessions.discard(session)
+
+    # Housekeeping ------------------------------------------------------------------------------------------------
+
+    def _every(self, option: str, work: Callable[[], Awaitable[None] | None]) -> None:
+        seconds = self.config.integer(option) / 1000
+        if seconds > 0:
+            self._tasks.append(asyncio.get_running_loop().create_task(_repeat(option, seconds, work)))
+
+    def _expire_writers(self) -> None:
+        self.tablets.expire_writers(self.config.integer("server.writer-id.expiration-time"))
+
+    async def _check_disk(self) -> None:
+        used = await asyncio.get_running_loop().run_in_executor(self.executor, self.tablets.disk_usage)
+        if not self.disk_full and used >= self.config.number("server.data-disk.write-limit-ratio"):
+            self.disk_full = True
+            logger.error("the disk of the data folder is %.0f %% full; writes are refused", used * 100)
+        elif self.disk_full and used <= self.config.number("server.data-disk.write-recover-ratio"):
+            self.disk_full = False
+            logger.warning("the disk of the data folder has room again; writes are accepted")
+
+    async def _close_idle_sessions(self) -> None:
+        idle_seconds = self.config.integer("netty.connection.max-idle-time") / 1000
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(max(idle_seconds / 4, 0.05), 30))
+            for session in tuple(self.sessions):
+                if not session.requests_in_work and loop.time() - session.channel.last_activity > idle_seconds:
+                    session.close()
+
+    def _add_gauges(self) -> None:
+        gauge = self.metrics.gauge
+        gauge("coordinator_activeCoordinatorCount", lambda: 1)
+        gauge("coordinator_activeTabletServerCount", lambda: 1)
+        gauge("coordinator_tableCount", lambda: len(self.catalog.tables_by_id))
+        gauge("coordinator_partitionCount", lambda: len(self.catalog.partitions_by_id))
+        gauge("coordinator_offlineBucketCount", lambda: sum(1 for t in self.tablets if t.damage is not None))
+        gauge("tabletserver_leaderCount", lambda: len(self.tablets))
+        gauge("tabletserver_replicaCount", lambda: len(self.tablets))
+        gauge("tabletserver_writerIdCount", lambda: sum(len(t.writers) for t in self.tablets))
+        gauge("tabletserver_logicalStorage_logSize", lambda: sum(t.size_bytes for t in self.tablets))
+        gauge("tabletserver_openConnections", lambda: len(self.sessions))
+        gauge("tabletserver_request_requestQueueSize", lambda: sum(s.requests_in_work for s in self.sessions))
+
+    def table_labels(self, path: TablePath) -> tuple[tuple[str, str], ...]:
+        return (("database", path.database_name), ("table", path.table_name))
+
+
+async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            waiting = work()
+            if waiting is not None:
+                await waiting
+        except Exception:
+            # Housekeeping that failed once is tried again next round; the server serves on.
+            logger.exception("the periodic work of '%s' failed", name)
+
+
+def _raise_file_limit() -> None:
+    """Every bucket that is written keeps a file open; the usual soft limit of 1024 is soon reached."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
+        wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+        if wanted > soft:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+__all__ = ["COORDINATOR_ID", "Server"]

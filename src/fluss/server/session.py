@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One client connection: its identity, its requests in work, and the answers it gets.
+
+Every request is answered. Requests of one connection start in the order in which they came; a handler that has to keep
+an order (appends to a bucket) takes its place before it first waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
+from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, api_name
+from fluss.protocol.frames import (
+    REQUEST_HEADER_BYTES,
+    FrameReader,
+    Parts,
+    Request,
+    encode_error,
+    encode_response,
+    parse_request,
+)
+from fluss.server.auth import ANONYMOUS, Principal
+from fluss.server.channel import Channel
+from fluss.server.handlers import RequestContext
+
+if TYPE_CHECKING:
+    from fluss.server.server import Server
+
+logger = logging.getLogger("fluss.server.session")
+
+_BEFORE_AUTHENTICATION = frozenset({API_VERSIONS.key, AUTHENTICATE.key})
+
+
+class Session:
+    """State of one connection."""
+
+    def __init__(self, server: Server, sock: socket.socket, listener: str, peer: str) -> None:
+        self.server = server
+        self.listener = listener
+        self.peer = peer
+        self.host = peer.rpartition(":")[0].strip("[]") or peer
+        self.sasl = server.config.protocol_of(listener) == "SASL"
+        self.principal: Principal = ANONYMOUS
+        self.authenticated = not self.sasl
+        config = server.config
+        self._requests_max = config.integer("netty.server.max-queued-requests")
+        self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._partial_bytes = 0
+        self._paused_for_memory = False
+        self._loop = asyncio.get_running_loop()
+        reader = FrameReader(
+            config.integer("netty.server.max-request-size"), frame_bytes_min=REQUEST_HEADER_BYTES
+        )
+        self.channel = Channel(
+            self._loop, sock, reader, on_frame=self._on_frame, on_closed=self._on_closed, on_sent=self._adjust_reading
+        )
+
+    def __repr__(self) -> str:
+        return f"Session({self.listener} {self.peer} as {self.principal})"
+
+    @property
+    def is_internal(self) -> bool:
+        """Traffic of the internal listener is trusted."""
+        return self.listener == self.server.config.internal_listener
+
+    @property
+    def requests_in_work(self) -> int:
+        return len(self._tasks)
+
+    def start(self) -> None:
+        self.channel.resume_reading()
+
+    def _on_frame(self, frame: memoryview) -> None:
+        try:
+            request = parse_request(frame)
+        except FormatError as error:
+            logger.warning("closing %s: %s", self, error.message)
+            self.channel.close()
+            return
+        size = len(frame)
+        self.server.memory.take(size)
+        task = self._loop.create_task(self._answer(request, size))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._adjust_reading()
+
+    async def _answer(self, request: Request, size_bytes: int) -> None:
+        started = self._loop.time()
+        error_code = 0
+        answer: Parts | None = None
+        try:
+            answer = await self._call(request)
+        except FlussError as error:
+            error_code, message = wire_error(error)
+            answer = encode_error(request.request_id, error_code, message)
+        except Exception as error:
+            # One broken request must not take the connection or the server along, and its sender must hear of it.
+            error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+            logger.exception("%s failed for %s", api_name(request.api_key), self)
+            text = f"{api_name(request.api_key)} failed in the server: {type(error).__name__}: {error}"
+            answer = encode_error(request.request_id, error_code, text)
+        finally:
+            self.server.memory.give_back(size_bytes)
+            if answer is not None:
+                self.channel.write(answer)
+            self.server.metrics.request(
+                request.api_key, seconds=self._loop.time() - started, size_bytes=size_bytes, error_code=error_code
+            )
+            # The task leaves the set only after this coroutine ends.
+            self._loop.call_soon(self._adjust_reading)
+
+    async def _call(self, request: Request) -> Parts:
+        if not self.authenticated and request.api_key not in _BEFORE_AUTHENTICATION:
+            raise AuthenticateError(
+                f"{api_name(request.api_key)} needs authentication on listener '{self.listener}'; "
+                "set the client's security protocol to SASL with a user name and a password"
+            )
+        handler = self.server.handlers.get(request.api_key)
+        if handler is None:
+            raise UnsupportedVersionError(f"this server does not serve {api_name(request.api_key)}")
+        context = RequestContext(self.server, self, request.api_key, request.version, request.request_id)
+        return encode_response(request.request_id, await handler(context, request.body))
+
+    def _adjust_reading(self) -> None:
+        """Back-pressure: stop reading while too much is in work or unsent, go on when there is room."""
+        if self.channel.closed:
+            return
+        memory = self.server.memory
+        self._note_partial()
+        if len(self._tasks) >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
+            self.channel.pause_reading()
+        elif memory.exhausted and self._tasks:
+            # A session with no request in work may always read one more: otherwise nobody could.
+            memory.wait_for_room(self._resume_after_memory)
+            self.channel.pause_reading()
+        else:
+            self.channel.resume_reading()
+
+    def _resume_after_memory(self) -> None:
+        self._adjust_reading()
+
+    def _note_partial(self) -> None:
+        partial = self.channel.buffered_bytes
+        self.server.memory.note_partial(partial - self._partial_bytes)
+        self._partial_bytes = partial
+
+    def _on_closed(self, reason: str) -> None:
+        logger.debug("%s: %s", self, reason)
+        self.server.memory.note_partial(-self._partial_bytes)
+        self._partial_bytes = 0
+        for task in tuple(self._tasks):
+            # A parked fetch would otherwise hold its place until its time is over. Appends are shielded by their queue.
+            task.cancel()
+        self.server.session_closed(self)
+
+    def close(self) -> None:
+        self.channel.close()
+
+    def close_after_sending(self) -> None:
+        self.channel.close_after_sending()
+
+
+def wire_error(error: FlussError) -> tuple[int, str]:
+    """Code and text to send. Errors that have no code of the protocol are failures of this server's own."""
+    if error.error_code == ErrorCode.CLIENT_ERROR:
+        return ErrorCode.UNKNOWN_SERVER_ERROR, error.message
+    return error.error_code, error.message
