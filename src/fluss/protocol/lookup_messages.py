@@ -145,6 +145,9 @@ def _decode_values(entries: Iterable[bytes]) -> list[bytes | None]:
 def _decode_value(entry: bytes) -> bytes | None:
     if not entry:
         return None
+    size = len(entry) - 3
+    if 127 < size < 16384 and entry[0] == _VALUE_TAG and entry[1] >= 128 and entry[1] - 128 + (entry[2] << 7) == size:
+        return entry[3:]
     value = pb.PbValue()
     try:
         value.ParseFromString(entry)

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An event loop in a thread of its own, for callers that have none or have another one."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError, MissingDependencyError
+
+T = TypeVar("T")
+
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class LoopThread:
+    """Runs coroutines on a background event loop. The thread starts with the first coroutine.
+
+    The thread is a daemon and is stopped at interpreter exit. After `fork` the child has no such thread: every use in
+    the child fails with an error that says so, instead of waiting forever.
+    """
+
+    def __init__(self, name: str = "fluss-io", *, use_uvloop: bool = False) -> None:
+        self._name = name
+        self._use_uvloop = use_uvloop
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._forked = False
+        _instances.add(self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "not started" if self._loop is None else "running"
+        return f"<LoopThread {self._name!r}, {state}>"
+
+    @property
+    def closed(self) -> bool:
+        return self._closed or self._forked
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The background loop; started if need be."""
+        with self._lock:
+            return self._running_loop()
+
+    def in_loop_thread(self) -> bool:
+        """Whether the caller already runs on the background thread."""
+        return self._thread is threading.current_thread()
+
+    def submit(self, coro: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Start a coroutine and return at once."""
+        try:
+            # Under the lock: what is submitted before `close` is cancelled by it, what comes later is refused.
+            with self._lock:
+                return asyncio.run_coroutine_threadsafe(coro, self._running_loop())
+        except BaseException:
+            coro.close()  # or Python warns that it was never awaited
+            raise
+
+    def run(self, coro: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine and wait for its result; `timeout` is in seconds.
+
+        When the wait ends early, by the timeout or by an interrupt, the coroutine is cancelled.
+        """
+        if self.in_loop_thread():
+            coro.close()
+            raise InvalidArgumentError(
+                "A blocking call was made on the thread that has to carry it out and would never return; "
+                "use the asynchronous form here"
+            )
+        future = self.submit(coro)
+        try:
+            return future.result(timeout)
+        except concurrent.futures.CancelledError:
+            if self.closed:
+                raise ConnectionClosedError("The connection was closed while the call was under way") from None
+            raise
+        except concurrent.futures.TimeoutError:
+            if future.done():  # it is the result of the coroutine
+                raise
+            future.cancel()
+            raise DeadlineExceededError(f"The call did not finish within {timeout:g} s") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def wrap(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine that runs on the background loop, from any event loop. Cancelling reaches the coroutine."""
+        if self.in_loop_thread():
+            return await coro
+        return await asyncio.wrap_future(self.submit(coro))
+
+    def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a plain function on the background thread, soon."""
+        with self._lock:
+            self._running_loop().call_soon_threadsafe(function, *arguments)
+
+    def close(self) -> None:
+        """Cancel everything, stop the loop and wait for the thread. Closing twice is fine."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None or self._forked:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is already gone
+            loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join(_CLOSE_TIMEOUT_S)
+
+    def __enter__(self) -> LoopThread:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._forked:
+            raise ConnectionClosedError(
+                "This connection was made before the process forked and works only in the parent; "
+                "open a new one in the child"
+            )
+        if self._closed:
+            raise ConnectionClosedError("The connection is closed; open a new one")
+        if self._loop is None:
+            loop = self._new_loop()
+            thread = threading.Thread(target=self._run_loop, args=(loop,), name=self._name, daemon=True)
+            thread.start()
+            self._loop, self._thread = loop, thread
+        return self._loop
+
+    def _new_loop(self) -> asyncio.AbstractEventLoop:
+        if not self._use_uvloop:
+            return asyncio.new_event_loop()
+        try:
+            import uvloop
+        except ImportError:
+            raise MissingDependencyError("uvloop is not installed; run: pip install uvloop") from None
+        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        return loop
+
+    @staticmethod
+    def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            try:
+                tasks = asyncio.all_tasks(loop)
+                for task in tasks:
+                    task.cancel()
+                if tasks:
+                    loop.run_until_complete(asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT_S))
+                loop.run_until_complete(loop.shutdown_asyncgens())
+            finally:
+                asyncio.set_event_loop(None)
+                loop.close()
+
+    def _after_fork_in_child(self) -> None:
+        if self._loop is not None:
+            self._forked = True
+            # The selector is shared with the parent: were the loop collected here, closing it would disturb the parent.
+            _loops_of_parent.append(self._loop)
+        self._lock = threading.Lock()  # another thread of the parent may have held it
+
+
+_instances: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+_loops_of_parent: list[asyncio.AbstractEventLoop] = []
+
+
+def _after_fork_in_child() -> None:
+    for instance in list(_instances):
+        instance._after_fork_in_child()
+
+
+def _close_all() -> None:
+    for instance in list(_instances):
+        instance.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_close_all)

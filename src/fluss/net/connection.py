@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection to one server: handshake, authentication, pipelined calls.
+
+A `Connection` belongs to the event loop that opened it. Any number of calls may be under way at once; answers are
+matched by request id and may come in any order. Requests leave in the order in which the calls were made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import EncodeError, Message
+
+from fluss.errors import (
+    AuthenticateError,
+    ConnectionClosedError,
+    DeadlineExceededError,
+    FlussError,
+    FormatError,
+    InvalidArgumentError,
+    NetworkError,
+    RetriableAuthenticateError,
+    UnsupportedVersionError,
+    error_for_code,
+)
+from fluss.net.transport import FrameTransport
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, Api, ServerType
+from fluss.protocol.frames import (
+    Buffer,
+    FrameReader,
+    ResponseKind,
+    body_size,
+    encode_request,
+    parse_error,
+    parse_response,
+)
+from fluss.protocol.sasl import PlainCredentials, encode_plain_token
+from fluss.protocol.wire import parse_message
+
+SOFTWARE_NAME: Final = "fluss-python"
+RESPONSE_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""Far above any real response, and below what the first bytes of HTTP, SSH or SMTP look like when read as a length."""
+
+_REQUEST_ID_MAX = 0x7FFF_FFFF
+_API_VERSIONS_TIMEOUT_MS = 5_000
+_AUTH_BACKOFF_FIRST_S = 0.1
+_AUTH_BACKOFF_MAX_S = 5.0
+_AUTH_BACKOFF_JITTER = 0.2
+
+_log = logging.getLogger(__name__)
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+def software_version() -> str:
+    try:
+        return version("fluss-python")
+    except PackageNotFoundError:
+        return "0"
+
+
+class Connection:
+    """One open connection. Make it with `await Connection.open(...)`."""
+
+    def __init__(self, host: str, port: int, *, request_timeout_ms: int, max_frame_bytes: int) -> None:
+        self.host = host
+        self.port = port
+        self.server_type: ServerType | None = None
+        """What the server says it is; None if it does not say, or says something unknown."""
+        self._request_timeout_ms = request_timeout_ms
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[int, asyncio.Future[memoryview]] = {}
+        self._next_id = 0
+        self._versions: dict[int, tuple[int, int]] | None = None
+        self._chosen_versions: dict[int, int] = {}
+        self._lost_reason: FlussError | None = None
+        self._closing = False
+        self._refused_for_now: RetriableAuthenticateError | None = None
+        reader = FrameReader(max_frame_bytes)
+        self._transport = FrameTransport(f"{host}:{port}", reader, self._frame_received, self._connection_lost)
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        software_name: str = SOFTWARE_NAME,
+        connect_timeout_ms: int = 120_000,
+        request_timeout_ms: int = 60_000,
+        credentials: PlainCredentials | None = None,
+        max_frame_bytes: int = RESPONSE_BYTES_MAX,
+        expected_server_type: ServerType | int | None = None,
+        api_versions_timeout_ms: int = _API_VERSIONS_TIMEOUT_MS,
+    ) -> Connection:
+        """Connect, learn what the server can do, and authenticate. All of it happens within `connect_timeout_ms`."""
+        connection = cls(host, port, request_timeout_ms=request_timeout_ms, max_frame_bytes=max_frame_bytes)
+        try:
+            await asyncio.wait_for(
+                connection._establish(software_name, credentials, expected_server_type, api_versions_timeout_ms),
+                connect_timeout_ms / 1000,
+            )
+        except asyncio.TimeoutError as error:
+            await connection.close()
+            if isinstance(error, FlussError):  # our own deadline error is a TimeoutError too
+                raise
+            if connection._refused_for_now is not None:
+                raise connection._refused_for_now from None
+            raise NetworkError(
+                f"Server {host}:{port} did not accept a connection within {connect_timeout_ms} ms; "
+                "check the address, or raise the connect timeout"
+            ) from None
+        except BaseException:
+            await connection.close()
+            raise
+        _log.debug("Connected to %s:%d", host, port)
+        return connection
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._pending)} calls under way"
+        return f"<Connection to {self.host}:{self.port}, {state}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection can no longer be used; a lost connection is closed."""
+        return self._closing or self._lost_reason is not None
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for an answer."""
+        return len(self._pending)
+
+    def supports(self, api: Api[Any, Any]) -> bool:
+        """Whether the server serves this API in a version we speak. A server that named no versions is believed to."""
+        try:
+            self._version_of(api)
+        except UnsupportedVersionError:
+            return False
+        return True
+
+    def version_of(self, api: Api[Any, Any]) -> int:
+        """The version calls of this API are made with; raises `UnsupportedVersionError` if there is none."""
+        return self._version_of(api)
+
+    async def call(
+        self, api: Api[RequestT, ResponseT], message: RequestT | None = None, *, timeout_ms: int | None = None
+    ) -> ResponseT:
+        """Call an API and return its response. None sends an empty request."""
+        if message is None:
+            body = b""
+        else:
+            try:
+                body = message.SerializeToString()
+            except EncodeError as error:
+                raise InvalidArgumentError(f"The {api.name} request cannot be sent: {error}") from None
+        answer = await self.call_parts(api, (body,), timeout_ms=timeout_ms)
+        return parse_message(api.response, answer, require_all=False)
+
+    async def call_parts(
+        self, api: Api[Any, Any], body: Sequence[Buffer], *, timeout_ms: int | None = None
+    ) -> memoryview:
+        """Call an API with an encoded request and return the encoded response.
+
+        The parts are not copied as a whole; they must not change until the call returns. If the call is cancelled or
+        takes too long its answer is dropped when it comes.
+        """
+        deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        return await self._call(api, self._version_of(api), body, deadline_ms)
+
+    async def close(self) -> None:
+        """Close the connection. Calls under way fail with `ConnectionClosedError`. Closing twice is fine."""
+        self._closing = True
+        self._fail_all(ConnectionClosedError, f"The connection to server {self.host}:{self.port} was closed")
+        await self._transport.close()
+
+    # ---- calls ----
+
+    async def _call(self, api: Api[Any, Any], version: int, body: Sequence[Buffer], timeout_ms: float) -> memoryview:
+        if self._closing or self._lost_reason is not None:
+            raise self._unusable(api)
+        pending = self._pending
+        request_id = self._next_id
+        while request_id in pending:
+            request_id = (request_id + 1) & _REQUEST_ID_MAX
+        self._next_id = (request_id + 1) & _REQUEST_ID_MAX
+        frame = encode_request(api.key, version, request_id, body)
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        pending[request_id] = answer
+        timer = self._loop.call_later(timeout_ms / 1000, self._expire, request_id, api, timeout_ms)
+        try:
+            self._transport.send(frame, body_size(frame))
+            return await answer
+        finally:
+            timer.cancel()
+            pending.pop(request_id, None)
+
+    def _unusable(self, api: Api[Any, Any]) -> FlussError:
+        if self._closing:
+            return ConnectionClosedError(
+                f"{api.name} was called on the closed connection to server {self.host}:{self.port}; open a new one"
+            )
+        return NetworkError(f"{api.name} was not sent: {self._lost_reason}; open a new connection")
+
+    def _version_of(self, api: Api[Any, Any]) -> int:
+        chosen = self._chosen_versions.get(api.key)
+        if chosen is not None:
+            return chosen
+        if self._versions is None:
+            return api.min_version
+        if api.key not in self._versions:
+            raise UnsupportedVersionError(f"Server {self.host}:{self.port} does not serve {api}")
+        server_min, server_max = self._versions[api.key]
+        usable = min(api.max_version, server_max)
+        if usable < max(api.min_version, server_min):
+            raise UnsupportedVersionError(
+                f"Server {self.host}:{self.port} serves {api} in versions {server_min} to {server_max}, "
+                f"but this client speaks {api.min_version} to {api.max_version}"
+            )
+        self._chosen_versions[api.key] = usable
+        return usable
+
+    def _expire(self, request_id: int, api: Api[Any, Any], timeout_ms: float) -> None:
+        answer = self._pending.pop(request_id, None)
+        if answer is not None and not answer.done():
+            answer.set_exception(
+                DeadlineExceededError(
+                    f"Server {self.host}:{self.port} did not answer {api.name} within {timeout_ms:.0f} ms"
+                )
+            )
+
+    # ---- called by the transport ----
+
+    def _frame_received(self, frame: memoryview) -> None:
+        kind, request_id, body = parse_response(frame)
+        if kind == ResponseKind.SERVER_FAILURE:
+            code, message = parse_error(body)
+            raise error_for_code(code, message)
+        answer = self._pending.pop(request_id, None)
+        if answer is None or answer.done():
+            return  # the caller gave up
+        if kind == ResponseKind.SUCCESS:
+            answer.set_result(body)
+            return
+        try:
+            code, message = parse_error(body)
+        except FormatError as error:
+            answer.set_exception(error)
+        else:
+            answer.set_exception(error_for_code(code, message))
+
+    def _connection_lost(self, reason: FlussError) -> None:
+        self._lost_reason = reason
+        if not self._closing:
+            _log.debug("Lost the connection to %s:%d: %s", self.host, self.port, reason)
+        self._fail_all(type(reason), reason.message, reason.error_code)
+
+    def _fail_all(self, error_type: type[FlussError], message: str, *code: int) -> None:
+        # Every caller gets an error of its own: a shared one would collect the tracebacks of all of them.
+        while self._pending:
+            _, answer = self._pending.popitem()
+            if not answer.done():
+                answer.set_exception(error_type(message, *code))
+
+    # ---- handshake ----
+
+    async def _establish(
+        self,
+        software_name: str,
+        credentials: PlainCredentials | None,
+        expected_server_type: ServerType | int | None,
+        api_versions_timeout_ms: int,
+    ) -> None:
+        try:
+            await self._loop.create_connection(lambda: self._transport, self.host, self.port)
+        except OSError as error:
+            raise NetworkError(
+                f"Cannot connect to server {self.host}:{self.port}: {error.strerror or error}; "
+                "check that the server runs and that the address is right"
+            ) from error
+        await self._negotiate(software_name, expected_server_type, api_versions_timeout_ms)
+        if credentials is not None:
+            await self._authenticate(credentials)
+
+    async def _negotiate(
+        self, software_name: str, expected_server_type: ServerType | int | None, timeout_ms: int
+    ) -> None:
+        request = pb.ApiVersionsRequest(client_software_name=software_name, client_software_version=software_version())
+        try:
+            body = await self._call(API_VERSIONS, 0, (request.SerializeToString(),), timeout_ms)
+        except FlussError as error:
+            if self.closed or isinstance(error, FormatError):
+                raise
+            # Servers that do not know ApiVersions refuse it or keep silent; all of them speak version 0.
+            _log.debug("%s:%d names no API versions (%s); using version 0", self.host, self.port, error)
+            return
+        response = parse_message(pb.ApiVersionsResponse, body, require_all=False)
+        self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_versions}
+        if not response.HasField("server_type"):
+            return
+        if response.server_type in ServerType.__members__.values():
+            self.server_type = ServerType(response.server_type)
+        if expected_server_type is not None and response.server_type != expected_server_type:
+            expected = ServerType(expected_server_type).name.lower()
+            found = self.server_type.name.lower() if self.server_type is not None else f"type {response.server_type}"
+            raise NetworkError(
+                f"Server {self.host}:{self.port} is of the wrong type: {found}, not {expected}; "
+                "the cluster may have changed, refresh metadata"
+            )
+
+    async def _authenticate(self, credentials: PlainCredentials) -> None:
+        token = encode_plain_token(credentials)
+        backoff_s = _AUTH_BACKOFF_FIRST_S
+        while True:
+            try:
+                response = await self._send_token(credentials.mechanism, token)
+                break
+            except RetriableAuthenticateError as error:
+                self._refused_for_now = error
+                _log.debug("%s:%d asks to authenticate again: %s", self.host, self.port, error)
+                await asyncio.sleep(backoff_s * random.uniform(1 - _AUTH_BACKOFF_JITTER, 1 + _AUTH_BACKOFF_JITTER))
+                backoff_s = min(backoff_s * 2, _AUTH_BACKOFF_MAX_S)
+        if not response.HasField("challenge"):
+            return
+        if response.challenge:
+            raise AuthenticateError(
+                f"Server {self.host}:{self.port} sent a challenge, but {credentials.mechanism} has none to answer"
+            )
+        # An empty challenge is how servers acknowledge PLAIN; some wait for it to be acknowledged in turn.
+        await self._send_token(credentials.mechanism, b"")
+
+    async def _send_token(self, mechanism: str, token: bytes) -> pb.AuthenticateResponse:
+        request = pb.AuthenticateRequest(protocol=mechanism, token=token)
+        # Not `call`: a server whose list of versions leaves Authenticate out may still want it.
+        body = await self._call(AUTHENTICATE, 0, (request.SerializeToString(),), self._request_timeout_ms)
+        return parse_message(pb.AuthenticateResponse, body, require_all=False)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The socket side of a connection: frames in, parts out, flow control.
+
+Reading goes straight into the buffers of a `FrameReader`. Writing keeps large parts apart: asyncio copies whatever the
+socket does not take at once, so only a slice at a time is given to it, and the next when the socket has room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from fluss.errors import FlussError, NetworkError
+from fluss.protocol.frames import Buffer, FrameReader
+
+JOIN_BYTES_MAX: Final = 64 * 1024
+"""Parts are joined into one write up to this size: one system call is dearer than copying that much."""
+
+SLICE_BYTES: Final = 256 * 1024
+
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+
+
+class FrameTransport(asyncio.BufferedProtocol):
+    """Sends and receives frames over one stream socket.
+
+    `on_frame` gets every frame. `on_lost` is called once, when the connection is gone, with the reason.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        reader: FrameReader,
+        on_frame: Callable[[memoryview], None],
+        on_lost: Callable[[FlussError], None],
+    ) -> None:
+        self._peer = peer
+        self._reader = reader
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._outgoing: deque[Buffer] = deque()
+        self._paused = False
+        self._failure: FlussError | None = None
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # ---- called by asyncio ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # not a check: transports of other loops are not derived
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            _set_socket_options(sock)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._reader.buffer_updated(nbytes):
+                self._on_frame(frame)
+        except FlussError as error:
+            self.fail(error)
+
+    def eof_received(self) -> bool:
+        if self._failure is None and self._reader.in_frame:
+            self._failure = NetworkError(f"Server {self._peer} closed the connection in the middle of a response")
+        return False
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._pump()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._outgoing.clear()
+        self._paused = True
+        error = self._failure
+        if error is None:
+            detail = f": {exc}" if exc is not None else ""
+            error = NetworkError(f"Connection to server {self._peer} was lost{detail}")
+        if not self._lost.done():
+            self._lost.set_result(None)
+        self._on_lost(error)
+
+    # ---- called by the connection ----
+
+    def send(self, parts: Sequence[Buffer], size_bytes: int) -> None:
+        """Queue one frame. Frames are sent in the order of the calls."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return  # `on_lost` is about to tell the callers
+        if size_bytes <= JOIN_BYTES_MAX and not self._paused and not self._outgoing:
+            transport.write(b"".join(parts))
+            return
+        _append_slices(self._outgoing, parts)
+        self._pump()
+
+    def fail(self, error: FlussError) -> None:
+        """Give the connection up because of what the peer sent."""
+        if self._failure is None:
+            self._failure = error
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def close(self) -> None:
+        """Close and wait until the socket is gone. Bytes that the socket has not taken yet are dropped."""
+        transport = self._transport
+        if transport is not None:
+            transport.abort()
+            await asyncio.shield(self._lost)
+
+    def _pump(self) -> None:
+        transport = self._transport
+        outgoing = self._outgoing
+        while outgoing and not self._paused and transport is not None:
+            transport.write(outgoing.popleft())
+
+
+def _append_slices(queue: deque[Buffer], parts: Sequence[Buffer]) -> None:
+    """Join small parts, slice large ones."""
+    small: list[Buffer] = []
+    small_bytes = 0
+    for part in parts:
+        view = memoryview(part)
+        if view.nbytes <= JOIN_BYTES_MAX:
+            small.append(part)
+            small_bytes += view.nbytes
+            if small_bytes < JOIN_BYTES_MAX:
+                continue
+        if small:
+            queue.append(b"".join(small))
+            small, small_bytes = [], 0
+        if view.nbytes > JOIN_BYTES_MAX:
+            flat = view if view.format == "B" and view.ndim == 1 else view.cast("B")
+            queue.extend(flat[at : at + SLICE_BYTES] for at in range(0, flat.nbytes, SLICE_BYTES))
+    if small:
+        queue.append(b"".join(small))
+
+
+def _set_socket_options(sock: socket.socket) -> None:
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE:
+            option = getattr(socket, name, None)
+            if option is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    except OSError:
+        pass  # not a TCP socket, or already gone: the first read will tell
