@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Appending rows to log tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.write.arrow_input import BatchReader
+from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
+from fluss.client.write.batch import Encoder, Seal
+from fluss.client.write.collector import Chunk, RowReader, without
+from fluss.client.write.columns import BadValues, ColumnConverter
+from fluss.client.write.handle import Positions, Ticket, WriteResultHandle
+from fluss.client.write.routing import groups_of, partition_codes
+from fluss.client.write.sender import Sender, Target
+from fluss.client.write.writer import Key, Routed, TableWriter
+from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, MissingDependencyError, RecordTooLargeError
+from fluss.metadata import TableInfo
+from fluss.records import build_statistics, encode_arrow_body, encode_row_body, seal_log_batch
+from fluss.rows import bucket_key_encoder, buckets_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    from fluss.config import Config
+
+_REQUEST_OVERHEAD_BYTES = 64 * 1024
+_ARROW_BATCH_BYTES_MAX = 8 * 1024 * 1024
+
+
+class ArrowPiece:
+    """Rows for one bucket as an Arrow batch."""
+
+    __slots__ = ("batch", "rows", "size_bytes")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.rows = batch.num_rows
+        self.size_bytes = batch.nbytes
+
+
+class ArrowEncoder:
+    """Encodes pieces as one log batch in the table's log format."""
+
+    def __init__(self, info: TableInfo) -> None:
+        self._schema_id = info.schema_id
+        self._schema = info.schema
+        self._log_format = info.log_format
+        self._compression, self._level = info.arrow_compression
+        self._types = [column.data_type for column in info.schema.columns]
+        self._statistics_columns = info.statistics_columns if self._log_format == "ARROW" else ()
+
+    def __call__(self, pieces: Sequence[ArrowPiece]) -> tuple[Seal, int]:
+        batch = pieces[0].batch
+        if len(pieces) > 1:
+            batch = pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks().to_batches()[0]
+        if self._log_format == "ARROW":
+            statistics = None
+            if self._statistics_columns:
+                statistics = build_statistics(batch, self._schema, self._statistics_columns)
+            body = encode_arrow_body(batch, compression=self._compression, level=self._level, statistics=statistics)
+        else:
+            body = encode_row_body(self._log_format, self._types, batch)
+
+        def seal(writer_id: int, batch_sequence: int) -> list[Any]:
+            return seal_log_batch(body, schema_id=self._schema_id, writer_id=writer_id, batch_sequence=batch_sequence)
+
+        return seal, body.size_bytes
+
+
+class AppendWriter(TableWriter):
+    """Appends rows to a log table.
+
+    Example:
+        writer = table.new_append().create_writer()
+        writer.append({"id": 1, "name": "Alice"})
+        await writer.flush()
+    """
+
+    def __init__(self, sender: Sender, info: TableInfo, config: Config) -> None:
+        if info.has_primary_key():
+            raise InvalidArgumentError(f"table {info.table_path} has a primary key: write to it with new_upsert()")
+        super().__init__(sender, info, config, Target(info.table_path, info.table_id, is_kv=False))
+        columns = info.schema.columns
+        what = f"table {info.table_path}"
+        self._width = len(columns)
+        self._reader = RowReader(what, columns)
+        self._plain = self._reader.is_plain
+        self._values_of = self._reader.fast
+        self._converters = [ColumnConverter(column) for column in columns]
+        self._batch_reader = BatchReader(what, columns)
+        self._arrow_encoder = ArrowEncoder(info)
+        self._bucketing = config.client_bucketing
+        self._row_size_max = config.writer_request_max_size - _REQUEST_OVERHEAD_BYTES
+        self._assigner_kind = config.writer_bucket_no_key_assigner
+        self._assigners: dict[str | None, Sticky | RoundRobin] = {}
+        self._bucket_key = [info.schema.column_index(name) for name in info.bucket_keys]
+        self._bucket_key_encoder = bucket_key_encoder(info) if self._bucket_key else None
+        self._partition_key = [info.schema.column_index(name) for name in info.get_partition_keys()]
+
+    # -- the public calls -----------------------------------------------------------------------------------------
+
+    def append(self, row: Any) -> WriteResultHandle:
+        """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
+
+        The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A value
+        that does not fit its column fails this row alone: its handle raises `InvalidRowError`, and so does `flush()`.
+        """
+        kind = type(row)
+        if kind is dict and self._plain and len(row) == self._width:
+            try:
+                values = self._values_of(row)
+            except KeyError:
+                values = self._reader.read(row)
+        elif kind is tuple and self._plain and len(row) == self._width:
+            values = row
+        else:
+            values = self._reader.read(row)
+        return self._collect(values)
+
+    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+        """Append all rows of a record batch; columns are matched by name, and cast where nothing is lost."""
+        ticket = Ticket(self._hurry)
+        self._write_batches([batch], ticket)
+        return WriteResultHandle((ticket, None))
+
+    append_arrow_batch = write_arrow_batch
+
+    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
+        """Append all rows of a table."""
+        ticket = Ticket(self._hurry)
+        self._write_batches(table.to_batches(), ticket)
+        return WriteResultHandle((ticket, None))
+
+    def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
+        """Append all rows of a pandas DataFrame."""
+        try:
+            table = pa.Table.from_pandas(df, schema=self._pandas_schema(df), preserve_index=False)
+        except ImportError as error:
+            raise MissingDependencyError(f"write_pandas needs pandas: pip install pandas ({error})") from None
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise InvalidRowError(f"table {self._info.table_path}: the DataFrame does not fit: {error}") from None
+        return self.write_arrow(table)
+
+    def write_polars(self, df: pl.DataFrame) -> WriteResultHandle:
+        """Append all rows of a polars DataFrame."""
+        return self.write_arrow(df.to_arrow())
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    def _convert(self, chunk: Chunk) -> Sequence[Routed]:
+        positions: Positions | None = None
+        arrays, bad = self._columns(chunk.flat)
+        if bad:
+            for position, error in bad.items():
+                text = f"table {self._info.table_path}: row {position} of the batch, {error.message}"
+                named = type(error)(text, error.error_code)
+                chunk.ticket.settle(1, np.array([position]), named)
+                self._failures.add(1, str(self._info.table_path), named)
+            positions = np.array([i for i in range(chunk.rows) if i not in bad], dtype=np.int64)
+            arrays, _ = self._columns(without(chunk.flat, self._width, bad))
+        if not len(arrays[0]):
+            return []
+        return self._route(pa.RecordBatch.from_arrays(arrays, schema=self._batch_reader.schema), positions)
+
+    def _columns(self, flat: list[Any]) -> tuple[list[pa.Array], dict[int, FlussError]]:
+        arrays: list[pa.Array] = []
+        bad: dict[int, FlussError] = {}
+        for i, converter in enumerate(self._converters):
+            try:
+                arrays.append(converter.to_arrow(flat[i :: self._width]))
+            except BadValues as found:
+                for position, error in found.errors.items():
+                    bad.setdefault(position, error)
+        return arrays, bad
+
+    def _pandas_schema(self, df: pd.DataFrame) -> pa.Schema:
+        names = list(df.columns)
+        known = [field for field in self._batch_reader.schema if field.name in names]
+        # Unknown columns are left to the usual check, which names them.
+        return pa.schema(known) if len(known) == len(names) else None
+
+    # -- batches ---------------------------------------------------------------------------------------------------
+
+    def _write_batches(self, batches: Sequence[pa.RecordBatch], ticket: Ticket) -> None:
+        read = [self._batch_reader.read(batch) for batch in batches if batch.num_rows]
+        ticket.close(sum(batch.num_rows for batch in read))
+        may_block = not self._on_loop()
+        for batch in read:
+            routed = self._route(batch, None)
+            # On a loop nobody can wait; the rows are the caller's own memory, and are encoded when it is their turn.
+            reserve = sum(piece.size_bytes for _, piece, _ in routed) if may_block else 0
+            self._hand_over(routed, ticket, reserve, may_block=may_block)
+
+    def _route(self, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
+        if not self._partition_key:
+            return self._route_buckets(None, batch, positions)
+        columns = [batch.column(i) for i in self._partition_key]
+        names, codes = partition_codes(self._info, columns, self._bucketing)
+        if len(names) == 1:
+            return self._route_buckets(names[0], batch, positions)
+        routed = []
+        for code, rows in groups_of(codes):
+            routed += self._route_buckets(names[code], batch.take(pa.array(rows)), _pick(positions, rows))
+        return routed
+
+    def _route_buckets(self, partition: str | None, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
+        if self._info.num_buckets == 1:
+            return self._pieces((partition, 0), batch, positions)
+        if self._bucket_key_encoder is not None:
+            keys = self._bucket_key_encoder.encode_columns([batch.column(i) for i in self._bucket_key])
+            buckets = buckets_of(keys, self._info.num_buckets, self._info.lake_format, self._bucketing)
+        else:
+            assigner = self._assigner(partition)
+            if isinstance(assigner, Sticky):
+                return self._pieces((partition, assigner.current()), batch, positions)
+            buckets = np.array(assigner.take(batch.num_rows))
+        groups = groups_of(buckets)
+        if len(groups) == 1:
+            return self._pieces((partition, groups[0][0]), batch, positions)
+        routed = []
+        for bucket, rows in groups:
+            routed += self._pieces((partition, bucket), batch.take(pa.array(rows)), _pick(positions, rows))
+        return routed
+
+    def _pieces(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
+        """Cut what is larger than a request may be."""
+        size_max = min(self._row_size_max, max(self._batch_size_max, _ARROW_BATCH_BYTES_MAX))
+        if batch.nbytes <= size_max:
+            return [(key, ArrowPiece(batch), positions)]
+        if batch.num_rows == 1:
+            raise RecordTooLargeError(
+                f"a row of {batch.nbytes} bytes for table {self._info.table_path} is larger than a request may be; "
+                f"'writer.request-max-size' is {self._config.writer_request_max_size}"
+            )
+        middle = batch.num_rows // 2
+        halves = (0, middle), (middle, batch.num_rows - middle)
+        return [
+            routed
+            for start, rows in halves
+            for routed in self._pieces(
+                key, batch.slice(start, rows), _pick(positions, np.arange(start, start + rows, dtype=np.int64))
+            )
+        ]
+
+    def _assigner(self, partition: str | None) -> Sticky | RoundRobin:
+        assigner = self._assigners.get(partition)
+        if assigner is None:
+            cluster, path = self._sender.cluster, self._info.table_path
+            available = lambda: cluster.buckets_with_leader(path, partition)  # noqa: E731
+            assigner = make_assigner(self._assigner_kind, self._info.num_buckets, available)
+            self._assigners[partition] = assigner
+        return assigner
+
+    def _sealed(self, key: Key) -> None:
+        assigner = self._assigners.get(key[0])
+        if assigner is not None:
+            assigner.batch_sealed()
+
+    def _encoder(self) -> Encoder:
+        return self._arrow_encoder
+
+
+def _pick(positions: Positions | None, rows: Positions) -> Positions:
+    return rows if positions is None else positions[rows]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches on their way: pieces of rows that grow together, and the sealed batch that is sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fluss.client.write.handle import Positions, Ticket
+from fluss.errors import FlussError
+
+Parts = list[Any]
+Seal = Callable[[int, int], Parts]
+"""Header last: (writer id, batch sequence) to the bytes of the batch, as parts."""
+
+
+class Piece(Protocol):
+    """Some rows for one bucket, not encoded yet."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class Encoder(Protocol):
+    """Turns the pieces of one batch into bytes. Called in a worker thread."""
+
+    def __call__(self, pieces: Sequence[Any]) -> tuple[Seal, int]:
+        """The sealing function and the size of the encoded rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part a ticket has in a batch."""
+
+    ticket: Ticket
+    rows: int
+    positions: Positions | None = None
+
+
+@dataclass
+class OpenBatch:
+    """Pieces for one bucket that still grow until the batch is large or old enough."""
+
+    pieces: list[Any] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
+    rows: int = 0
+    size_bytes: int = 0
+    reserved_bytes: int = 0
+
+    def add(self, piece: Piece, share: Share, reserved_bytes: int) -> None:
+        self.pieces.append(piece)
+        self.shares.append(share)
+        self.rows += piece.rows
+        self.size_bytes += piece.size_bytes
+        self.reserved_bytes += reserved_bytes
+
+
+class WriteBatch:
+    """A sealed batch: encoded once, sent until it is acknowledged, refused or too old."""
+
+    __slots__ = (
+        "attempts",
+        "deadline",
+        "encoder",
+        "maybe_written",
+        "on_done",
+        "order",
+        "pieces",
+        "reserved_bytes",
+        "rows",
+        "seal",
+        "sequence",
+        "shares",
+        "size_bytes",
+        "writer_id",
+    )
+
+    def __init__(
+        self, opened: OpenBatch, encoder: Encoder, order: int, timeout_ms: float, on_done: Callable[..., None]
+    ) -> None:
+        self.pieces = opened.pieces
+        self.shares = opened.shares
+        self.rows = opened.rows
+        self.size_bytes = opened.size_bytes
+        self.reserved_bytes = opened.reserved_bytes
+        self.encoder = encoder
+        self.order = order
+        self.deadline = time.monotonic() + timeout_ms / 1000
+        self.on_done = on_done
+        self.seal: Seal | None = None
+        self.attempts = 0
+        self.maybe_written = False
+        self.writer_id = -1
+        self.sequence = -1
+
+    def encode(self) -> None:
+        self.seal, self.size_bytes = self.encoder(self.pieces)
+        self.pieces = []
+
+    def settle(self, error: FlussError | None) -> None:
+        for share in self.shares:
+            share.ticket.settle(share.rows, share.positions, error)
+        self.shares = []
+        self.seal = None

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a writer learns what became of its rows.
+
+Rows are collected in chunks, and a chunk may end up in several batches (one per bucket). One `Ticket` follows a chunk;
+the handle that `append()` gives back for each row is only the pair (ticket, position), because it is made half a
+million times a second.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from fluss.client.promise import Promise
+from fluss.errors import FlussError
+
+Positions = np.ndarray[Any, Any]
+
+
+class Ticket:
+    """The fate of one chunk of rows. Settled from the network's thread, awaited from any loop or thread."""
+
+    __slots__ = ("_failures", "_hurry", "_lock", "_promise", "_remaining")
+
+    def __init__(self, hurry: Callable[[], None]) -> None:
+        self._hurry = hurry
+        self._lock = threading.Lock()
+        self._remaining: int | None = None
+        self._failures: list[tuple[Positions | None, FlussError]] = []
+        self._promise: Promise[None] = Promise()
+
+    def close(self, rows: int) -> None:
+        """No more rows join this ticket; `rows` of them are to be settled."""
+        with self._lock:
+            self._remaining = rows + (self._remaining or 0)
+            done = self._remaining == 0
+        if done:
+            self._promise.resolve(None)
+
+    def settle(self, rows: int, positions: Positions | None = None, error: FlussError | None = None) -> None:
+        """`rows` rows were acknowledged, or failed with `error` (`positions` None: all that the ticket holds)."""
+        with self._lock:
+            if error is not None:
+                self._failures.append((positions, error))
+            # A bad row can be settled before the ticket is closed: the count then waits below zero.
+            self._remaining = (self._remaining or 0) - rows
+            done = self._remaining == 0
+        if done:
+            self._promise.resolve(None)
+
+    @property
+    def done(self) -> bool:
+        return self._promise.done
+
+    async def wait(self, position: int | None) -> None:
+        if not self._promise.done:
+            self._hurry()
+            await self._promise.wait()
+        self._raise_for(position)
+
+    def _raise_for(self, position: int | None) -> None:
+        for positions, error in self._failures:
+            if position is None or positions is None or position in positions:
+                raise error
+
+
+class WriteResultHandle(tuple[Ticket, "int | None"]):
+    """What became of one write. Ignore it and `flush()` later, or `await handle.wait()`.
+
+    Example:
+        handle = writer.append({"id": 1, "name": "Alice"})
+        await handle.wait()  # acknowledged by the server, or raises what went wrong with this row
+    """
+
+    __slots__ = ()
+
+    async def wait(self) -> None:
+        """Wait until the server acknowledged this write. Raises `FlussError` when it was not written."""
+        ticket, position = self
+        await ticket.wait(position)
+
+    def done(self) -> bool:
+        """Whether the outcome is known already."""
+        return self[0].done
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self.wait().__await__()
+
+    def __repr__(self) -> str:
+        return f"<WriteResultHandle {'done' if self.done() else 'pending'}>"
