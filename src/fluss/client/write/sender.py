@@ -337,17 +337,15 @@ class Sender:
         for lane, batch in group:
             assert lane.bucket is not None
             result = results.get((lane.bucket.partition_id, lane.bucket_id))
+            refusal: FlussError | None = None
             if result is None:
-                error = UnknownServerError(f"the server's answer does not mention {lane}")
-                batch.maybe_written = True
+                refusal = UnknownServerError(f"the server's answer does not mention {lane}")
             elif result.error_code:
-                error = error_for_code(result.error_code, result.error_message or None)
-                if isinstance(error, RequestTimeOutError):
-                    batch.maybe_written = True
-            else:
-                self._come_back(lane, batch, None)
-                continue
-            self._come_back(lane, batch, error)
+                refusal = error_for_code(result.error_code, result.error_message or None)
+            # Without an answer, or when replicas were too slow, the batch may be in the log all the same.
+            if result is None or isinstance(refusal, RequestTimeOutError):
+                batch.maybe_written = True
+            self._come_back(lane, batch, refusal)
 
     def _come_back(self, lane: Lane, batch: WriteBatch, error: FlussError | None) -> None:
         lane.in_flight.remove(batch)
@@ -373,7 +371,7 @@ class Sender:
             text = (
                 f"gave up after {batch.attempts} tries to write {batch.rows} rows to {lane}{unknown}: {error.message}"
             )
-            self._finish(lane, batch, error_for_code(error.error_code, text))
+            self._finish(lane, batch, type(error)(text, error.error_code))
             return
         if error.is_stale_metadata or isinstance(error, NetworkError):
             if lane.bucket is not None:

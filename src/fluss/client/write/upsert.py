@@ -127,7 +127,8 @@ class UpsertWriter(TableWriter):
         missing = [name for name in schema.primary_key if name not in names]
         if missing:
             raise InvalidArgumentError(
-                f"a partial update of {info.table_path} must name all primary key columns; missing: {', '.join(missing)}"
+                f"a partial update of {info.table_path} must name all primary key columns; "
+                f"missing: {', '.join(missing)}"
             )
         return targets
 
