@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from fluss.metadata.auto_partition import AutoPartitionStrategy, TimeFormat, add_time_units, parse_time_zone
 from fluss.metadata.change_type import ChangeType
 from fluss.metadata.descriptor import (
     DatabaseDescriptor,
@@ -20,6 +21,17 @@ from fluss.metadata.info import (
     OffsetSpec,
     ServerNode,
     TableInfo,
+)
+from fluss.metadata.names import validate_database_name, validate_table_name
+from fluss.metadata.partition import (
+    PARTITION_KEY_TYPES,
+    PartitionInfo,
+    PartitionSpec,
+    format_partition_value,
+    partition_name,
+    qualified_partition_name,
+    split_partition_name,
+    validate_partition_value,
 )
 from fluss.metadata.path import PhysicalTablePath, TableBucket, TablePath
 from fluss.metadata.properties import (
@@ -60,6 +72,7 @@ from fluss.metadata.types import (
 __all__ = [
     "AggFunction",
     "ArrayType",
+    "AutoPartitionStrategy",
     "BigIntType",
     "BinaryType",
     "BooleanType",
@@ -84,6 +97,9 @@ __all__ = [
     "LakeSnapshot",
     "MapType",
     "OffsetSpec",
+    "PARTITION_KEY_TYPES",
+    "PartitionInfo",
+    "PartitionSpec",
     "PhysicalTablePath",
     "RowType",
     "Schema",
@@ -100,13 +116,23 @@ __all__ = [
     "TableInfo",
     "TablePath",
     "TableProperty",
+    "TimeFormat",
     "TimeType",
     "TimestampLtzType",
     "TimestampType",
     "TinyIntType",
+    "add_time_units",
     "data_type_from_arrow",
     "data_type_from_json",
+    "format_partition_value",
     "parse_duration_ms",
     "parse_memory_size",
+    "parse_time_zone",
+    "partition_name",
     "physical_primary_key",
+    "qualified_partition_name",
+    "split_partition_name",
+    "validate_database_name",
+    "validate_partition_value",
+    "validate_table_name",
 ]
