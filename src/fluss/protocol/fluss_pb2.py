@@ -21,7 +21,7 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66luss/proto
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fluss.protocol.fluss_pb2', _globals)
-if not _descriptor._USE_C_DESCRIPTORS:
+if not _descriptor._USE_C_DESCRIPTORS:  # pragma: no cover
   DESCRIPTOR._loaded_options = None
   _globals['_METADATAREQUEST'].fields_by_name['partitions_id']._loaded_options = None
   _globals['_METADATAREQUEST'].fields_by_name['partitions_id']._serialized_options = b'\020\001'

@@ -127,13 +127,16 @@ def parse_response(frame: memoryview) -> Response:
 
 
 def parse_error(body: Buffer) -> tuple[int, str | None]:
-    """Code and message of an error body."""
+    """Code and message of an error body. Text that is not UTF-8 is repaired: the code matters more."""
     error = pb.ErrorResponse()
     try:
         error.ParseFromString(bytes(body))
     except DecodeError:
         raise FormatError(f"Error response of {len(body)} bytes is not a valid ErrorResponse message") from None
-    return error.error_code, error.error_message if error.HasField("error_message") else None
+    if not error.HasField("error_message"):
+        return error.error_code, None
+    text: object = error.error_message  # the parser hands out bytes when they are not UTF-8
+    return error.error_code, text.decode("utf-8", "replace") if isinstance(text, bytes) else error.error_message
 
 
 class FrameReader:
