@@ -12,11 +12,12 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from fluss.client.metadata_cache import MetadataCache
 from fluss.client.metrics import Metrics
 from fluss.client.nodes import NodePool
 from fluss.client.retry import DEFAULT_DEADLINE_MS, Backoff, Deadline, retry
@@ -35,10 +36,11 @@ from fluss.errors import (
     UnknownTableOrBucketError,
     error_for_code,
 )
-from fluss.metadata import PhysicalTablePath, Schema, ServerNode, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss.metadata import PhysicalTablePath, Schema, ServerNode, TableBucket, TablePath
 from fluss.net.connection import Connection
 from fluss.protocol import Api, ServerType, apis
 from fluss.protocol import messages as pb
+from fluss.protocol.sasl import PlainCredentials
 
 T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=Message)
@@ -46,13 +48,11 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 logger = logging.getLogger("fluss.client")
 
-REQUEST_TIMEOUT_MS = 30_000
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 """Longest response accepted. A fetch answers with `scanner.log.fetch.max-bytes` (16 MB) plus at most one batch."""
 
 BOOTSTRAP_TRIES = 4
 BOOTSTRAP_BACKOFF = Backoff(first_ms=100.0, max_ms=400.0)
-SCHEMA_CACHE_MAX = 10_000
 
 
 class Attached(Protocol):
@@ -85,17 +85,14 @@ class Cluster:
         self.closed = False
         self._pool = NodePool(self._open, self.metrics)
         self._flights = SingleFlight()
-        self._coordinator: ServerNode | None = None
-        self._tablets: dict[int, ServerNode] = {}
-        self._tables: dict[TablePath, TableState] = {}
-        self._partition_names: dict[int, str] = {}
-        self._leaders: dict[TableBucket, int] = {}
-        self._schemas: dict[tuple[TablePath, int, int], Schema] = {}
+        self._cache = MetadataCache()
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
 
     @classmethod
     async def connect(cls, config: Config) -> Cluster:
         """Ask the bootstrap servers, in turn, who is in the cluster."""
+        config = config.copy()
+        config.validate()
         cluster = cls(config)
         try:
             await cluster._bootstrap()
@@ -113,8 +110,8 @@ class Cluster:
                 host,
                 port,
                 connect_timeout_ms=config.connect_timeout_ms,
-                request_timeout_ms=REQUEST_TIMEOUT_MS,
-                credentials=credentials_of(config),
+                request_timeout_ms=config.request_timeout_ms,
+                credentials=_credentials(config),
                 max_frame_bytes=MAX_FRAME_BYTES,
                 expected_server_type=role,
             )
@@ -126,7 +123,7 @@ class Cluster:
 
     async def _bootstrap(self) -> None:
         """Learn the nodes from the first bootstrap server that answers; several rounds before giving up."""
-        addresses = parse_bootstrap_servers(self.config.bootstrap_servers)
+        addresses = self.config.bootstrap_addresses
         failures: dict[str, FlussError] = {}
         for attempt in range(BOOTSTRAP_TRIES):
             if attempt:
@@ -151,7 +148,7 @@ class Cluster:
         try:
             response = await self.call(connection, apis.GET_METADATA, pb.MetadataRequest())
             self._learn(response)
-            if not self._tablets:
+            if not self._cache.tablets:
                 raise LeaderNotAvailableError(f"{host}:{port} knows no tablet server yet; the cluster is starting")
         finally:
             await connection.close()
@@ -159,22 +156,22 @@ class Cluster:
     async def coordinator(self) -> Connection:
         """The connection to the coordinator."""
         self._check_open()
-        if self._coordinator is None:
+        if self._cache.coordinator is None:
             await self.refresh_nodes()
-        node = self._coordinator
+        node = self._cache.coordinator
         if node is None:
             raise LeaderNotAvailableError("The cluster has no coordinator at the moment")
         try:
             return await self._pool.connection(node)
         except NetworkError:
             # It may have moved; whoever retries asks for the nodes again.
-            self._coordinator = None
+            self._cache.coordinator = None
             raise
 
     async def any_tablet(self) -> Connection:
         """A connection to any tablet server that can be reached; an open one is preferred."""
         self._check_open()
-        nodes = list(self._tablets.values())
+        nodes = list(self._cache.tablets.values())
         random.shuffle(nodes)
         for node in nodes:
             ready = self._pool.ready(node)
@@ -189,7 +186,7 @@ class Cluster:
             except FlussError as failure:
                 error = failure
         await self._flights.run("bootstrap", self._bootstrap)
-        for node in self._tablets.values():
+        for node in self._cache.tablets.values():
             try:
                 return await self._pool.connection(node)
             except NetworkError as failure:
@@ -199,20 +196,19 @@ class Cluster:
     async def node(self, node_id: int) -> Connection:
         """The connection to the tablet server with this id."""
         self._check_open()
-        node = self._tablets.get(node_id)
+        node = self._cache.tablets.get(node_id)
         if node is None:
             raise LeaderNotAvailableError(f"Tablet server {node_id} is not in the cluster at the moment")
         return await self._pool.connection(node)
 
     def ready_node(self, node_id: int) -> Connection | None:
         """The open connection to a tablet server, if there is one: no waiting."""
-        node = self._tablets.get(node_id)
+        node = self._cache.tablets.get(node_id)
         return None if node is None else self._pool.ready(node)
 
     def server_nodes(self) -> list[ServerNode]:
         """Coordinator first, then the tablet servers, as last heard."""
-        first = [self._coordinator] if self._coordinator is not None else []
-        return first + [self._tablets[node_id] for node_id in sorted(self._tablets)]
+        return self._cache.server_nodes()
 
     async def refresh_nodes(self) -> list[ServerNode]:
         """Ask who is in the cluster now."""
@@ -230,7 +226,7 @@ class Cluster:
         api: Api[RequestT, ResponseT],
         request: RequestT,
         *,
-        timeout_ms: float | None = None,
+        timeout_ms: int | None = None,
     ) -> ResponseT:
         """One request, counted. No retry."""
         started = time.monotonic()
@@ -272,9 +268,11 @@ class Cluster:
 
         def forget(error: FlussError) -> None:
             if error.is_stale_metadata or isinstance(error, NetworkError):
-                self._coordinator = None
+                self._cache.coordinator = None
 
-        return await self.retry(attempt, deadline_ms=deadline_ms, what=api.name, before_retry=forget, may_retry=may_retry)
+        return await self.retry(
+            attempt, deadline_ms=deadline_ms, what=api.name, before_retry=forget, may_retry=may_retry
+        )
 
     async def call_tablet(
         self, api: Api[RequestT, ResponseT], request: RequestT, *, deadline_ms: float = DEFAULT_DEADLINE_MS
@@ -312,33 +310,31 @@ class Cluster:
             if before_retry is not None:
                 before_retry(error)
 
-        return await retry(
-            op, deadline=Deadline(deadline_ms), what=what, before_retry=prepare, may_retry=may_retry
-        )
+        return await retry(op, deadline=Deadline(deadline_ms), what=what, before_retry=prepare, may_retry=may_retry)
 
     # -- metadata -------------------------------------------------------------------------------------------------
 
     async def table(self, path: TablePath, refresh: bool = False) -> TableState:
         """What the cluster says about a table; from the cache unless `refresh`."""
-        state = self._tables.get(path)
+        state = self._cache.tables.get(path)
         if state is not None and not refresh:
             return state
         return await self._flights.run(("table", path), lambda: self._load_table(path))
 
     async def _load_table(self, path: TablePath) -> TableState:
         request = pb.MetadataRequest()
-        request.table_path.add(database_name=path.database_name, table_name=path.table_name)
+        request.table_path.append(pb_path(path))
         try:
             await self._metadata(request)
         except UnknownServerError:
             # Some servers wrap the cause; GET_TABLE_INFO says plainly whether the table exists.
-            self._drop_table(path)
+            self._cache.drop_table(path)
             await self.call_tablet(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=pb_path(path)))
             raise
         except TableNotExistError:
-            self._drop_table(path)
+            self._cache.drop_table(path)
             raise
-        state = self._tables.get(path)
+        state = self._cache.tables.get(path)
         if state is None:
             # Servers leave out what this user may not see.
             raise TableNotExistError(f"Table '{path}' does not exist, or you are not allowed to describe it")
@@ -357,43 +353,39 @@ class Cluster:
 
     async def _load_partition(self, path: TablePath, name: str) -> PartitionState | None:
         request = pb.MetadataRequest()
-        request.partitions_path.add(
-            database_name=path.database_name, table_name=path.table_name, partition_name=name
-        )
+        request.partitions_path.add(database_name=path.database_name, table_name=path.table_name, partition_name=name)
         try:
             await self._metadata(request, path)
         except PartitionNotExistsError:
-            self._drop_partition(path, name)
+            self._cache.drop_partition(path, name)
             return None
-        state = self._tables.get(path)
+        state = self._cache.tables.get(path)
         return None if state is None else state.partitions.get(name)
 
     async def partition_by_id(self, path: TablePath, partition_id: int, refresh: bool = False) -> PartitionState | None:
         """One partition by its id; None if there is no such partition."""
-        state = await self.table(path)
-        name = self._partition_names.get(partition_id)
-        if name is not None and name in state.partitions and not refresh:
-            return state.partitions[name]
+        await self.table(path)
+        known = self._cache.partition_by_id(path, partition_id)
+        if known is not None and not refresh:
+            return known
 
         async def load() -> PartitionState | None:
             request = pb.MetadataRequest()
-            request.table_path.add(database_name=path.database_name, table_name=path.table_name)
+            request.table_path.append(pb_path(path))
             request.partitions_id.append(partition_id)
             try:
                 await self._metadata(request, path)
             except PartitionNotExistsError:
-                if name is not None:
-                    self._drop_partition(path, name)
+                if known is not None:
+                    self._cache.drop_partition(path, known.partition_name)
                 return None
-            found = self._partition_names.get(partition_id)
-            table = self._tables.get(path)
-            return None if found is None or table is None else table.partitions.get(found)
+            return self._cache.partition_by_id(path, partition_id)
 
         return await self._flights.run(("partition-id", path, partition_id), load)
 
     async def leader_id(self, bucket: TableBucket, path: TablePath | PhysicalTablePath) -> int:
         """The node id of a bucket's leader. Raises LeaderNotAvailableError (retriable) while there is none."""
-        known = self._leaders.get(bucket)
+        known = self._cache.leaders.get(bucket)
         if known is not None:
             return known
         table_path = path.table_path if isinstance(path, PhysicalTablePath) else path
@@ -402,7 +394,7 @@ class Cluster:
         else:
             await self.partition_by_id(table_path, bucket.partition_id, refresh=True)
             state = await self.table(table_path)
-        known = self._leaders.get(bucket)
+        known = self._cache.leaders.get(bucket)
         if known is not None:
             return known
         if state.table_id != bucket.table_id:
@@ -414,9 +406,9 @@ class Cluster:
 
     async def leader(self, bucket: TableBucket, path: TablePath | PhysicalTablePath) -> Connection:
         """The connection to a bucket's leader."""
-        node_id = self._leaders.get(bucket)
+        node_id = self._cache.leaders.get(bucket)
         if node_id is not None:
-            node = self._tablets.get(node_id)
+            node = self._cache.tablets.get(node_id)
             ready = None if node is None else self._pool.ready(node)
             if ready is not None:
                 return ready
@@ -429,30 +421,20 @@ class Cluster:
 
     def known_leader(self, bucket: TableBucket) -> int | None:
         """The node id of a bucket's leader if it is known: no waiting."""
-        return self._leaders.get(bucket)
+        return self._cache.leaders.get(bucket)
 
     def invalidate(self, what: TableBucket | TablePath | PhysicalTablePath | ServerNode) -> None:
         """Forget what may be stale: a bucket's leader, a table, a partition, or everything a node leads."""
-        if isinstance(what, TableBucket):
-            self._leaders.pop(what, None)
-        elif isinstance(what, ServerNode):
-            self._leaders = {bucket: node_id for bucket, node_id in self._leaders.items() if node_id != what.id}
-        elif isinstance(what, PhysicalTablePath) and what.partition_name is not None:
-            self._drop_partition(what.table_path, what.partition_name)
-        else:
-            self._drop_table(what.table_path if isinstance(what, PhysicalTablePath) else what)
+        self._cache.invalidate(what)
 
     def invalidate_node(self, node_id: int) -> None:
         """Forget everything the node with this id leads."""
-        self._leaders = {bucket: leader for bucket, leader in self._leaders.items() if leader != node_id}
+        self._cache.invalidate_node(node_id)
 
     async def schema(self, path: TablePath, schema_id: int) -> Schema:
         """One version of a table's schema (cached: a version never changes)."""
         state = await self.table(path)
-        if state.schema_id == schema_id:
-            return state.schema
-        key = (path, state.table_id, schema_id)
-        known = self._schemas.get(key)
+        known = self._cache.schema(state, schema_id)
         if known is not None:
             return known
 
@@ -460,18 +442,14 @@ class Cluster:
             request = pb.GetTableSchemaRequest(table_path=pb_path(path), schema_id=schema_id)
             response = await self.call_coordinator(apis.GET_TABLE_SCHEMA, request)
             schema = Schema.from_json_bytes(response.schema_json)
-            if len(self._schemas) >= SCHEMA_CACHE_MAX:
-                self._schemas.clear()
-            self._schemas[key] = schema
+            self._cache.keep_schema(state, schema_id, schema)
             return schema
 
-        return await self._flights.run(("schema", *key), load)
+        return await self._flights.run(("schema", path, state.table_id, schema_id), load)
 
     def known_schema(self, state: TableState, schema_id: int) -> Schema | None:
         """One version of a table's schema if it is known: no waiting."""
-        if state.schema_id == schema_id:
-            return state.schema
-        return self._schemas.get((state.table_path, state.table_id, schema_id))
+        return self._cache.schema(state, schema_id)
 
     async def _metadata(self, request: pb.MetadataRequest, path: TablePath | None = None) -> None:
         async def attempt() -> pb.MetadataResponse:
@@ -481,95 +459,8 @@ class Cluster:
         self._learn(await self.retry(attempt, what=apis.GET_METADATA.name), path)
 
     def _learn(self, response: pb.MetadataResponse, partitions_of: TablePath | None = None) -> None:
-        self._learn_nodes(response)
-        for table in response.table_metadata:
-            self._learn_table(table)
-        if partitions_of is not None:
-            state = self._tables.get(partitions_of)
-            for partition in response.partition_metadata:
-                if state is not None and partition.table_id == state.table_id:
-                    self._learn_partition(state, partition)
-
-    def _learn_nodes(self, response: pb.MetadataResponse) -> None:
-        coordinator = None
-        if response.HasField("coordinator_server"):
-            server = response.coordinator_server
-            coordinator = ServerNode(server.node_id, server.host, server.port, "CoordinatorServer")
-        tablets = {
-            server.node_id: ServerNode(server.node_id, server.host, server.port, "TabletServer")
-            for server in response.tablet_servers
-        }
-        self._coordinator = coordinator
-        self._tablets = tablets
-        self._pool.update(self.server_nodes())
-
-    def _learn_table(self, table: pb.PbTableMetadata) -> None:
-        path = TablePath(table.table_path.database_name, table.table_path.table_name)
-        old = self._tables.get(path)
-        if (
-            old is not None
-            and old.table_id == table.table_id
-            and old.schema_id == table.schema_id
-            and old.table_info.modified_time == table.modified_time
-        ):
-            info, partitions = old.table_info, old.partitions
-        else:
-            if old is not None and old.table_id != table.table_id:
-                self._drop_table(path)
-                old = None
-            info = TableInfo(
-                path,
-                table.table_id,
-                table.schema_id,
-                TableDescriptor.from_json_bytes(table.table_json),
-                table.created_time,
-                table.modified_time,
-                table.remote_data_dir if table.HasField("remote_data_dir") else None,
-            )
-            partitions = old.partitions if old is not None else {}
-        state = TableState(info, _leaders_of(table.bucket_metadata), partitions)
-        self._tables[path] = state
-        for bucket_id, leader_id in state.leaders.items():
-            self._learn_leader(state.bucket(bucket_id), leader_id)
-
-    def _learn_partition(self, state: TableState, partition: pb.PbPartitionMetadata) -> None:
-        known = PartitionState(
-            state.table_path,
-            state.table_id,
-            partition.partition_id,
-            partition.partition_name,
-            _leaders_of(partition.bucket_metadata),
-        )
-        state.partitions[known.partition_name] = known
-        self._partition_names[known.partition_id] = known.partition_name
-        for bucket_id, leader_id in known.leaders.items():
-            self._learn_leader(known.bucket(bucket_id), leader_id)
-
-    def _learn_leader(self, bucket: TableBucket, leader_id: int | None) -> None:
-        if leader_id is None:
-            self._leaders.pop(bucket, None)
-        else:
-            self._leaders[bucket] = leader_id
-
-    def _drop_table(self, path: TablePath) -> None:
-        state = self._tables.pop(path, None)
-        if state is None:
-            return
-        for bucket_id in state.leaders:
-            self._leaders.pop(state.bucket(bucket_id), None)
-        for partition in state.partitions.values():
-            self._forget_partition(partition)
-
-    def _drop_partition(self, path: TablePath, name: str) -> None:
-        state = self._tables.get(path)
-        partition = state.partitions.pop(name, None) if state is not None else None
-        if partition is not None:
-            self._forget_partition(partition)
-
-    def _forget_partition(self, partition: PartitionState) -> None:
-        self._partition_names.pop(partition.partition_id, None)
-        for bucket_id in partition.leaders:
-            self._leaders.pop(partition.bucket(bucket_id), None)
+        self._cache.learn(response, partitions_of)
+        self._pool.update(self._cache.server_nodes())
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -603,12 +494,16 @@ class Cluster:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ConnectionClosedError("The connection is closed; create a new one with FlussConnection.create(config)")
+            raise ConnectionClosedError(
+                "The connection is closed; create a new one with FlussConnection.create(config)"
+            )
+
+
+def _credentials(config: Config) -> PlainCredentials | None:
+    if not config.is_sasl:
+        return None
+    return PlainCredentials(config.security_sasl_username, config.security_sasl_password)
 
 
 def pb_path(path: TablePath) -> pb.PbTablePath:
     return pb.PbTablePath(database_name=path.database_name, table_name=path.table_name)
-
-
-def _leaders_of(buckets: Iterable[pb.PbBucketMetadata]) -> dict[int, int | None]:
-    return {bucket.bucket_id: bucket.leader_id if bucket.HasField("leader_id") else None for bucket in buckets}

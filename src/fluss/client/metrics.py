@@ -42,7 +42,7 @@ class Metrics:
     """Numbers of one connection. Counters are written on the connection's loop; gauges are read when asked for."""
 
     def __init__(self) -> None:
-        self._values: dict[str, float] = {name: 0 for name in NAMES}
+        self._values: dict[str, float] = dict.fromkeys(NAMES, 0)
         self._gauges: dict[str, list[weakref.WeakMethod[Callable[[], float]]]] = {}
 
     def add(self, name: str, amount: float = 1) -> None:
@@ -101,7 +101,7 @@ class PrometheusCollector:
         self._connection = connection
         self._prefix = prefix
         self._labels = dict(labels or {})
-        (registry if registry is not None else core.REGISTRY).register(self)  # type: ignore[arg-type]
+        (registry if registry is not None else core.REGISTRY).register(self)
 
     def collect(self) -> Iterable[Any]:
         names, values = list(self._labels), list(self._labels.values())

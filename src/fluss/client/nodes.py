@@ -74,7 +74,9 @@ class NodePool:
     async def connection(self, node: ServerNode) -> Connection:
         """The connection to a node, opened if need be. Many may ask at once; it is opened once."""
         if self._closed:
-            raise ConnectionClosedError("The connection is closed; create a new one with FlussConnection.create(config)")
+            raise ConnectionClosedError(
+                "The connection is closed; create a new one with FlussConnection.create(config)"
+            )
         slot = self._slots.get(node.uid)
         if slot is None:
             slot = self._slots[node.uid] = _Slot(node)

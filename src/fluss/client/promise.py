@@ -10,6 +10,7 @@ Both rely on list and deque operations being atomic; neither takes a lock.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -101,10 +102,8 @@ class Promise(Generic[T]):
         return cast("T", self._result)
 
     def _forget(self, waiter: asyncio.Future[None] | threading.Event) -> None:
-        try:
+        with contextlib.suppress(ValueError):
             self._waiters.remove(waiter)
-        except ValueError:
-            pass
 
 
 def wake(promises: Iterable[Promise[Any]]) -> None:

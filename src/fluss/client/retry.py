@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fluss.errors import FlussError
+from fluss.errors import DeadlineExceededError, FlussError
 
 T = TypeVar("T")
 
@@ -81,7 +81,8 @@ async def retry(
     attempt = 0
     while True:
         try:
-            return await op()
+            # Even a single try must not outlast the deadline: connecting to a silent host can take minutes.
+            return await asyncio.wait_for(op(), deadline.remaining_ms / 1000.0)
         except FlussError as error:
             if not (error.is_retriable or error.is_stale_metadata) or (may_retry is not None and not may_retry(error)):
                 raise
@@ -94,3 +95,7 @@ async def retry(
                 before_retry(error)
             attempt += 1
             await asyncio.sleep(delay_ms / 1000.0)
+        except asyncio.TimeoutError:
+            if not deadline.expired:
+                raise
+            raise DeadlineExceededError(f"{what} did not finish within {deadline.total_ms:.0f} ms") from None

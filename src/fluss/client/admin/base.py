@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all parts of the admin share."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from fluss.client.runner import Runner
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import TableBucket, TablePath
+from fluss.protocol import Api
+from fluss.protocol import messages as pb
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+class AdminBase:
+    """Sends requests to the coordinator, on whatever loop the cluster lives."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    async def _ask(self, api: Api[RequestT, ResponseT], request: RequestT) -> ResponseT:
+        """A question, or a change that may safely be made twice."""
+        return await self._runner.run(lambda cluster: cluster.call_coordinator(api, request))
+
+    async def _change(self, api: Api[RequestT, ResponseT], request: RequestT, *, idempotent: bool = False) -> ResponseT:
+        """A change; sent again after a lost connection only if making it twice does no harm."""
+        return await self._runner.run(lambda cluster: cluster.call_coordinator(api, request, idempotent=idempotent))
+
+
+def table_path_message(path: TablePath) -> pb.PbTablePath:
+    check_table_path(path)
+    return pb.PbTablePath(database_name=path.database_name, table_name=path.table_name)
+
+
+def check_table_path(path: object) -> None:
+    if not isinstance(path, TablePath):
+        raise InvalidArgumentError(
+            f"Expected a TablePath, got {type(path).__name__} {path!r}; write TablePath('database', 'table')"
+        )
+
+
+def check_name(name: object, what: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidArgumentError(f"The {what} must be a non-empty string, got {name!r}")
+    return name
+
+
+def bucket_message(bucket: TableBucket) -> pb.PbTableBucket:
+    return pb.PbTableBucket(table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket_id)
+
+
+def bucket_from(table_id: int, partition_id: int | None, bucket_id: int) -> TableBucket:
+    if partition_id is None:
+        return TableBucket(table_id, bucket_id)
+    return TableBucket.with_partition(table_id, partition_id, bucket_id)

@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Admin calls about databases, tables, schemas, partitions and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fluss.client.admin.base import AdminBase, bucket_from, check_name, check_table_path, table_path_message
+from fluss.client.admin.types import DatabaseSummary, SchemaInfo, TableStats
+from fluss.client.cluster import Cluster, raise_for_code
+from fluss.client.fanout import buckets_of, list_offsets, per_leader
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import (
+    Column,
+    DatabaseDescriptor,
+    DatabaseInfo,
+    DataType,
+    OffsetSpec,
+    PartitionInfo,
+    PartitionSpec,
+    Schema,
+    ServerNode,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    data_type_from_arrow,
+    partition_name,
+)
+from fluss.net.connection import Connection
+from fluss.protocol import apis
+from fluss.protocol import messages as pb
+
+_SET, _DELETE = 0, 1
+_POSITION_LAST = 0
+
+
+class CatalogAdmin(AdminBase):
+    """Databases, tables, partitions, offsets."""
+
+    # -- databases ------------------------------------------------------------------------------------------------
+
+    async def create_database(
+        self,
+        database_name: str,
+        database_descriptor: DatabaseDescriptor | None = None,
+        ignore_if_exists: bool = False,
+    ) -> None:
+        """Create a database."""
+        request = pb.CreateDatabaseRequest(
+            database_name=check_name(database_name, "database name"), ignore_if_exists=bool(ignore_if_exists)
+        )
+        if database_descriptor is not None:
+            request.database_json = database_descriptor.to_json_bytes()
+        await self._change(apis.CREATE_DATABASE, request, idempotent=bool(ignore_if_exists))
+
+    async def drop_database(self, database_name: str, ignore_if_not_exists: bool = False, cascade: bool = True) -> None:
+        """Drop a database; with `cascade` its tables too, without it a database that has tables is refused."""
+        request = pb.DropDatabaseRequest(
+            database_name=check_name(database_name, "database name"),
+            ignore_if_not_exists=bool(ignore_if_not_exists),
+            cascade=bool(cascade),
+        )
+        await self._change(apis.DROP_DATABASE, request, idempotent=bool(ignore_if_not_exists))
+
+    async def alter_database(
+        self,
+        database_name: str,
+        *,
+        set_properties: Mapping[str, str] | None = None,
+        reset_properties: Iterable[str] = (),
+        comment: str | None = None,
+        ignore_if_not_exists: bool = False,
+    ) -> None:
+        """Change custom properties or the comment of a database."""
+        request = pb.AlterDatabaseRequest(
+            database_name=check_name(database_name, "database name"),
+            ignore_if_not_exists=ignore_if_not_exists,
+            comment=comment,
+        )
+        request.config_changes.extend(_config_changes(set_properties, reset_properties))
+        await self._change(apis.ALTER_DATABASE, request, idempotent=True)
+
+    async def list_databases(self) -> list[str]:
+        """The names of all databases you may see."""
+        response = await self._ask(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        return list(response.database_name)
+
+    async def list_database_summaries(self) -> list[DatabaseSummary]:
+        """All databases with their age and number of tables."""
+        response = await self._ask(apis.LIST_DATABASES, pb.ListDatabasesRequest(include_summary=True))
+        return [DatabaseSummary(s.database_name, s.created_time, s.table_count) for s in response.database_summary]
+
+    async def database_exists(self, database_name: str) -> bool:
+        """Whether a database exists."""
+        request = pb.DatabaseExistsRequest(database_name=check_name(database_name, "database name"))
+        return (await self._ask(apis.DATABASE_EXISTS, request)).exists
+
+    async def get_database_info(self, database_name: str) -> DatabaseInfo:
+        """Description, creation and modification time of a database."""
+        request = pb.GetDatabaseInfoRequest(database_name=check_name(database_name, "database name"))
+        response = await self._ask(apis.GET_DATABASE_INFO, request)
+        descriptor = DatabaseDescriptor.from_json_bytes(response.database_json)
+        return DatabaseInfo(database_name, descriptor, response.created_time, response.modified_time)
+
+    # -- tables ---------------------------------------------------------------------------------------------------
+
+    async def create_table(
+        self,
+        table_path: TablePath,
+        table_descriptor: TableDescriptor,
+        ignore_if_exists: bool | None = False,
+    ) -> None:
+        """Create a table."""
+        if not isinstance(table_descriptor, TableDescriptor):
+            kind = type(table_descriptor).__name__
+            raise InvalidArgumentError(f"Expected a TableDescriptor, got {kind}; write TableDescriptor(schema, …)")
+        request = pb.CreateTableRequest(
+            table_path=table_path_message(table_path),
+            table_json=table_descriptor.to_json_bytes(),
+            ignore_if_exists=bool(ignore_if_exists),
+        )
+        await self._change(apis.CREATE_TABLE, request, idempotent=bool(ignore_if_exists))
+
+    async def drop_table(self, table_path: TablePath, ignore_if_not_exists: bool = False) -> None:
+        """Drop a table with all its data."""
+        request = pb.DropTableRequest(
+            table_path=table_path_message(table_path), ignore_if_not_exists=bool(ignore_if_not_exists)
+        )
+        await self._change(apis.DROP_TABLE, request, idempotent=bool(ignore_if_not_exists))
+
+        async def forget(cluster: Cluster) -> None:
+            cluster.invalidate(table_path)
+
+        await self._runner.run(forget)
+
+    async def alter_table(
+        self,
+        table_path: TablePath,
+        *,
+        add_columns: Mapping[str, Any] | Sequence[Column] = (),
+        set_properties: Mapping[str, str] | None = None,
+        reset_properties: Iterable[str] = (),
+        ignore_if_not_exists: bool = False,
+    ) -> None:
+        """Add columns at the end, or set and reset properties; a server takes only one of the two per call.
+
+        `add_columns` is a list of `Column`, or a dict of name to `DataType` or pyarrow type. New columns must be
+        nullable: rows that exist read them as null.
+        """
+        request = pb.AlterTableRequest(
+            table_path=table_path_message(table_path), ignore_if_not_exists=ignore_if_not_exists
+        )
+        request.config_changes.extend(_config_changes(set_properties, reset_properties))
+        for column in _columns(add_columns):
+            message = request.add_columns.add(
+                column_name=column.name,
+                data_type_json=_json_bytes(column.data_type.to_json()),
+                comment=column.comment,
+                column_position_type=_POSITION_LAST,
+            )
+            if column.agg_function is not None:
+                message.agg_function_type = column.agg_function.name
+                for key, value in column.agg_function.parameters.items():
+                    message.agg_function_params.add(key=key, value=value)
+        if not request.config_changes and not request.add_columns:
+            raise InvalidArgumentError("alter_table needs something to change: columns to add, or properties")
+        # Properties may be set twice; a column added twice is an error.
+        await self._change(apis.ALTER_TABLE, request, idempotent=not request.add_columns)
+
+        async def forget(cluster: Cluster) -> None:
+            cluster.invalidate(table_path)
+
+        await self._runner.run(forget)
+
+    async def get_table_info(self, table_path: TablePath) -> TableInfo:
+        """The description of a table, fresh from the server."""
+        request = pb.GetTableInfoRequest(table_path=table_path_message(table_path))
+        response = await self._ask(apis.GET_TABLE_INFO, request)
+        return TableInfo(
+            table_path,
+            response.table_id,
+            response.schema_id,
+            TableDescriptor.from_json_bytes(response.table_json),
+            response.created_time,
+            response.modified_time,
+            response.remote_data_dir if response.HasField("remote_data_dir") else None,
+        )
+
+    async def get_table(self, table_path: TablePath) -> TableInfo:
+        """Older name of `get_table_info`."""
+        return await self.get_table_info(table_path)
+
+    async def get_table_schema(self, table_path: TablePath, schema_id: int | None = None) -> SchemaInfo:
+        """One version of a table's schema; the latest unless an id is given."""
+        request = pb.GetTableSchemaRequest(table_path=table_path_message(table_path), schema_id=schema_id)
+        response = await self._ask(apis.GET_TABLE_SCHEMA, request)
+        return SchemaInfo(response.schema_id, Schema.from_json_bytes(response.schema_json))
+
+    async def list_tables(self, database_name: str) -> list[str]:
+        """The names of the tables in a database."""
+        request = pb.ListTablesRequest(database_name=check_name(database_name, "database name"))
+        return list((await self._ask(apis.LIST_TABLES, request)).table_name)
+
+    async def table_exists(self, table_path: TablePath) -> bool:
+        """Whether a table exists."""
+        request = pb.TableExistsRequest(table_path=table_path_message(table_path))
+        return (await self._ask(apis.TABLE_EXISTS, request)).exists
+
+    # -- partitions -----------------------------------------------------------------------------------------------
+
+    async def create_partition(
+        self,
+        table_path: TablePath,
+        partition_spec: PartitionSpec | Mapping[str, str],
+        ignore_if_exists: bool = False,
+    ) -> None:
+        """Create a partition: `{"region": "US"}`, with a value for each partition column."""
+        request = pb.CreatePartitionRequest(
+            table_path=table_path_message(table_path),
+            partition_spec=_spec_message(partition_spec),
+            # The field's name on the wire notwithstanding, it means "ignore if it exists".
+            ignore_if_not_exists=bool(ignore_if_exists),
+        )
+        await self._change(apis.CREATE_PARTITION, request, idempotent=bool(ignore_if_exists))
+
+    async def drop_partition(
+        self,
+        table_path: TablePath,
+        partition_spec: PartitionSpec | Mapping[str, str],
+        ignore_if_not_exists: bool = False,
+    ) -> None:
+        """Drop a partition with its data."""
+        request = pb.DropPartitionRequest(
+            table_path=table_path_message(table_path),
+            partition_spec=_spec_message(partition_spec),
+            ignore_if_not_exists=bool(ignore_if_not_exists),
+        )
+        await self._change(apis.DROP_PARTITION, request, idempotent=bool(ignore_if_not_exists))
+
+        async def forget(cluster: Cluster) -> None:
+            cluster.invalidate(table_path)
+
+        await self._runner.run(forget)
+
+    async def list_partition_infos(
+        self, table_path: TablePath, partition_spec: PartitionSpec | Mapping[str, str] | None = None
+    ) -> list[PartitionInfo]:
+        """The partitions of a table; with a spec of some partition columns only those that match."""
+        request = pb.ListPartitionInfosRequest(table_path=table_path_message(table_path))
+        if partition_spec is not None:
+            request.partial_partition_spec.CopyFrom(_spec_message(partition_spec))
+        response = await self._ask(apis.LIST_PARTITION_INFOS, request)
+        return [
+            PartitionInfo(
+                info.partition_id,
+                partition_name([pair.value for pair in info.partition_spec.partition_key_values]),
+                tuple(pair.key for pair in info.partition_spec.partition_key_values),
+                info.remote_data_dir if info.HasField("remote_data_dir") else None,
+            )
+            for info in response.partitions_info
+        ]
+
+    async def list_partition_infos_with_spec(
+        self, table_path: TablePath, partition_spec: PartitionSpec | Mapping[str, str] | None
+    ) -> list[PartitionInfo]:
+        """The same as `list_partition_infos(table_path, partition_spec)`."""
+        return await self.list_partition_infos(table_path, partition_spec)
+
+    # -- offsets, statistics, nodes -------------------------------------------------------------------------------
+
+    async def list_offsets(
+        self,
+        table_path: TablePath,
+        bucket_ids: Sequence[int],
+        offset_spec: OffsetSpec | str | None = None,
+        *,
+        offset_type: str | None = None,
+        timestamp: int | None = None,
+    ) -> dict[int, int]:
+        """Offsets of buckets: `OffsetSpec.earliest()`, `.latest()` or `.timestamp(ms)`.
+
+        The older form `offset_type="earliest" | "latest" | "timestamp", timestamp=…` works too.
+        """
+        check_table_path(table_path)
+        spec = _offset_spec(offset_spec, offset_type, timestamp)
+        return await self._runner.run(lambda cluster: list_offsets(cluster, table_path, bucket_ids, spec))
+
+    async def list_partition_offsets(
+        self,
+        table_path: TablePath,
+        partition_name: str,
+        bucket_ids: Sequence[int],
+        offset_spec: OffsetSpec | str | None = None,
+        *,
+        offset_type: str | None = None,
+        timestamp: int | None = None,
+    ) -> dict[int, int]:
+        """Offsets of the buckets of one partition (its values joined with `$`, as in `PartitionInfo`)."""
+        check_table_path(table_path)
+        spec = _offset_spec(offset_spec, offset_type, timestamp)
+        name = check_name(partition_name, "partition name")
+        return await self._runner.run(lambda cluster: list_offsets(cluster, table_path, bucket_ids, spec, name))
+
+    async def get_table_stats(self, table_path: TablePath, partition_name: str | None = None) -> TableStats:
+        """Row counts of a table (all partitions unless one is named), per bucket and in all."""
+        check_table_path(table_path)
+        names: list[str | None] = [partition_name]
+        if partition_name is None:
+            state = await self._runner.run(lambda cluster: cluster.table(table_path))
+            if state.is_partitioned:
+                names = [info.partition_name for info in await self.list_partition_infos(table_path)]
+        counts: dict[TableBucket, int | None] = {}
+        for name in names:
+            counts.update(await self._runner.run(lambda cluster, n=name: _bucket_stats(cluster, table_path, n)))  # type: ignore[misc]
+        known = [count for count in counts.values() if count is not None]
+        total = sum(known) if len(known) == len(counts) else None
+        return TableStats(table_path, total, counts)
+
+    async def get_server_nodes(self) -> list[ServerNode]:
+        """All servers alive: the coordinator, then the tablet servers."""
+        return await self._runner.run(lambda cluster: cluster.refresh_nodes())
+
+
+async def _bucket_stats(cluster: Cluster, path: TablePath, partition_name: str | None) -> dict[TableBucket, int | None]:
+    async def send(connection: Connection, group: list[TableBucket]) -> dict[TableBucket, int | None]:
+        request = pb.GetTableStatsRequest(table_id=group[0].table_id)
+        for bucket in group:
+            request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id)
+        response = await cluster.call(connection, apis.GET_TABLE_STATS, request)
+        counts: dict[TableBucket, int | None] = dict.fromkeys(group)
+        for part in response.buckets_resp:
+            raise_for_code(part, f"table '{path}', bucket {part.bucket_id}")
+            partition_id = part.partition_id if part.HasField("partition_id") else group[0].partition_id
+            bucket = bucket_from(group[0].table_id, partition_id, part.bucket_id)
+            counts[bucket] = part.row_count if part.HasField("row_count") else None
+        return counts
+
+    async def attempt() -> dict[TableBucket, int | None]:
+        buckets = await buckets_of(cluster, path, None, partition_name)
+        merged: dict[TableBucket, int | None] = {}
+        for counts in await per_leader(cluster, path, buckets, send):
+            merged.update(counts)
+        return merged
+
+    return await cluster.retry(attempt, what=apis.GET_TABLE_STATS.name, path=path)
+
+
+def _config_changes(
+    set_properties: Mapping[str, str] | None, reset_properties: Iterable[str]
+) -> list[pb.PbAlterConfig]:
+    changes = [
+        pb.PbAlterConfig(config_key=key, config_value=str(value), op_type=_SET)
+        for key, value in (set_properties or {}).items()
+    ]
+    if isinstance(reset_properties, str):
+        raise InvalidArgumentError(f"reset_properties must be a list of names, not the string {reset_properties!r}")
+    changes.extend(pb.PbAlterConfig(config_key=key, op_type=_DELETE) for key in reset_properties)
+    return changes
+
+
+def _columns(columns: Mapping[str, Any] | Sequence[Column]) -> list[Column]:
+    if isinstance(columns, Mapping):
+        return [
+            Column(name, kind if isinstance(kind, DataType) else data_type_from_arrow(kind))
+            for name, kind in columns.items()
+        ]
+    for column in columns:
+        if not isinstance(column, Column):
+            raise InvalidArgumentError(f"add_columns takes Column objects or a dict of name to type, got {column!r}")
+    return list(columns)
+
+
+def _json_bytes(document: Any) -> bytes:
+    import json
+
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _spec_message(spec: PartitionSpec | Mapping[str, str]) -> pb.PbPartitionSpec:
+    values = spec.get_spec_map() if isinstance(spec, PartitionSpec) else spec
+    if not isinstance(values, Mapping):
+        raise InvalidArgumentError(f"Expected a partition spec such as {{'region': 'US'}}, got {spec!r}")
+    message = pb.PbPartitionSpec()
+    for key, value in values.items():
+        if not isinstance(value, str):
+            raise InvalidArgumentError(
+                f"The value of partition column {key!r} must be a string, got {type(value).__name__} {value!r}"
+            )
+        message.partition_key_values.add(key=key, value=value)
+    return message
+
+
+def _offset_spec(spec: OffsetSpec | str | None, offset_type: str | None, timestamp: int | None) -> OffsetSpec:
+    if isinstance(spec, OffsetSpec):
+        return spec
+    kind = spec if spec is not None else offset_type
+    if kind == "earliest":
+        return OffsetSpec.earliest()
+    if kind == "latest":
+        return OffsetSpec.latest()
+    if kind == "timestamp":
+        if timestamp is None:
+            raise InvalidArgumentError("offset_type='timestamp' needs timestamp=<milliseconds since the epoch>")
+        return OffsetSpec.timestamp(timestamp)
+    raise InvalidArgumentError(
+        f"Expected OffsetSpec.earliest(), OffsetSpec.latest() or OffsetSpec.timestamp(ms), got {kind!r}"
+    )

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Admin calls about lake snapshots, tiering, snapshots of primary-key tables and producer offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fluss.client.admin.base import (
+    AdminBase,
+    bucket_from,
+    bucket_message,
+    check_name,
+    check_table_path,
+    table_path_message,
+)
+from fluss.client.admin.types import (
+    FileSystemToken,
+    KvSnapshot,
+    KvSnapshotMetadata,
+    ProducerOffsets,
+    RemoteLogManifest,
+    TieringHeartbeat,
+    TieringStats,
+    TieringTable,
+)
+from fluss.client.cluster import raise_for_code
+from fluss.errors import InvalidArgumentError, UnknownServerError, error_for_code
+from fluss.metadata import LakeSnapshot, TableBucket, TablePath
+from fluss.protocol import apis
+from fluss.protocol import messages as pb
+
+
+class LakeAdmin(AdminBase):
+    """Lake, tiering, KV snapshots, producer offsets."""
+
+    # -- lake snapshots -------------------------------------------------------------------------------------------
+
+    async def get_latest_lake_snapshot(self, table_path: TablePath) -> LakeSnapshot:
+        """The newest snapshot of the table in the lake, and the log offset each bucket continues from."""
+        return await self._lake_snapshot(pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path)))
+
+    async def get_lake_snapshot(self, table_path: TablePath, snapshot_id: int) -> LakeSnapshot:
+        """One snapshot of the table in the lake by its id."""
+        request = pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path), snapshot_id=snapshot_id)
+        return await self._lake_snapshot(request)
+
+    async def get_readable_lake_snapshot(self, table_path: TablePath) -> LakeSnapshot:
+        """The newest snapshot that readers may use."""
+        request = pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path), readable=True)
+        return await self._lake_snapshot(request)
+
+    async def _lake_snapshot(self, request: pb.GetLakeSnapshotRequest) -> LakeSnapshot:
+        response = await self._ask(apis.GET_LAKE_SNAPSHOT, request)
+        offsets = {
+            bucket_from(
+                response.table_id, bucket.partition_id if bucket.HasField("partition_id") else None, bucket.bucket_id
+            ): bucket.log_offset
+            for bucket in response.bucket_snapshots
+            if bucket.HasField("log_offset")
+        }
+        return LakeSnapshot(response.snapshotId, offsets)
+
+    # -- the tiering service --------------------------------------------------------------------------------------
+
+    async def lake_tiering_heartbeat(
+        self,
+        *,
+        tiering: Iterable[TieringTable] = (),
+        finished: Iterable[TieringTable] | Mapping[TieringTable, TieringStats | None] = (),
+        failed: Iterable[TieringTable] = (),
+        force_finished: Iterable[int] = (),
+        request_table: bool = False,
+    ) -> TieringHeartbeat:
+        """Tell the coordinator what a tiering worker is doing, and ask for the next table."""
+        request = pb.LakeTieringHeartbeatRequest(request_table=request_table, force_finished_tables=force_finished)
+        for table in tiering:
+            request.tiering_tables.append(_tiering_message(table, None))
+        stats = finished if isinstance(finished, Mapping) else dict.fromkeys(finished)
+        for table, stat in stats.items():
+            request.finished_tables.append(_tiering_message(table, stat))
+        for table in failed:
+            request.failed_tables.append(_tiering_message(table, None))
+        response = await self._change(apis.LAKE_TIERING_HEARTBEAT, request, idempotent=not request_table)
+        assigned = None
+        if response.HasField("tiering_table"):
+            info = response.tiering_table
+            path = TablePath(info.table_path.database_name, info.table_path.table_name)
+            assigned = TieringTable(info.table_id, info.tiering_epoch, response.coordinator_epoch, path)
+        errors: dict[int, Exception] = {}
+        for results in (response.tiering_table_resp, response.finished_table_resp, response.failed_table_resp):
+            for result in results:
+                if result.HasField("error"):
+                    errors[result.table_id] = error_for_code(result.error.error_code, result.error.error_message)
+        return TieringHeartbeat(response.coordinator_epoch, assigned, errors)
+
+    async def prepare_lake_table_snapshot(
+        self,
+        table_path: TablePath,
+        table_id: int,
+        offsets: Mapping[TableBucket, int],
+        *,
+        ignore_previous_offsets: bool = False,
+    ) -> str:
+        """Store the offsets a lake snapshot will cover; gives the path to pass to the commit."""
+        request = pb.PrepareLakeTableSnapshotRequest(ignore_previous_table_offsets=ignore_previous_offsets)
+        message = request.bucket_offsets.add(table_id=table_id, table_path=table_path_message(table_path))
+        for bucket, offset in offsets.items():
+            message.bucket_offsets.add(
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, log_end_offset=offset
+            )
+        response = await self._change(apis.PREPARE_LAKE_TABLE_SNAPSHOT, request, idempotent=True)
+        for result in response.prepare_lake_table_resp:
+            raise_for_code(result, f"table '{table_path}'")
+            return result.lake_table_offsets_path
+        raise UnknownServerError(f"The server said nothing about table '{table_path}'")
+
+    async def commit_lake_table_snapshot(
+        self,
+        table_id: int,
+        snapshot_id: int,
+        offsets_path: str,
+        *,
+        readable_offsets_path: str | None = None,
+        earliest_snapshot_id_to_keep: int | None = None,
+    ) -> None:
+        """Make a lake snapshot known, with the offsets that `prepare_lake_table_snapshot` stored."""
+        request = pb.CommitLakeTableSnapshotRequest()
+        request.lake_table_snapshot_metadata.add(
+            table_id=table_id,
+            snapshot_id=snapshot_id,
+            tiered_bucket_offsets_file_path=offsets_path,
+            readable_bucket_offsets_file_path=readable_offsets_path,
+            earliest_snapshot_id_to_keep=earliest_snapshot_id_to_keep,
+        )
+        response = await self._change(apis.COMMIT_LAKE_TABLE_SNAPSHOT, request, idempotent=True)
+        for result in response.table_resp:
+            raise_for_code(result, f"table {table_id}, snapshot {snapshot_id}")
+
+    # -- snapshots of primary-key tables, remote log --------------------------------------------------------------
+
+    async def get_latest_kv_snapshots(
+        self, table_path: TablePath, partition_name: str | None = None
+    ) -> list[KvSnapshot]:
+        """The newest snapshot of each bucket of a primary-key table, or of one of its partitions."""
+        request = pb.GetLatestKvSnapshotsRequest(
+            table_path=table_path_message(table_path), partition_name=partition_name
+        )
+        response = await self._ask(apis.GET_LATEST_KV_SNAPSHOTS, request)
+        partition_id = response.partition_id if response.HasField("partition_id") else None
+        return [_kv_snapshot(response.table_id, partition_id, s) for s in response.latest_snapshots]
+
+    async def list_kv_snapshots(self, table_path: TablePath, partition_name: str | None = None) -> list[KvSnapshot]:
+        """All snapshots that are kept, several per bucket. Needs a server that has this call."""
+        table_id, partition_id = await self._ids(table_path, partition_name)
+        request = pb.ListKvSnapshotsRequest(table_id=table_id, partition_id=partition_id)
+        response = await self._ask(apis.LIST_KV_SNAPSHOTS, request)
+        return [_kv_snapshot(table_id, partition_id, s) for s in response.active_snapshots]
+
+    async def get_kv_snapshot_metadata(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshotMetadata:
+        """The files of one snapshot."""
+        request = pb.GetKvSnapshotMetadataRequest(
+            table_id=bucket.table_id,
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket_id,
+            snapshot_id=snapshot_id,
+        )
+        response = await self._ask(apis.GET_KV_SNAPSHOT_METADATA, request)
+        files = {file.remote_path: file.local_file_name for file in response.snapshot_files}
+        return KvSnapshotMetadata(bucket, snapshot_id, response.log_offset, files)
+
+    async def acquire_kv_snapshot_lease(
+        self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int]
+    ) -> dict[TableBucket, int]:
+        """Keep snapshots from being deleted for a while; gives those that were gone already."""
+        request = pb.AcquireKvSnapshotLeaseRequest(
+            lease_id=check_name(lease_id, "lease id"), lease_duration_ms=duration_ms
+        )
+        tables: dict[int, pb.PbKvSnapshotLeaseForTable] = {}
+        for bucket, snapshot_id in snapshots.items():
+            if bucket.table_id not in tables:
+                tables[bucket.table_id] = request.snapshots_to_lease.add(table_id=bucket.table_id)
+            tables[bucket.table_id].bucket_snapshots.add(
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, snapshot_id=snapshot_id
+            )
+        response = await self._change(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request, idempotent=True)
+        return {
+            bucket_from(
+                table.table_id, b.partition_id if b.HasField("partition_id") else None, b.bucket_id
+            ): b.snapshot_id
+            for table in response.unavailable_snapshots
+            for b in table.bucket_snapshots
+        }
+
+    async def release_kv_snapshot_lease(self, lease_id: str, buckets: Iterable[TableBucket]) -> None:
+        """Let go of the snapshots of some buckets."""
+        request = pb.ReleaseKvSnapshotLeaseRequest(lease_id=check_name(lease_id, "lease id"))
+        request.buckets_to_release.extend(bucket_message(bucket) for bucket in buckets)
+        await self._change(apis.RELEASE_KV_SNAPSHOT_LEASE, request, idempotent=True)
+
+    async def drop_kv_snapshot_lease(self, lease_id: str) -> None:
+        """Let go of everything a lease holds."""
+        request = pb.DropKvSnapshotLeaseRequest(lease_id=check_name(lease_id, "lease id"))
+        await self._change(apis.DROP_KV_SNAPSHOT_LEASE, request, idempotent=True)
+
+    async def list_remote_log_manifests(
+        self, table_path: TablePath, partition_name: str | None = None
+    ) -> list[RemoteLogManifest]:
+        """Where the tiered log of each bucket is described. Needs a server that has this call."""
+        table_id, partition_id = await self._ids(table_path, partition_name)
+        request = pb.ListRemoteLogManifestsRequest(table_id=table_id, partition_id=partition_id)
+        response = await self._ask(apis.LIST_REMOTE_LOG_MANIFESTS, request)
+        return [
+            RemoteLogManifest(
+                bucket_from(
+                    entry.table_bucket.table_id,
+                    entry.table_bucket.partition_id if entry.table_bucket.HasField("partition_id") else None,
+                    entry.table_bucket.bucket_id,
+                ),
+                entry.remote_log_manifest_path,
+                entry.remote_log_end_offset,
+            )
+            for entry in response.manifests
+        ]
+
+    async def get_file_system_security_token(self) -> FileSystemToken:
+        """Credentials for the store of tiered data; an empty token means none are needed."""
+        request = pb.GetFileSystemSecurityTokenRequest()
+        response = await self._runner.run(
+            lambda cluster: cluster.call_tablet(apis.GET_FILESYSTEM_SECURITY_TOKEN, request)
+        )
+        return FileSystemToken(
+            response.schema,
+            response.token,
+            response.expiration_time if response.HasField("expiration_time") else None,
+            {pair.key: pair.value for pair in response.addition_info},
+        )
+
+    # -- producer offsets -----------------------------------------------------------------------------------------
+
+    async def register_producer_offsets(
+        self, producer_id: str, offsets: Mapping[TableBucket, int], ttl_ms: int | None = None
+    ) -> bool:
+        """Keep the offsets a producer started from; False if some were kept before (those stay)."""
+        request = pb.RegisterProducerOffsetsRequest(producer_id=check_name(producer_id, "producer id"), ttl_ms=ttl_ms)
+        tables: dict[int, pb.PbProducerTableOffsets] = {}
+        for bucket, offset in offsets.items():
+            if bucket.table_id not in tables:
+                tables[bucket.table_id] = request.table_offsets.add(table_id=bucket.table_id)
+            tables[bucket.table_id].bucket_offsets.add(
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, log_end_offset=offset
+            )
+        response = await self._change(apis.REGISTER_PRODUCER_OFFSETS, request)
+        return response.result == 0
+
+    async def get_producer_offsets(self, producer_id: str) -> ProducerOffsets:
+        """The offsets a producer registered; none if it did not."""
+        request = pb.GetProducerOffsetsRequest(producer_id=check_name(producer_id, "producer id"))
+        response = await self._ask(apis.GET_PRODUCER_OFFSETS, request)
+        offsets = {
+            bucket_from(
+                table.table_id, b.partition_id if b.HasField("partition_id") else None, b.bucket_id
+            ): b.log_end_offset
+            for table in response.table_offsets
+            for b in table.bucket_offsets
+        }
+        expires = response.expiration_time if response.HasField("expiration_time") else None
+        return ProducerOffsets(producer_id, expires, offsets)
+
+    async def delete_producer_offsets(self, producer_id: str) -> None:
+        """Forget the offsets a producer registered."""
+        request = pb.DeleteProducerOffsetsRequest(producer_id=check_name(producer_id, "producer id"))
+        await self._change(apis.DELETE_PRODUCER_OFFSETS, request, idempotent=True)
+
+    async def _ids(self, table_path: TablePath, partition_name: str | None) -> tuple[int, int | None]:
+        check_table_path(table_path)
+        state = await self._runner.run(lambda cluster: cluster.table(table_path, refresh=True))
+        if partition_name is None:
+            return state.table_id, None
+        partition = await self._runner.run(lambda cluster: cluster.partition(table_path, partition_name))
+        if partition is None:
+            raise InvalidArgumentError(f"Table '{table_path}' has no partition '{partition_name}'")
+        return state.table_id, partition.partition_id
+
+
+def _tiering_message(table: TieringTable, stats: TieringStats | None) -> pb.PbHeartbeatReqForTable:
+    message = pb.PbHeartbeatReqForTable(
+        table_id=table.table_id, coordinator_epoch=table.coordinator_epoch, tiering_epoch=table.tiering_epoch
+    )
+    if stats is not None:
+        message.lake_tiering_stats.CopyFrom(
+            pb.PbLakeTieringStats(file_size=stats.file_size, record_count=stats.record_count)
+        )
+    return message
+
+
+def _kv_snapshot(table_id: int, partition_id: int | None, snapshot: pb.PbKvSnapshot) -> KvSnapshot:
+    return KvSnapshot(
+        bucket_from(table_id, partition_id, snapshot.bucket_id),
+        snapshot.snapshot_id if snapshot.HasField("snapshot_id") else None,
+        snapshot.log_offset if snapshot.HasField("log_offset") else None,
+    )

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes of `fluss.aio`: everything runs on the caller's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Literal
+
+from fluss.client.admin import FlussAdmin
+from fluss.client.cluster import Cluster
+from fluss.client.runner import Direct, Runner
+from fluss.client.scan import TableScan
+from fluss.client.state import TableState
+from fluss.client.table import TableBase
+from fluss.client.write import AppendWriter, Sender, UpsertWriter
+from fluss.config import Config
+from fluss.errors import ConnectionClosedError, InvalidArgumentError
+from fluss.metadata import TablePath
+
+
+def check_config(config: object) -> Config:
+    if not isinstance(config, Config):
+        raise InvalidArgumentError(
+            f"Expected a Config, got {type(config).__name__}; write Config({{'bootstrap.servers': 'host:port'}})"
+        )
+    return config
+
+
+async def open_cluster(config: Config) -> tuple[Cluster, Sender]:
+    """Connect, and make the sender that all writers of a connection share. Runs on the loop both shall live on."""
+    cluster = await Cluster.connect(config)
+    sender = Sender(cluster, cluster.config)
+    return cluster, sender
+
+
+async def load_table(cluster: Cluster, path: TablePath) -> TableState:
+    if not isinstance(path, TablePath):
+        kind = type(path).__name__
+        raise InvalidArgumentError(f"Expected a TablePath, got {kind} {path!r}; write TablePath('database', 'table')")
+    if cluster.closed:
+        raise ConnectionClosedError("The connection is closed; create a new one with FlussConnection.create(config)")
+    return await cluster.table(path, refresh=True)
+
+
+class FlussTable(TableBase[AppendWriter, UpsertWriter, TableScan]):
+    __doc__ = TableBase.__doc__
+
+    def __init__(self, runner: Runner, state: TableState, sender: Sender) -> None:
+        super().__init__(runner, state)
+        self._sender = sender
+
+    def _append_writer(self) -> AppendWriter:
+        return AppendWriter(self._sender, self._state.table_info, self._runner.cluster.config)
+
+    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
+        return UpsertWriter(self._sender, self._state.table_info, self._runner.cluster.config, columns)
+
+    def new_scan(self) -> TableScan:
+        """A builder of scanners."""
+        return TableScan(self._runner.cluster, self._state)
+
+
+class FlussConnection:
+    """A connection to a Fluss cluster: `async with await FlussConnection.create(config) as conn: …`.
+
+    It belongs to the event loop it was created on.
+    """
+
+    def __init__(self, cluster: Cluster, sender: Sender) -> None:
+        self._cluster = cluster
+        self._sender = sender
+        self._runner = Direct(cluster)
+        self._closing: asyncio.Task[bool] | None = None
+
+    @staticmethod
+    async def create(config: Config) -> FlussConnection:
+        """Connect to the first bootstrap server that answers."""
+        return FlussConnection(*await open_cluster(check_config(config)))
+
+    @staticmethod
+    async def connect(config: Config) -> FlussConnection:
+        """Older name of `create`."""
+        return await FlussConnection.create(config)
+
+    @property
+    def config(self) -> Config:
+        """The options this connection was created with."""
+        return self._cluster.config
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called."""
+        return self._cluster.closed
+
+    def get_admin(self) -> FlussAdmin:
+        """The administration of the cluster. It may be awaited, and gives itself."""
+        return FlussAdmin(self._runner)
+
+    async def get_table(self, table_path: TablePath) -> FlussTable:
+        """A table to read from and write to."""
+        return FlussTable(self._runner, await load_table(self._cluster, table_path), self._sender)
+
+    def metrics(self) -> dict[str, float]:
+        """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
+        return self._cluster.metrics.snapshot()
+
+    async def flush(self) -> None:
+        """Bring everything that writers of this connection hold to the servers."""
+        await self._cluster.drain()
+
+    async def close(self) -> None:
+        """End everything. Writes that were not acknowledged fail: `flush()` first, or leave an `async with` block."""
+        await self._cluster.close()
+
+    async def __aenter__(self) -> FlussConnection:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> bool:
+        """Leave: writers are flushed if the block ended without an error, then the connection is closed."""
+        try:
+            if exc_type is None and not self.closed:
+                await self.flush()
+        finally:
+            await self.close()
+        return False
+
+    def __enter__(self) -> FlussConnection:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> Literal[False]:
+        # A plain `with` cannot wait: the connection closes in the loop's next turns. `async with` is the better form.
+        self._closing = self._cluster.loop.create_task(self.__aexit__(exc_type, exc_value, traceback))
+        return False
+
+    def __repr__(self) -> str:
+        return f"FlussConnection({self.config.bootstrap_servers!r}{', closed' if self.closed else ''})"

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions about many buckets: one request to each leader, all at once, tried again where metadata was stale."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from fluss.client.cluster import Cluster, raise_for_code
+from fluss.client.retry import DEFAULT_DEADLINE_MS
+from fluss.errors import InvalidArgumentError, NetworkError, PartitionNotExistsError, TableNotPartitionedError
+from fluss.metadata import OffsetSpec, TableBucket, TablePath
+from fluss.net.connection import Connection
+from fluss.protocol import apis
+from fluss.protocol import messages as pb
+
+T = TypeVar("T")
+
+_OFFSET_TYPES = {"earliest": 0, "latest": 1, "timestamp": 2}
+
+
+async def per_leader(
+    cluster: Cluster,
+    path: TablePath,
+    buckets: Sequence[TableBucket],
+    send: Callable[[Connection, list[TableBucket]], Awaitable[T]],
+) -> list[T]:
+    """Group buckets by leader and call `send` for each group. No retry: that is the caller's, around all of it."""
+    groups: dict[int, list[TableBucket]] = {}
+    for bucket in buckets:
+        groups.setdefault(await cluster.leader_id(bucket, path), []).append(bucket)
+
+    async def one(node_id: int, group: list[TableBucket]) -> T:
+        try:
+            return await send(await cluster.node(node_id), group)
+        except NetworkError:
+            cluster.invalidate_node(node_id)
+            raise
+
+    if len(groups) == 1:
+        [(node_id, group)] = groups.items()
+        return [await one(node_id, group)]
+    tasks = [asyncio.ensure_future(one(node_id, group)) for node_id, group in groups.items()]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        # One failure ends the call; the other requests must not run on with nobody waiting.
+        for task in tasks:
+            task.cancel()
+
+
+async def buckets_of(
+    cluster: Cluster, path: TablePath, bucket_ids: Iterable[int] | None, partition_name: str | None
+) -> list[TableBucket]:
+    """The named buckets (None: all) of a table or of one of its partitions, checked."""
+    state = await cluster.table(path)
+    wanted = list(range(state.num_buckets)) if bucket_ids is None else list(bucket_ids)
+    for bucket_id in wanted:
+        if not 0 <= bucket_id < state.num_buckets:
+            raise InvalidArgumentError(
+                f"Bucket {bucket_id} does not exist: table '{path}' has buckets 0 to {state.num_buckets - 1}"
+            )
+    if partition_name is None:
+        if state.is_partitioned:
+            raise InvalidArgumentError(f"Table '{path}' is partitioned: name a partition")
+        return [state.bucket(bucket_id) for bucket_id in wanted]
+    if not state.is_partitioned:
+        raise TableNotPartitionedError(f"Table '{path}' is not partitioned")
+    partition = await cluster.partition(path, partition_name)
+    if partition is None:
+        raise PartitionNotExistsError(f"Table '{path}' has no partition '{partition_name}'")
+    return [partition.bucket(bucket_id) for bucket_id in wanted]
+
+
+async def list_offsets(
+    cluster: Cluster,
+    path: TablePath,
+    bucket_ids: Iterable[int],
+    spec: OffsetSpec,
+    partition_name: str | None = None,
+    deadline_ms: float = DEFAULT_DEADLINE_MS,
+) -> dict[int, int]:
+    """Offsets of some buckets: bucket id to offset."""
+    wanted = list(bucket_ids)
+
+    async def attempt() -> dict[int, int]:
+        buckets = await buckets_of(cluster, path, wanted, partition_name)
+        return {
+            bucket.bucket_id: offset
+            for bucket, offset in (await list_bucket_offsets(cluster, path, buckets, spec)).items()
+        }
+
+    return await cluster.retry(attempt, what=apis.LIST_OFFSETS.name, path=path, deadline_ms=deadline_ms)
+
+
+async def list_bucket_offsets(
+    cluster: Cluster, path: TablePath, buckets: Sequence[TableBucket], spec: OffsetSpec
+) -> dict[TableBucket, int]:
+    """Offsets of some buckets of one table, whatever their partitions. No retry."""
+    result: dict[TableBucket, int] = {}
+    by_partition: dict[int | None, list[TableBucket]] = {}
+    for bucket in buckets:
+        by_partition.setdefault(bucket.partition_id, []).append(bucket)
+
+    async def send(connection: Connection, group: list[TableBucket]) -> None:
+        first = group[0]
+        request = pb.ListOffsetsRequest(
+            follower_server_id=-1,
+            offset_type=_OFFSET_TYPES[spec.kind],
+            table_id=first.table_id,
+            partition_id=first.partition_id,
+        )
+        request.bucket_id.extend(bucket.bucket_id for bucket in group)
+        if spec.timestamp_ms is not None:
+            request.startTimestamp = spec.timestamp_ms
+        response = await cluster.call(connection, apis.LIST_OFFSETS, request)
+        by_id = {bucket.bucket_id: bucket for bucket in group}
+        for part in response.buckets_resp:
+            raise_for_code(part, f"table '{path}', bucket {part.bucket_id}")
+            if part.bucket_id in by_id:
+                result[by_id[part.bucket_id]] = part.offset
+
+    for group in by_partition.values():
+        await per_leader(cluster, path, group, send)
+    return result

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many lookups at once, column by column: keys in as Arrow, rows out as Arrow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.cluster import Cluster
+from fluss.client.convert import KeyMaker, named_values
+from fluss.client.lookup import KEYS_PER_REQUEST_MAX, LookupWire
+from fluss.client.runner import Runner
+from fluss.client.state import TableState
+from fluss.client.values import decode_values, schema_id_of
+from fluss.client.write.routing import groups_of, partition_codes
+from fluss.errors import FlussError, FormatError, InvalidArgumentError, InvalidRowError, NetworkError
+from fluss.metadata import Schema, TableBucket, TablePath
+from fluss.rows.bucketing import buckets_of
+from fluss.rows.logical import from_python, to_arrow
+
+REQUESTS_IN_FLIGHT_MAX = 4
+"""Requests of one `lookup_many` that are under way at the same time."""
+
+
+async def lookup_many(runner: Runner, state: TableState, maker: KeyMaker, keys: Any, missing: str) -> pa.Table:
+    """See `Lookuper.lookup_many`."""
+    if missing not in ("drop", "null"):
+        raise InvalidArgumentError(f"missing must be 'drop' or 'null', got {missing!r}")
+    columns = key_columns(maker, keys)
+    wanted = state.schema
+    groups = route(maker, columns)
+    values = await runner.run(lambda cluster: fetch(cluster, state, groups, len(columns[0])))
+    found = [value for value in values if value is not None]
+    schemas: dict[int, Schema] = {state.schema_id: wanted}
+    for schema_id in {schema_id_of(value) for value in found}:
+        if schema_id not in schemas:
+            schemas[schema_id] = await runner.run(lambda cluster, i=schema_id: cluster.schema(state.table_path, i))  # type: ignore[misc]
+    table = decode_values(found, schemas, wanted, state.table_info.kv_format)
+    if missing == "drop" or len(found) == len(values):
+        return table
+    present = np.array([value is not None for value in values])
+    indices = pa.array(np.cumsum(present) - 1, mask=~present)
+    nullable = pa.schema([field.with_nullable(True) for field in table.schema])
+    return table.cast(nullable).take(indices)
+
+
+def key_columns(maker: KeyMaker, keys: Any) -> list[pa.Array]:
+    """The key columns, in the order of the key, with the types of the table and without nulls."""
+    table = _as_table(keys)
+    columns = []
+    if table is not None:
+        for name, data_type in zip(maker.names, maker.types):
+            if name not in table.column_names:
+                raise InvalidRowError(f"The keys lack column {name!r}; they need {list(maker.names)}")
+            column = table.column(name).combine_chunks()
+            if isinstance(column, pa.ChunkedArray):
+                column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+            try:
+                columns.append(column.cast(data_type.to_arrow()))
+            except pa.ArrowException as error:
+                raise InvalidRowError(f"Column {name!r} of the keys does not fit {data_type}: {error}") from None
+    else:
+        rows = [named_values(key, maker.names, maker.known, maker.what) for key in keys]
+        for index, (name, data_type) in enumerate(zip(maker.names, maker.types)):
+            try:
+                values = [None if row[index] is None else from_python(row[index], data_type) for row in rows]
+            except InvalidRowError as error:
+                raise InvalidRowError(f"Column {name!r} of the keys: {error.message}") from None
+            columns.append(to_arrow(values, data_type))
+    for name, column in zip(maker.names, columns):
+        if column.null_count:
+            raise InvalidRowError(f"Column {name!r} of the keys must not be null")
+    return columns
+
+
+def _as_table(keys: Any) -> pa.Table | None:
+    if isinstance(keys, pa.Table):
+        return keys
+    if isinstance(keys, pa.RecordBatch):
+        return pa.Table.from_batches([keys])
+    if isinstance(keys, Mapping):
+        raise InvalidArgumentError("lookup_many takes a list of keys or an Arrow table; for one key use lookup")
+    if hasattr(keys, "__arrow_c_stream__"):
+        return pa.table(keys)
+    if type(keys).__module__.startswith("pandas"):
+        return pa.Table.from_pandas(keys, preserve_index=False)
+    return None
+
+
+Groups = list[tuple["str | None", int, Any, list[bytes]]]
+"""Partition name or None, bucket id, positions of the keys, encoded keys."""
+
+
+def route(maker: KeyMaker, columns: list[pa.Array]) -> Groups:
+    """Which keys go to which bucket."""
+    count = len(columns[0])
+    if not count:
+        return []
+    info = maker.info
+    encoded = maker.key_encoder.encode_columns([columns[i] for i in maker.key_positions])
+    if maker.same_key:
+        bucket_keys = encoded
+    else:
+        bucket_keys = maker.bucket_encoder.encode_columns([columns[i] for i in maker.bucket_positions])
+    buckets = buckets_of(bucket_keys, info.num_buckets, info.lake_format, maker.variant)
+    names: list[str | None] = [None]
+    codes = buckets.astype(np.int64)
+    if maker.partition_positions:
+        partitions, partition_of = partition_codes(info, [columns[i] for i in maker.partition_positions], maker.variant)
+        names = list(partitions)
+        codes = partition_of * info.num_buckets + codes
+    keys = encoded.to_list()
+    return [
+        (names[code // info.num_buckets], code % info.num_buckets, positions, [keys[p] for p in positions.tolist()])
+        for code, positions in groups_of(codes)
+    ]
+
+
+async def fetch(cluster: Cluster, state: TableState, groups: Groups, count: int) -> list[bytes | None]:
+    """Ask the leaders, a few requests at a time, and put the values where their keys were."""
+    values: list[bytes | None] = [None] * count
+    slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
+
+    async def one(partition: str | None, bucket_id: int, positions: list[int], keys: list[bytes]) -> None:
+        async with slots:
+            bucket = state.bucket(bucket_id)
+            if partition is not None:
+                known = await cluster.partition(state.table_path, partition)
+                if known is None:
+                    return
+                bucket = known.bucket(bucket_id)
+
+            async def attempt() -> list[bytes | None]:
+                return await ask(cluster, state.table_path, bucket, keys)
+
+            found = await cluster.retry(attempt, what="LOOKUP", bucket=bucket)
+            for position, value in zip(positions, found):
+                values[position] = value
+
+    tasks = []
+    for partition, bucket_id, positions, keys in groups:
+        where = positions.tolist()
+        for start in range(0, len(keys), KEYS_PER_REQUEST_MAX):
+            end = start + KEYS_PER_REQUEST_MAX
+            tasks.append(asyncio.ensure_future(one(partition, bucket_id, where[start:end], keys[start:end])))
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return values
+
+
+async def ask(cluster: Cluster, path: TablePath, bucket: TableBucket, keys: list[bytes]) -> list[bytes | None]:
+    node_id = await cluster.leader_id(bucket, path)
+    cluster.metrics.add("requests_total")
+    cluster.metrics.add("lookup_batches_total")
+    cluster.metrics.add("lookups_total", len(keys))
+    try:
+        answer = await LookupWire().ask(await cluster.node(node_id), bucket.table_id, {bucket: keys})
+    except FlussError as error:
+        cluster.metrics.add("request_errors_total")
+        if isinstance(error, NetworkError):
+            cluster.invalidate_node(node_id)
+        raise
+    for answered, error_of_bucket, values in answer:
+        if answered == bucket:
+            if error_of_bucket is not None:
+                raise error_of_bucket
+            if len(values) != len(keys):
+                raise FormatError(f"The server answered {len(values)} results for {len(keys)} keys of {bucket}")
+            return list(values)
+    raise FormatError(f"The server said nothing about {bucket}")

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What metadata responses said, kept until something says it is stale. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fluss.client.state import PartitionState, TableState
+from fluss.metadata import (
+    COORDINATOR_SERVER,
+    TABLET_SERVER,
+    PhysicalTablePath,
+    Schema,
+    ServerNode,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+)
+from fluss.protocol import messages as pb
+
+SCHEMAS_MAX = 10_000
+
+
+class MetadataCache:
+    """Nodes, tables, partitions, leaders and schemas of a cluster as last heard."""
+
+    def __init__(self) -> None:
+        self.coordinator: ServerNode | None = None
+        self.tablets: dict[int, ServerNode] = {}
+        self.tables: dict[TablePath, TableState] = {}
+        self.leaders: dict[TableBucket, int] = {}
+        self._partition_names: dict[int, str] = {}
+        self._schemas: dict[tuple[TablePath, int, int], Schema] = {}
+
+    def server_nodes(self) -> list[ServerNode]:
+        """Coordinator first, then the tablet servers."""
+        first = [self.coordinator] if self.coordinator is not None else []
+        return first + [self.tablets[node_id] for node_id in sorted(self.tablets)]
+
+    def partition_by_id(self, path: TablePath, partition_id: int) -> PartitionState | None:
+        name = self._partition_names.get(partition_id)
+        state = self.tables.get(path)
+        return None if name is None or state is None else state.partitions.get(name)
+
+    def schema(self, state: TableState, schema_id: int) -> Schema | None:
+        if state.schema_id == schema_id:
+            return state.schema
+        return self._schemas.get((state.table_path, state.table_id, schema_id))
+
+    def keep_schema(self, state: TableState, schema_id: int, schema: Schema) -> None:
+        if len(self._schemas) >= SCHEMAS_MAX:
+            self._schemas.clear()
+        self._schemas[(state.table_path, state.table_id, schema_id)] = schema
+
+    # -- learning -------------------------------------------------------------------------------------------------
+
+    def learn(self, response: pb.MetadataResponse, partitions_of: TablePath | None = None) -> None:
+        """Take in a response. It names all servers there are; tables and partitions are added to those known.
+
+        `partitions_of` is the table whose partitions were asked for.
+        """
+        self._learn_nodes(response)
+        for table in response.table_metadata:
+            self._learn_table(table)
+        state = None if partitions_of is None else self.tables.get(partitions_of)
+        if state is not None:
+            for partition in response.partition_metadata:
+                if partition.table_id == state.table_id:
+                    self._learn_partition(state, partition)
+
+    def _learn_nodes(self, response: pb.MetadataResponse) -> None:
+        self.coordinator = None
+        if response.HasField("coordinator_server"):
+            server = response.coordinator_server
+            self.coordinator = ServerNode(server.node_id, server.host, server.port, COORDINATOR_SERVER)
+        self.tablets = {
+            server.node_id: ServerNode(server.node_id, server.host, server.port, TABLET_SERVER)
+            for server in response.tablet_servers
+        }
+
+    def _learn_table(self, table: pb.PbTableMetadata) -> None:
+        path = TablePath(table.table_path.database_name, table.table_path.table_name)
+        old = self.tables.get(path)
+        if old is not None and old.table_id != table.table_id:
+            self.drop_table(path)
+            old = None
+        if old is not None and old.schema_id == table.schema_id and old.table_info.modified_time == table.modified_time:
+            info = old.table_info
+        else:
+            info = TableInfo(
+                path,
+                table.table_id,
+                table.schema_id,
+                TableDescriptor.from_json_bytes(table.table_json),
+                table.created_time,
+                table.modified_time,
+                table.remote_data_dir if table.HasField("remote_data_dir") else None,
+            )
+        partitions = old.partitions if old is not None else {}
+        state = TableState(info, _leaders_of(table.bucket_metadata), partitions)
+        self.tables[path] = state
+        for bucket_id, leader_id in state.leaders.items():
+            self._learn_leader(state.bucket(bucket_id), leader_id)
+
+    def _learn_partition(self, state: TableState, partition: pb.PbPartitionMetadata) -> None:
+        known = PartitionState(
+            state.table_path,
+            state.table_id,
+            partition.partition_id,
+            partition.partition_name,
+            _leaders_of(partition.bucket_metadata),
+        )
+        old = state.partitions.get(known.partition_name)
+        if old is not None and old.partition_id != known.partition_id:
+            self._forget_partition(old)
+        state.partitions[known.partition_name] = known
+        self._partition_names[known.partition_id] = known.partition_name
+        for bucket_id, leader_id in known.leaders.items():
+            self._learn_leader(known.bucket(bucket_id), leader_id)
+
+    def _learn_leader(self, bucket: TableBucket, leader_id: int | None) -> None:
+        if leader_id is None:
+            self.leaders.pop(bucket, None)
+        else:
+            self.leaders[bucket] = leader_id
+
+    # -- forgetting -----------------------------------------------------------------------------------------------
+
+    def invalidate(self, what: TableBucket | TablePath | PhysicalTablePath | ServerNode) -> None:
+        """Forget what may be stale: a bucket's leader, a table, a partition, or everything a node leads."""
+        if isinstance(what, TableBucket):
+            self.leaders.pop(what, None)
+        elif isinstance(what, ServerNode):
+            self.invalidate_node(what.id)
+        elif isinstance(what, PhysicalTablePath):
+            if what.partition_name is None:
+                self.drop_table(what.table_path)
+            else:
+                self.drop_partition(what.table_path, what.partition_name)
+        else:
+            self.drop_table(what)
+
+    def invalidate_node(self, node_id: int) -> None:
+        """Forget everything the node with this id leads."""
+        for bucket in [bucket for bucket, leader_id in self.leaders.items() if leader_id == node_id]:
+            del self.leaders[bucket]
+
+    def drop_table(self, path: TablePath) -> None:
+        state = self.tables.pop(path, None)
+        if state is None:
+            return
+        for bucket_id in state.leaders:
+            self.leaders.pop(state.bucket(bucket_id), None)
+        for partition in state.partitions.values():
+            self._forget_partition(partition)
+
+    def drop_partition(self, path: TablePath, name: str) -> None:
+        state = self.tables.get(path)
+        partition = state.partitions.pop(name, None) if state is not None else None
+        if partition is not None:
+            self._forget_partition(partition)
+
+    def _forget_partition(self, partition: PartitionState) -> None:
+        self._partition_names.pop(partition.partition_id, None)
+        for bucket_id in partition.leaders:
+            self.leaders.pop(partition.bucket(bucket_id), None)
+
+
+def _leaders_of(buckets: Iterable[pb.PbBucketMetadata]) -> dict[int, int | None]:
+    return {bucket.bucket_id: bucket.leader_id if bucket.HasField("leader_id") else None for bucket in buckets}

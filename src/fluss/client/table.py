@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`FlussTable` and the builders of writers. Both faces use them; only what they build differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from fluss.client.lookup import TableLookup, require_primary_key
+from fluss.client.runner import Runner
+from fluss.client.state import TableState
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import Schema, TableInfo, TablePath
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fluss.client.write import WriteResultHandle
+
+
+class UpsertLike(Protocol):
+    """What a builder needs of an upsert writer to stand in for it."""
+
+    def upsert(self, row: Any) -> WriteResultHandle: ...
+
+    def delete(self, pk: Any) -> WriteResultHandle: ...
+
+    async def flush(self) -> None: ...
+
+
+AppendT = TypeVar("AppendT")
+UpsertT = TypeVar("UpsertT", bound=UpsertLike)
+ScanT = TypeVar("ScanT")
+
+
+class TableAppend(Generic[AppendT]):
+    """Builder of an append writer. Obtain it with `table.new_append()`."""
+
+    def __init__(self, info: TableInfo, make: Callable[[], AppendT]) -> None:
+        self._info = info
+        self._make = make
+
+    def create_writer(self) -> AppendT:
+        """Create the writer."""
+        return self._make()
+
+    def __repr__(self) -> str:
+        return f"TableAppend({self._info.table_path})"
+
+
+class TableUpsert(Generic[UpsertT]):
+    """Builder of an upsert writer. Obtain it with `table.new_upsert()`; it can also be used as the writer itself."""
+
+    def __init__(
+        self,
+        info: TableInfo,
+        make: Callable[[Sequence[int] | None], UpsertT],
+        columns: Sequence[int] | None = None,
+    ) -> None:
+        self._info = info
+        self._make = make
+        self._columns = columns
+        self._writer: UpsertT | None = None
+
+    def partial_update_by_name(self, columns: Sequence[str]) -> TableUpsert[UpsertT]:
+        """Write only these columns, which must include the primary key; the others keep their values."""
+        return TableUpsert(self._info, self._make, column_indexes(self._info.schema, columns))
+
+    def partial_update_by_index(self, column_indices: Sequence[int]) -> TableUpsert[UpsertT]:
+        """Write only the columns at these positions, which must include the primary key."""
+        return TableUpsert(self._info, self._make, check_indexes(self._info.schema, column_indices))
+
+    def create_writer(self) -> UpsertT:
+        """Create the writer."""
+        return self._make(self._columns)
+
+    def upsert(self, row: Any) -> WriteResultHandle:
+        """Older form: the builder used as the writer."""
+        return self._own().upsert(row)
+
+    def delete(self, pk: Any) -> WriteResultHandle:
+        """Older form: the builder used as the writer."""
+        return self._own().delete(pk)
+
+    async def flush(self) -> None:
+        """Older form: the builder used as the writer."""
+        await self._own().flush()
+
+    def _own(self) -> UpsertT:
+        if self._writer is None:
+            self._writer = self.create_writer()
+        return self._writer
+
+    def __await__(self) -> Generator[Any, None, TableUpsert[UpsertT]]:
+        return self
+        yield
+
+    def __repr__(self) -> str:
+        columns = "" if self._columns is None else f", columns={list(self._columns)}"
+        return f"TableUpsert({self._info.table_path}{columns})"
+
+
+class TableBase(Generic[AppendT, UpsertT, ScanT]):
+    """A table to read from and write to. Obtain it with `await conn.get_table(path)`."""
+
+    def __init__(self, runner: Runner, state: TableState) -> None:
+        self._runner = runner
+        self._state = state
+
+    def _append_writer(self) -> AppendT:
+        raise NotImplementedError  # each face says what it builds
+
+    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertT:
+        raise NotImplementedError
+
+    def new_scan(self) -> ScanT:
+        """A builder of scanners."""
+        raise NotImplementedError
+
+    def new_append(self) -> TableAppend[AppendT]:
+        """A builder of append writers, for log tables."""
+        info = self._state.table_info
+        if info.has_primary_key():
+            raise InvalidArgumentError(f"Table '{info.table_path}' has a primary key: write to it with new_upsert()")
+        return TableAppend(info, self._append_writer)
+
+    async def new_append_writer(self) -> AppendT:
+        """Older form of `new_append().create_writer()`."""
+        return self.new_append().create_writer()
+
+    def new_upsert(self, columns: Sequence[str] | None = None) -> TableUpsert[UpsertT]:
+        """A builder of upsert writers, for primary-key tables; with `columns`, of partial updates of these."""
+        info = self._state.table_info
+        require_primary_key(info, "upsert")
+        builder = TableUpsert(info, self._upsert_writer)
+        return builder if columns is None else builder.partial_update_by_name(columns)
+
+    def new_lookup(self) -> TableLookup:
+        """A builder of lookups, for primary-key tables."""
+        return TableLookup(self._runner, self._state)
+
+    def get_table_info(self) -> TableInfo:
+        """The description of the table, as it was when the table was obtained."""
+        return self._state.table_info
+
+    def get_table_path(self) -> TablePath:
+        """The name of the table."""
+        return self._state.table_path
+
+    @property
+    def table_path(self) -> TablePath:
+        """The name of the table."""
+        return self._state.table_path
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns as an Arrow schema."""
+        return self._state.schema.arrow_schema
+
+    def has_primary_key(self) -> bool:
+        """Whether the table has a primary key."""
+        return self._state.table_info.has_primary_key()
+
+    def is_partitioned(self) -> bool:
+        """Whether the table is partitioned."""
+        return self._state.is_partitioned
+
+    def __repr__(self) -> str:
+        return f"FlussTable({self._state.table_path}, id={self._state.table_id})"
+
+
+def column_indexes(schema: Schema, names: Sequence[str]) -> list[int]:
+    """Positions of columns by name, checked."""
+    if isinstance(names, str):
+        raise InvalidArgumentError(f"Expected a list of column names, got the string {names!r}")
+    known = {name: index for index, name in enumerate(schema.column_names)}
+    for name in names:
+        if name not in known:
+            raise InvalidArgumentError(f"Unknown column name {name!r}; the table has {list(known)}")
+    return [known[name] for name in names]
+
+
+def check_indexes(schema: Schema, indexes: Sequence[int]) -> list[int]:
+    """Positions of columns, checked."""
+    count = len(schema.columns)
+    for index in indexes:
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count:
+            raise InvalidArgumentError(f"Column index {index!r} is not within 0 to {count - 1}")
+    return list(indexes)
