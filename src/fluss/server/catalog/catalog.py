@@ -19,12 +19,18 @@ from typing import Any, TypeVar
 
 from fluss.errors import DatabaseNotExistError, TableNotExistError, UnknownServerError
 from fluss.metadata import DatabaseDescriptor, TableBucket, TablePath
+from fluss.server.catalog.acl import AclStore, Authorizer
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.counters import Counters
 from fluss.server.catalog.documents import Damage, DocumentStore
 from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
 from fluss.server.catalog.files import FileLayer
+from fluss.server.catalog.lake import LakeBooks
+from fluss.server.catalog.lake_hook import LakeHook
 from fluss.server.catalog.loading import load_catalog
+from fluss.server.catalog.partitions import AutoPartitioner
+from fluss.server.catalog.producers import ProducerOffsets
+from fluss.server.catalog.server_tags import ServerTags
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import ServerConfig
 
@@ -76,11 +82,25 @@ class Catalog:
         self.on_partition_created: list[PartitionListener] = []
         self.on_partition_dropped: list[PartitionListener] = []
 
+        self.lake_hook: LakeHook | None = None
+        self.rebalance_id: str | None = None
+        """Of the last rebalance asked for; it was complete at once."""
+
         self._lock = asyncio.Lock()
+        self._maintenance: list[asyncio.Task[None]] = []
         self._changes: set[asyncio.Task[Any]] = set()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="fluss-catalog")
         self._closed = False
         load_catalog(self)
+        self.acls = AclStore(self.storage)
+        self.authorizer = Authorizer(self.acls, initial)
+        self.producers = ProducerOffsets(self.storage, clock_ms)
+        self.server_tags = ServerTags(self.storage, initial.integer("tablet-server.id"))
+        self.lake = LakeBooks(self)
+        self.auto_partitioner = AutoPartitioner(self)
+        self.configs.on_changed.append(self._forget_encoded)
+        self.damages += self.producers.damages
+        self.damages += [damage for damage in (self.acls.damage, self.server_tags.damage) if damage is not None]
         for damage in self.damages:
             _log.error("damaged catalog document, its object is out of service: %s", damage)
         if not self.databases:
@@ -89,9 +109,7 @@ class Catalog:
 
     def _create_default_database(self) -> None:
         now_ms = self.clock_ms()
-        entry = DatabaseEntry(
-            self.counters.take("database_id"), DEFAULT_DATABASE, DatabaseDescriptor(), now_ms, now_ms
-        )
+        entry = DatabaseEntry(self.counters.take("database_id"), DEFAULT_DATABASE, DatabaseDescriptor(), now_ms, now_ms)
         self.storage.write_database(entry)
         self.databases[entry.name] = entry
 
@@ -152,6 +170,10 @@ class Catalog:
     def remote_data_dir(self) -> str:
         return self.configs.initial.text("remote.data.dir") or str(self.data_dir.absolute() / "remote")
 
+    def _forget_encoded(self, _: ServerConfig) -> None:
+        for entry in self.tables_by_id.values():
+            entry.forget_encoded()
+
     # ------------------------------------------------------------------ ids
 
     async def next_writer_id(self) -> int:
@@ -193,7 +215,41 @@ class Catalog:
                 # The change itself is durable; a listener that fails must not make the client believe otherwise.
                 _log.exception("a listener of the catalog failed")
 
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Begin the periodic work: auto partitioning and the expiry of producer offsets."""
+        config = self.configs.initial
+        for option, work in (
+            ("auto-partition.check.interval", self.auto_partitioner.run),
+            ("coordinator.producer-offsets.cleanup-interval", self._expire_producers),
+        ):
+            seconds = config.integer(option) / 1000
+            self._maintenance.append(asyncio.get_running_loop().create_task(self._repeat(option, seconds, work)))
+
+    async def _repeat(self, what: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        # The first round comes at once: time has passed while the server was down.
+        while True:
+            try:
+                await work()
+            except Exception:
+                # Work that failed once is tried again next round; the server serves on.
+                _log.exception("the periodic work of '%s' failed", what)
+            await asyncio.sleep(seconds)
+
+    async def _expire_producers(self) -> None:
+        async def work() -> None:
+            for producer_id in self.producers.expired():
+                await self.in_storage_thread(lambda producer_id=producer_id: self.producers.erase(producer_id))  # type: ignore[misc]
+                self.producers.forget(producer_id)
+
+        if self.producers.expired():
+            await self.change(work)
+
     async def close(self) -> None:
+        for task in self._maintenance:
+            task.cancel()
+        await asyncio.gather(*self._maintenance, return_exceptions=True)
         self._closed = True
         if self._changes:
             await asyncio.wait(set(self._changes))

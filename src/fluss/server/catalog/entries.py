@@ -84,7 +84,8 @@ class DamagedTable:
     """A table whose documents cannot be trusted: it can be named and dropped, nothing else."""
 
     table_id: int
-    table_path: TablePath
+    table_path: TablePath | None
+    """None when not even the name can be read."""
     damage: Damage
 
     def error(self) -> UnknownServerError:

@@ -27,6 +27,7 @@ class LakeSnapshotEntry:
     readable_path: str | None = None
     readable_offsets: Offsets | None = None
     max_timestamps: Mapping[BucketKey, int] = field(default_factory=dict)
+    committed_time: int = 0
 
 
 class LakeSnapshots:
@@ -78,6 +79,7 @@ class LakeSnapshots:
                     if entry.readable_offsets is None
                     else _offsets_to_list(entry.readable_offsets),
                     "max_timestamps": _offsets_to_list(entry.max_timestamps),
+                    "committed_time": entry.committed_time,
                 }
                 for entry in self.snapshots
             ],
@@ -94,6 +96,7 @@ class LakeSnapshots:
                 item["readable_path"],
                 None if item["readable_offsets"] is None else _offsets_from_list(item["readable_offsets"]),
                 _offsets_from_list(item["max_timestamps"]),
+                int(item["committed_time"]),
             )
             for item in content["snapshots"]
         ]
@@ -146,7 +149,9 @@ def decode_offsets_file(data: bytes, table_id: int) -> dict[BucketKey, int]:
             raise FormatError(f"field 'bucket_offsets' of the lake offsets file of table {table_id} is no list")
         for bucket, offset in enumerate(values):
             if isinstance(offset, bool) or not isinstance(offset, int):
-                raise FormatError(f"offset of bucket {bucket} in the lake offsets file of table {table_id} is no integer")
+                raise FormatError(
+                    f"offset of bucket {bucket} in the lake offsets file of table {table_id} is no integer"
+                )
             if offset >= 0:
                 offsets[(partition_id, bucket)] = offset
 

@@ -39,7 +39,8 @@ def load_catalog(catalog: Catalog) -> None:
         if folder.name.isdigit():
             _load_table(catalog, folder)
     for entry in dropping:
-        finish_database_drop(catalog, entry)
+        erase_database(catalog, entry)
+        forget_database(catalog, entry)
 
 
 def _remove_temporary_files(catalog: Catalog) -> None:
@@ -136,11 +137,12 @@ def _table_is_damaged(catalog: Catalog, table_id: int, damage: Damage) -> None:
             identity = catalog.store.read(catalog.storage.table_dir(table_id) / "table.doc")[0]
         except DamagedDocumentError as error:
             identity = error.damage.identity or {}
-    path = TablePath(str(identity.get("database", "")), str(identity.get("table", "")))
+    named = bool(identity.get("database")) and bool(identity.get("table"))
+    path = TablePath(str(identity["database"]), str(identity["table"])) if named else None
     damaged = DamagedTable(table_id, path, damage)
     # Without a name it cannot be reached by clients, but its data is still known to belong to somebody.
     catalog.damaged_tables_by_id[table_id] = damaged
-    if path.database_name:
+    if path is not None:
         _database_of(catalog, path).tables.setdefault(path.table_name, damaged)
 
 
@@ -173,14 +175,23 @@ def _load_lake(catalog: Catalog, entry: TableEntry, path: Path) -> None:
         entry.lake = LakeSnapshots.from_json(catalog.store.read(path)[1])
 
 
-def finish_database_drop(catalog: Catalog, entry: DatabaseEntry) -> None:
-    """A drop of a whole database is decided by its first write; the rest can be repeated any number of times."""
+def erase_database(catalog: Catalog, entry: DatabaseEntry) -> None:
+    """The disk part of a drop. It is decided by an earlier write, and can be repeated any number of times."""
     for table in tuple(entry.tables.values()):
         catalog.storage.drop_table(table.table_id)
-        catalog.tables_by_id.pop(table.table_id, None)
-        catalog.damaged_tables_by_id.pop(table.table_id, None)
-        if isinstance(table, TableEntry):
-            for partition in table.partitions.values():
-                catalog.partitions_by_id.pop(partition.partition_id, None)
     catalog.storage.delete_database(entry.database_id)
+
+
+def forget_database(catalog: Catalog, entry: DatabaseEntry) -> None:
+    """The memory part of a drop."""
+    for table in tuple(entry.tables.values()):
+        forget_table(catalog, table)
     catalog.databases.pop(entry.name, None)
+
+
+def forget_table(catalog: Catalog, table: TableEntry | DamagedTable) -> None:
+    catalog.tables_by_id.pop(table.table_id, None)
+    catalog.damaged_tables_by_id.pop(table.table_id, None)
+    if isinstance(table, TableEntry):
+        for partition in table.partitions.values():
+            catalog.partitions_by_id.pop(partition.partition_id, None)

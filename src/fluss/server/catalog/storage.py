@@ -114,6 +114,9 @@ class CatalogStorage:
         self.store.publish_dir(self.table_dir(table_id), grave)
         self.store.files.remove_tree(grave)
 
+    def write_lake(self, table_id: int, content: Mapping[str, Any]) -> None:
+        self.store.write(self.table_dir(table_id) / "lake.doc", {"kind": "lake", "table_id": table_id}, content)
+
     # ------------------------------------------------------------------ partitions
 
     def partition_path(self, table_id: int, partition_id: int) -> Path:

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The books of the lake: which offsets its snapshots reach, and which table is tiered next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fluss.errors import (
+    InvalidArgumentError,
+    LakeSnapshotNotExistError,
+    TableNotExistError,
+    UnknownServerError,
+)
+from fluss.server.catalog.entries import TableEntry
+from fluss.server.catalog.lake_snapshots import (
+    BucketKey,
+    LakeSnapshotEntry,
+    LakeSnapshots,
+    Offsets,
+    decode_offsets_file,
+    encode_offsets_file,
+)
+from fluss.server.catalog.remote_files import RemoteFiles
+from fluss.server.catalog.tiering import TieringManager
+
+if TYPE_CHECKING:
+    from fluss.server.catalog.catalog import Catalog
+
+_log = logging.getLogger("fluss.server.catalog")
+
+
+class LakeBooks:
+    """Tiering rounds and lake snapshots of all tables."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._remote: RemoteFiles | None = None
+        self.tiering = TieringManager(catalog.clock_ms)
+        for entry in catalog.tables():
+            self._follow(entry)
+        catalog.on_table_created.append(self._follow)
+        catalog.on_table_altered.append(self._follow)
+        catalog.on_table_dropped.append(self._dropped)
+
+    # ------------------------------------------------------------------ which tables are tiered
+
+    def _follow(self, entry: TableEntry) -> None:
+        config = entry.table_info.config
+        if not config.lake_enabled:
+            self.tiering.remove(entry.table_id)
+            return
+        latest = entry.lake.latest if entry.lake else None
+        last_tiered_ms = latest.committed_time if latest else entry.table_info.created_time
+        self.tiering.put(entry.table_id, config.lake_freshness_ms, last_tiered_ms)
+
+    async def _dropped(self, entry: TableEntry) -> None:
+        self.tiering.remove(entry.table_id)
+        if entry.lake is not None or entry.table_info.config.lake_enabled:
+            await self._catalog.in_storage_thread(lambda: self.remote.remove_folder(self._folder(entry)))
+
+    # ------------------------------------------------------------------ offsets files
+
+    @property
+    def remote(self) -> RemoteFiles:
+        if self._remote is None:
+            try:
+                self._remote = RemoteFiles(self._catalog.remote_data_dir, self._catalog.store.files)
+            except (OSError, ValueError) as error:
+                raise UnknownServerError(f"the remote data directory cannot be used: {error}") from error
+        return self._remote
+
+    @staticmethod
+    def _folder(entry: TableEntry) -> str:
+        path = entry.table_path
+        return f"lake/{path.database_name}/{path.table_name}-{entry.table_id}"
+
+    def table(self, table_id: int) -> TableEntry:
+        entry = self._catalog.table_by_id(table_id)
+        if entry is None:
+            raise TableNotExistError(f"The table with id {table_id} does not exist.")
+        return entry
+
+    def _check_buckets(self, entry: TableEntry, offsets: Offsets) -> None:
+        for (partition_id, bucket), offset in offsets.items():
+            if entry.is_partitioned != (partition_id is not None):
+                wanted = "with" if entry.is_partitioned else "without"
+                raise InvalidArgumentError(f"Offsets of table '{entry.table_path}' are given {wanted} a partition id.")
+            if not 0 <= bucket < entry.bucket_count or offset < 0:
+                raise InvalidArgumentError(
+                    f"Table '{entry.table_path}' has {entry.bucket_count} buckets; offset {offset} of bucket {bucket} "
+                    "is not valid."
+                )
+
+    async def prepare(self, table_id: int, offsets: Offsets, *, ignore_previous: bool) -> str:
+        """Write the offsets a snapshot will reach, over those of the latest one; returns the path of the file."""
+        entry = self.table(table_id)
+        self._check_buckets(entry, offsets)
+        latest = entry.lake.latest if entry.lake else None
+        merged = dict(offsets) if ignore_previous or latest is None else {**latest.offsets, **offsets}
+        data = encode_offsets_file(table_id, merged, partitioned=entry.is_partitioned)
+
+        def write() -> str:
+            try:
+                return self.remote.write(f"{self._folder(entry)}/metadata", ".offsets", data)
+            except OSError as error:
+                raise UnknownServerError(
+                    f"the offsets of table '{entry.table_path}' were not written: {error}"
+                ) from error
+
+        return await self._catalog.in_storage_thread(write)
+
+    # ------------------------------------------------------------------ snapshots
+
+    async def commit_files(
+        self, table_id: int, snapshot_id: int, tiered_path: str, readable_path: str | None, keep_from_id: int | None
+    ) -> None:
+        entry = self.table(table_id)
+
+        def read() -> tuple[dict[BucketKey, int], dict[BucketKey, int] | None]:
+            try:
+                tiered = decode_offsets_file(self.remote.read(tiered_path), table_id)
+                readable = None
+                if readable_path is not None:
+                    readable = decode_offsets_file(self.remote.read(readable_path), table_id)
+                return tiered, readable
+            except OSError as error:
+                raise UnknownServerError(f"the offsets of table '{entry.table_path}' were not read: {error}") from error
+
+        tiered, readable = await self._catalog.in_storage_thread(read)
+        await self._commit(
+            table_id,
+            LakeSnapshotEntry(
+                snapshot_id, tiered, tiered_path, readable_path, readable, committed_time=self._catalog.clock_ms()
+            ),
+            keep_from_id,
+        )
+
+    async def commit_inline(
+        self, table_id: int, snapshot_id: int, offsets: Offsets, max_timestamps: Mapping[BucketKey, int]
+    ) -> None:
+        """The form of older workers: the offsets travel in the request, and merge over the latest ones."""
+        entry = self.table(table_id)
+        self._check_buckets(entry, offsets)
+        latest = entry.lake.latest if entry.lake else None
+        merged = {**latest.offsets, **offsets} if latest else dict(offsets)
+        snapshot = LakeSnapshotEntry(
+            snapshot_id,
+            merged,
+            readable_offsets=merged,
+            max_timestamps=max_timestamps,
+            committed_time=self._catalog.clock_ms(),
+        )
+        await self._commit(table_id, snapshot, None)
+
+    async def _commit(self, table_id: int, snapshot: LakeSnapshotEntry, keep_from_id: int | None) -> None:
+        catalog = self._catalog
+
+        async def work() -> None:
+            entry = self.table(table_id)
+            before = entry.lake or LakeSnapshots()
+            after = before.with_commit(snapshot, keep_from_id)
+            await catalog.in_storage_thread(lambda: catalog.storage.write_lake(table_id, after.to_json()))
+            entry.lake = after
+            used = {path for kept in after.snapshots for path in (kept.tiered_path, kept.readable_path)}
+            unused = {path for old in before.snapshots for path in (old.tiered_path, old.readable_path)} - used
+            await catalog.in_storage_thread(lambda: self.remote.remove_all(path for path in unused if path))
+
+        await catalog.change(work)
+
+    def snapshot(
+        self, entry: TableEntry, snapshot_id: int | None, *, readable: bool
+    ) -> tuple[LakeSnapshotEntry, Offsets]:
+        """The snapshot a reader asks for and the offsets it may go on from."""
+        if snapshot_id is not None and readable:
+            raise UnknownServerError("Ask either for a snapshot id or for the latest readable snapshot, not for both.")
+        books = entry.lake or LakeSnapshots()
+        if readable:
+            found = books.latest_readable
+        else:
+            found = books.latest if snapshot_id is None else books.by_id(snapshot_id)
+        if found is None:
+            which = "readable " if readable else "" if snapshot_id is None else f"{snapshot_id} "
+            raise LakeSnapshotNotExistError(
+                f"Lake table snapshot {which}doesn't exist for table: {entry.table_path}, table id: {entry.table_id}"
+            )
+        return found, (found.readable_offsets or {}) if readable else found.offsets

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of partitions: explicit ones, and those the server makes and drops by time."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fluss.errors import (
+    BucketMaxNumError,
+    FlussError,
+    PartitionAlreadyExistsError,
+    PartitionMaxNumError,
+    PartitionNotExistsError,
+    PartitionSpecInvalidError,
+    TableNotPartitionedError,
+    UnknownServerError,
+)
+from fluss.metadata import (
+    AutoPartitionStrategy,
+    PartitionSpec,
+    TablePath,
+    partition_name,
+    qualified_partition_name,
+)
+from fluss.server.catalog.entries import PartitionEntry, TableEntry
+from fluss.server.catalog.tables import check_replication_factor
+
+if TYPE_CHECKING:
+    from fluss.server.catalog.catalog import Catalog
+
+_log = logging.getLogger("fluss.server.catalog")
+
+Pairs = Sequence[tuple[str, str]]
+
+
+def _spec(pairs: Pairs) -> PartitionSpec:
+    spec = dict(pairs)
+    if len(spec) != len(pairs):
+        raise PartitionSpecInvalidError(f"A partition key is named twice in {', '.join(key for key, _ in pairs)}.")
+    return PartitionSpec(spec)
+
+
+def full_spec(entry: TableEntry, pairs: Pairs, *, creating: bool = False) -> dict[str, str]:
+    """The values of all partition keys, in partition-key order."""
+    keys = entry.table_info.partition_keys
+    return dict(zip(keys, _spec(pairs).values_in_order(keys, creating=creating)))
+
+
+def partial_spec(entry: TableEntry, pairs: Pairs) -> dict[str, str]:
+    """The values to filter by."""
+    spec = _spec(pairs).spec_map
+    keys = entry.table_info.partition_keys
+    unknown = [key for key in spec if key not in keys]
+    if unknown:
+        # The Java server wraps code 43 here, so its clients expect -1.
+        raise UnknownServerError(
+            f"Partition spec names {', '.join(unknown)}, but table '{entry.table_path}' is partitioned by "
+            f"{', '.join(keys)}."
+        )
+    return spec
+
+
+def _partitioned(entry: TableEntry, what: str) -> None:
+    if not entry.is_partitioned:
+        raise TableNotPartitionedError(
+            f"Only partitioned tables support to {what} a partition; table '{entry.table_path}' is not partitioned."
+        )
+
+
+def _now(catalog: Catalog, strategy: AutoPartitionStrategy) -> datetime.datetime:
+    """The present in the zone of the table; without one, in the zone of the server."""
+    return datetime.datetime.fromtimestamp(catalog.clock_ms() / 1000, strategy.time_zone)
+
+
+def check_new_partition(catalog: Catalog, entry: TableEntry, spec: dict[str, str]) -> None:
+    """Everything that can be wrong with a partition that does not exist yet."""
+    info = entry.table_info
+    strategy = AutoPartitionStrategy.of(info.config, info.partition_keys)
+    strategy.check_new_value(spec[strategy.key], _now(catalog, strategy))
+    check_replication_factor(info.descriptor)
+    config = catalog.configs.current
+    partitions_max = config.integer("max.partition.num")
+    if len(entry.partitions) >= partitions_max:
+        raise PartitionMaxNumError(
+            f"Table '{info.table_path}' has {len(entry.partitions)} partitions, the most allowed is {partitions_max} "
+            "(option 'max.partition.num'). Drop some first."
+        )
+    buckets_max = config.integer("max.bucket.num")
+    if info.num_buckets > buckets_max:
+        raise BucketMaxNumError(
+            f"A partition of table '{info.table_path}' has {info.num_buckets} buckets, the most allowed is "
+            f"{buckets_max} (option 'max.bucket.num')."
+        )
+
+
+async def create_partition(catalog: Catalog, path: TablePath, pairs: Pairs, *, ignore_if_exists: bool) -> None:
+    def find() -> tuple[TableEntry, dict[str, str], bool]:
+        entry = catalog.table(path)
+        _partitioned(entry, "create")
+        spec = full_spec(entry, pairs, creating=True)
+        exists = partition_name(list(spec.values())) in entry.partitions
+        if exists and not ignore_if_exists:
+            raise PartitionAlreadyExistsError(
+                f"Partition '{qualified_partition_name(spec)}' already exists for table '{path}'."
+            )
+        return entry, spec, exists
+
+    # Writers with dynamic partitions ask for the same partition from many places at once: answer without queueing.
+    if find()[2]:
+        return
+
+    async def work() -> None:
+        entry, spec, exists = find()
+        if not exists:
+            check_new_partition(catalog, entry, spec)
+            await _create(catalog, entry, spec)
+
+    await catalog.change(work)
+
+
+async def _create(catalog: Catalog, entry: TableEntry, spec: dict[str, str]) -> None:
+    now_ms = catalog.clock_ms()
+
+    def write() -> PartitionEntry:
+        partition_id = catalog.counters.take("partition_id")
+        partition = PartitionEntry(partition_id, partition_name(list(spec.values())), spec, now_ms)
+        catalog.storage.write_partition(entry.table_id, partition)
+        return partition
+
+    partition = await catalog.in_storage_thread(write)
+    entry.partitions[partition.name] = partition
+    catalog.partitions_by_id[partition.partition_id] = (entry, partition)
+    await catalog.notify(catalog.on_partition_created, entry, partition)
+
+
+async def drop_partition(catalog: Catalog, path: TablePath, pairs: Pairs, *, ignore_if_not_exists: bool) -> None:
+    async def work() -> None:
+        entry = catalog.table(path)
+        _partitioned(entry, "drop")
+        spec = full_spec(entry, pairs)
+        partition = entry.partitions.get(partition_name(list(spec.values())))
+        if partition is None:
+            if ignore_if_not_exists:
+                return
+            raise PartitionNotExistsError(
+                f"Partition '{qualified_partition_name(spec)}' does not exist for table '{path}'."
+            )
+        await _drop(catalog, entry, partition)
+
+    await catalog.change(work)
+
+
+async def _drop(catalog: Catalog, entry: TableEntry, partition: PartitionEntry) -> None:
+    await catalog.in_storage_thread(lambda: catalog.storage.drop_partition(entry.table_id, partition.partition_id))
+    entry.partitions.pop(partition.name, None)
+    catalog.partitions_by_id.pop(partition.partition_id, None)
+    await catalog.notify(catalog.on_partition_dropped, entry, partition)
+
+
+class AutoPartitioner:
+    """Creates the partitions of the near future and drops those past their retention."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def run(self) -> None:
+        """One round over all tables; one table that fails does not stop the others."""
+        for entry in self._catalog.tables():
+            await self.run_table(entry)
+            await asyncio.sleep(0)
+
+    async def run_table(self, entry: TableEntry) -> None:
+        if not entry.table_info.is_auto_partitioned():
+            return
+        try:
+            await self._run_table(entry)
+        except FlussError as error:
+            # Retried in the next round; a table that is full of partitions must not fail its own creation.
+            _log.warning("auto partitioning of table '%s' stopped: %s", entry.table_path, error.message)
+
+    async def _run_table(self, entry: TableEntry) -> None:
+        catalog = self._catalog
+        info = entry.table_info
+        strategy = AutoPartitionStrategy.of(info.config, info.partition_keys)
+        now = _now(catalog, strategy)
+
+        # Room first: what retention drops makes place for what is created.
+        earliest = strategy.earliest_retained(now)
+        old = [p for p in entry.partitions.values() if earliest is not None and p.spec[strategy.key] < earliest]
+        for partition in sorted(old, key=lambda p: p.spec[strategy.key]):
+            await catalog.change(lambda partition=partition: self._drop_if_there(entry, partition))  # type: ignore[misc]
+
+        for value in strategy.values_to_create(now):
+            if value not in entry.partitions:
+                await catalog.change(lambda value=value: self._create_if_absent(entry, strategy.key, value))  # type: ignore[misc]
+
+    async def _drop_if_there(self, entry: TableEntry, partition: PartitionEntry) -> None:
+        if self._alive(entry) and partition.name in entry.partitions:
+            await _drop(self._catalog, entry, partition)
+
+    async def _create_if_absent(self, entry: TableEntry, key: str, value: str) -> None:
+        if self._alive(entry) and value not in entry.partitions:
+            spec = {key: value}
+            check_new_partition(self._catalog, entry, spec)
+            await _create(self._catalog, entry, spec)
+
+    def _alive(self, entry: TableEntry) -> bool:
+        """The table may have been dropped, or the switch turned off, while this round waited."""
+        return self._catalog.table_by_id(entry.table_id) is entry and entry.table_info.is_auto_partitioned()

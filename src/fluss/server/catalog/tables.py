@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of tables: creation with the server's defaults, alterations, drops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fluss.errors import (
+    DatabaseNotExistError,
+    InvalidAlterTableError,
+    InvalidReplicationFactorError,
+    InvalidTableError,
+    TableAlreadyExistError,
+    TableNotExistError,
+    UnknownServerError,
+)
+from fluss.metadata import TABLE_PROPERTIES, Column, Schema, TableDescriptor, TableInfo, TablePath
+from fluss.metadata.schema import number_column
+from fluss.server.catalog.cluster_configs import DELETE, SET, ClusterConfigs
+from fluss.server.catalog.entries import DamagedTable, TableEntry
+from fluss.server.catalog.loading import forget_table
+from fluss.server.catalog.validation import validate_descriptor
+
+if TYPE_CHECKING:
+    from fluss.server.catalog.catalog import Catalog
+
+TABLET_SERVERS_ALIVE = 1
+KV_FORMAT_VERSION = "2"
+_LAKE_ENABLED = "table.datalake.enabled"
+_LAKE_FORMAT = "table.datalake.format"
+_STANDBY = "table.kv.standby-replica.enabled"
+
+
+def with_server_defaults(descriptor: TableDescriptor, configs: ClusterConfigs) -> TableDescriptor:
+    """What the server adds to a new table where the client said nothing; visible to everybody from then on."""
+    config = configs.current
+    properties = descriptor.properties
+    table = descriptor.config
+    properties.setdefault("table.replication.factor", str(config.integer("default.replication.factor")))
+    if table.auto_partition_enabled and len(descriptor.partition_keys) >= 2:
+        properties.setdefault("table.auto-partition.num-precreate", "0")
+    if configs.lake_format is not None:
+        properties.setdefault(_LAKE_FORMAT, configs.lake_format)
+    if descriptor.has_primary_key():
+        if table.merge_engine is not None:
+            properties.setdefault("table.delete.behavior", "IGNORE")
+        properties.setdefault("table.kv.format-version", KV_FORMAT_VERSION)
+        properties.setdefault(_STANDBY, "true")
+    bucket_count = descriptor.bucket_count
+    if bucket_count is None:
+        bucket_count = config.integer("default.bucket.number")
+    return descriptor.replace(properties=properties, bucket_count=bucket_count)
+
+
+def check_replication_factor(descriptor: TableDescriptor) -> None:
+    factor = descriptor.config.replication_factor or 1
+    if factor > TABLET_SERVERS_ALIVE:
+        raise InvalidReplicationFactorError(
+            f"Replication factor: {factor} larger than available tablet servers: {TABLET_SERVERS_ALIVE}. "
+            "Set 'table.replication.factor' to 1 on a single-node server."
+        )
+
+
+async def create_table(
+    catalog: Catalog, path: TablePath, descriptor: TableDescriptor, *, ignore_if_exists: bool
+) -> TableEntry | None:
+    """Create a table from what the client sent. Returns the new table; None when one existed and that is fine."""
+    configs = catalog.configs
+    kind = "kv" if descriptor.has_primary_key() else "log"
+    if not configs.current.boolean(f"allow.create.{kind}.tables"):
+        raise InvalidTableError(
+            f"Creation of {'primary-key' if kind == 'kv' else 'log'} tables is disallowed on this server "
+            f"(option 'allow.create.{kind}.tables')."
+        )
+    if descriptor.bucket_count is not None and descriptor.bucket_count <= 0:
+        raise UnknownServerError(f"The number of buckets must be larger than 0, not {descriptor.bucket_count}.")
+    descriptor = with_server_defaults(descriptor, configs)
+    validate_descriptor(descriptor, configs)
+    if not descriptor.is_partitioned():
+        check_replication_factor(descriptor)
+
+    async def work() -> TableEntry | None:
+        database = catalog.databases.get(path.database_name)
+        existing = database.tables.get(path.table_name) if database else None
+        if isinstance(existing, DamagedTable):
+            raise existing.error()
+        if existing is not None and ignore_if_exists:
+            return None
+        if descriptor.config.lake_enabled and catalog.lake_hook is not None:
+            await catalog.lake_hook.create_table(path, descriptor, must_be_empty=True)
+        if database is None:
+            raise DatabaseNotExistError(f"Database {path.database_name} does not exist.")
+        if existing is not None:
+            raise TableAlreadyExistError(f"Table {path} already exists.")
+        now_ms = catalog.clock_ms()
+
+        def write() -> TableEntry:
+            table_id = catalog.counters.take("table_id")
+            info = TableInfo(path, table_id, 1, descriptor, now_ms, now_ms, catalog.remote_data_dir)
+            entry = TableEntry(info, {1: descriptor.schema})
+            catalog.storage.create_table(entry)
+            return entry
+
+        entry = await catalog.in_storage_thread(write)
+        database.tables[path.table_name] = entry
+        catalog.tables_by_id[entry.table_id] = entry
+        await catalog.notify(catalog.on_table_created, entry)
+        return entry
+
+    created = await catalog.change(work)
+    if created is not None:
+        await catalog.auto_partitioner.run_table(created)
+    return created
+
+
+async def drop_table(catalog: Catalog, path: TablePath, *, ignore_if_not_exists: bool) -> None:
+    async def work() -> None:
+        database = catalog.databases.get(path.database_name)
+        entry = database.tables.get(path.table_name) if database else None
+        if database is None or entry is None:
+            if ignore_if_not_exists:
+                return
+            raise TableNotExistError(f"Table '{path}' does not exist.")
+        await catalog.in_storage_thread(lambda: catalog.storage.drop_table(entry.table_id))
+        del database.tables[path.table_name]
+        forget_table(catalog, entry)
+        if isinstance(entry, TableEntry):
+            await catalog.notify(catalog.on_table_dropped, entry)
+
+    await catalog.change(work)
+
+
+# ---------------------------------------------------------------------- alter
+
+
+def _quoted(keys: Iterable[str]) -> str:
+    return ", ".join(f"'{key}'" for key in keys)
+
+
+def _check_alterable(entry: TableEntry, keys: Sequence[str]) -> None:
+    info = entry.table_info
+    fixed = [
+        key
+        for key in keys
+        if key.startswith("table.") and not (key in TABLE_PROPERTIES and TABLE_PROPERTIES[key].alterable)
+    ]
+    if fixed:
+        raise InvalidAlterTableError(f"These options cannot be altered: {_quoted(fixed)}.")
+    if _STANDBY in keys and not info.has_primary_key():
+        raise InvalidAlterTableError(f"'{_STANDBY}' can only be altered on primary-key tables.")
+    lake_keys = [key for key in keys if key.startswith("table.datalake.")]
+    if lake_keys and info.lake_format is None:
+        # Key encoding and buckets follow the lake format from the first row on; only a table that has neither can
+        # be joined to a lake later.
+        free_buckets = not info.has_primary_key() and not info.has_bucket_key()
+        if not free_buckets or lake_keys != [_LAKE_ENABLED]:
+            raise InvalidAlterTableError(
+                f"These options cannot be altered on table '{info.table_path}', which was created before the server "
+                f"had a lake: {_quoted(lake_keys)}."
+            )
+
+
+def _changed_properties(
+    entry: TableEntry, changes: Sequence[tuple[str, str | None, int]]
+) -> tuple[dict[str, str], dict[str, str]]:
+    properties, custom = entry.table_info.properties, entry.table_info.custom_properties
+    for key, value, operation in changes:
+        target = properties if key.startswith("table.") else custom
+        if operation == SET and value is not None:
+            target[key] = value
+        elif operation == DELETE:
+            target.pop(key, None)
+        else:
+            raise UnknownServerError(f"Option '{key}' of a table can only be set or reset.")
+    return properties, custom
+
+
+async def alter_properties(
+    catalog: Catalog, path: TablePath, changes: Sequence[tuple[str, str | None, int]], *, ignore_if_not_exists: bool
+) -> None:
+    configs = catalog.configs
+
+    async def work() -> TableEntry | None:
+        entry = catalog.find_table(path)
+        if entry is None:
+            if ignore_if_not_exists:
+                return None
+            raise TableNotExistError(f"Table '{path}' does not exist.")
+        _check_alterable(entry, list(dict.fromkeys(key for key, _, _ in changes)))
+        info = entry.table_info
+        properties, custom = _changed_properties(entry, changes)
+        if properties == info.properties and custom == info.custom_properties:
+            return None
+        descriptor = info.descriptor.replace(properties=properties, custom_properties=custom)
+        enables_lake = descriptor.config.lake_enabled and not info.config.lake_enabled
+        if enables_lake:
+            if not configs.lake_enabled or configs.lake_format is None:
+                raise InvalidAlterTableError(
+                    f"'{_LAKE_ENABLED}' cannot be set on table '{path}': this server has no lake "
+                    "(option 'datalake.format')."
+                )
+            properties.setdefault(_LAKE_FORMAT, configs.lake_format)
+            descriptor = descriptor.replace(properties=properties)
+        validate_descriptor(descriptor, configs)
+        if enables_lake and catalog.lake_hook is not None:
+            await catalog.lake_hook.create_table(path, descriptor, must_be_empty=False)
+        changed = replace(info, descriptor=descriptor, modified_time=catalog.clock_ms())
+        await _store(catalog, entry, changed, entry.schemas)
+        return entry
+
+    altered = await catalog.change(work)
+    if altered is not None:
+        await catalog.auto_partitioner.run_table(altered)
+
+
+async def add_columns(
+    catalog: Catalog, path: TablePath, columns: Sequence[Column], *, ignore_if_not_exists: bool
+) -> None:
+    """Append nullable columns; the caller has refused every other kind of schema change."""
+
+    async def work() -> None:
+        entry = catalog.find_table(path)
+        if entry is None:
+            if ignore_if_not_exists:
+                return
+            raise TableNotExistError(f"Table '{path}' does not exist.")
+        info = entry.table_info
+        schema = _extended(info.schema, columns)
+        descriptor = info.descriptor.replace(schema=schema)
+        validate_descriptor(descriptor, catalog.configs)
+        if info.config.lake_enabled:
+            if not catalog.configs.lake_enabled:
+                raise InvalidAlterTableError(
+                    f"The schema of table '{path}' cannot be altered: its lake is on, but this server has none now."
+                )
+            if catalog.lake_hook is not None:
+                await catalog.lake_hook.add_columns(path, schema.columns[len(info.schema.columns) :])
+        schema_id = info.schema_id + 1
+        changed = replace(info, schema_id=schema_id, descriptor=descriptor)
+        await _store(catalog, entry, changed, {**entry.schemas, schema_id: schema})
+
+    await catalog.change(work)
+
+
+def _extended(schema: Schema, columns: Sequence[Column]) -> Schema:
+    next_id = schema.highest_field_id + 1
+    names = set(schema.column_names)
+    added: list[Column] = []
+    for column in columns:
+        if column.name in names:
+            raise InvalidAlterTableError(f"Column {column.name} already exists.")
+        names.add(column.name)
+        if not column.data_type.nullable:
+            raise UnknownServerError(
+                f"Column {column.name} must be nullable: rows written before have no value for it."
+            )
+        numbered, next_id = number_column(column, next_id)
+        added.append(numbered)
+    return Schema.of(
+        (*schema.columns, *added), schema.primary_key, schema.auto_increment_columns, highest_field_id=next_id - 1
+    )
+
+
+async def _store(catalog: Catalog, entry: TableEntry, info: TableInfo, schemas: dict[int, Schema]) -> None:
+    """Write the changed table, then show it. Readers keep their reference to the entry."""
+    changed = TableEntry(info, schemas)
+    await catalog.in_storage_thread(lambda: catalog.storage.write_table(changed))
+    entry.table_info = info
+    entry.schemas = schemas
+    entry.forget_encoded()
+    await catalog.notify(catalog.on_table_altered, entry)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules for a table that depend on the server it lives in; those of the table itself are in `fluss.metadata`."""
+
+from __future__ import annotations
+
+from fluss.errors import InvalidConfigError, InvalidTableError
+from fluss.metadata import TableDescriptor, validate_database_name, validate_table_name
+from fluss.metadata.names import name_problem
+from fluss.server.catalog.cluster_configs import ClusterConfigs
+
+__all__ = ["name_problem", "validate_database_name", "validate_descriptor", "validate_table_name"]
+
+
+def validate_descriptor(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
+    """Check a table as it would be stored, with the server's defaults in it."""
+    _check_lake(descriptor, configs)
+
+
+def _check_lake(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
+    config = descriptor.config
+    if not config.lake_enabled:
+        return
+    if not configs.lake_enabled or configs.lake_format is None:
+        raise InvalidTableError(
+            "'table.datalake.enabled' is set, but this server has no lake support switched on "
+            "(option 'datalake.format')."
+        )
+    if config.lake_format is not None and config.lake_format != configs.lake_format:
+        raise InvalidConfigError(
+            f"'table.datalake.format' is '{config.lake_format}', but the lake of this server is of format "
+            f"'{configs.lake_format}' (option 'datalake.format')."
+        )
+    if config.lake_format == "lance" and descriptor.has_primary_key():
+        raise InvalidTableError("The lake format lance takes log tables only, not tables with a primary key.")
+    if config.lake_format == "iceberg" and len(descriptor.bucket_keys) > 1:
+        raise InvalidTableError(
+            f"The lake format iceberg takes one bucket key, not {len(descriptor.bucket_keys)}: "
+            f"{', '.join(descriptor.bucket_keys)}."
+        )
+    if config.lake_format == "paimon":
+        taken = [
+            key
+            for key in descriptor.custom_properties
+            if key in ("paimon.bucket", "paimon.bucket-key", "paimon.partition.legacy-name")
+        ]
+        if taken:
+            raise InvalidConfigError(
+                f"These Paimon options are set by the server and cannot be given: {', '.join(taken)}."
+            )

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Databases, tables and partitions: create, drop, alter, look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fluss.errors import (
+    FlussError,
+    FormatError,
+    InvalidAlterTableError,
+    InvalidArgumentError,
+    InvalidTableError,
+    SchemaNotExistError,
+    TableNotPartitionedError,
+    UnknownServerError,
+)
+from fluss.metadata import AggFunction, Column, DatabaseDescriptor, TableDescriptor, TablePath, data_type_from_json
+from fluss.metadata.json_documents import parse_json
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server.catalog import databases, partitions, tables
+from fluss.server.catalog.acl import Operation, Resource
+from fluss.server.catalog.databases import DEFAULT_DATABASE
+from fluss.server.catalog.validation import validate_database_name, validate_table_name
+from fluss.server.handlers import Handler, RequestContext, proto_handler
+from fluss.server.handlers.answers import table_json, table_path
+
+COLUMN_POSITION_LAST = 0
+
+# ---------------------------------------------------------------------- databases
+
+
+async def create_database(ctx: RequestContext, request: pb.CreateDatabaseRequest) -> pb.CreateDatabaseResponse:
+    name = request.database_name
+    validate_database_name(name)
+    ctx.server.authorizer.require(ctx.session, Operation.CREATE, Resource.cluster())
+    descriptor = DatabaseDescriptor()
+    if request.database_json:
+        descriptor = DatabaseDescriptor.from_json_bytes(request.database_json)
+    await databases.create_database(ctx.server.catalog, name, descriptor, ignore_if_exists=request.ignore_if_exists)
+    return pb.CreateDatabaseResponse()
+
+
+async def drop_database(ctx: RequestContext, request: pb.DropDatabaseRequest) -> pb.DropDatabaseResponse:
+    ctx.server.authorizer.require(ctx.session, Operation.DROP, Resource.database(request.database_name))
+    await databases.drop_database(
+        ctx.server.catalog,
+        request.database_name,
+        ignore_if_not_exists=request.ignore_if_not_exists,
+        cascade=request.cascade,
+    )
+    return pb.DropDatabaseResponse()
+
+
+async def alter_database(ctx: RequestContext, request: pb.AlterDatabaseRequest) -> pb.AlterDatabaseResponse:
+    ctx.server.authorizer.require(ctx.session, Operation.ALTER, Resource.database(request.database_name))
+    await databases.alter_database(
+        ctx.server.catalog,
+        request.database_name,
+        config_changes(request.config_changes),
+        request.comment if request.HasField("comment") else None,
+        ignore_if_not_exists=request.ignore_if_not_exists,
+    )
+    return pb.AlterDatabaseResponse()
+
+
+async def list_databases(ctx: RequestContext, request: pb.ListDatabasesRequest) -> pb.ListDatabasesResponse:
+    authorizer = ctx.server.authorizer
+    visible = [
+        entry
+        for name, entry in sorted(ctx.server.catalog.databases.items())
+        if authorizer.allows(ctx.session, Operation.DESCRIBE, Resource.database(name))
+    ]
+    response = pb.ListDatabasesResponse()
+    for entry in visible:
+        if request.include_summary:
+            response.database_summary.add(
+                database_name=entry.name, created_time=entry.created_time, table_count=len(entry.tables)
+            )
+        else:
+            response.database_name.append(entry.name)
+    return response
+
+
+async def database_exists(ctx: RequestContext, request: pb.DatabaseExistsRequest) -> pb.DatabaseExistsResponse:
+    name = request.database_name
+    # The default database is not hidden: clients ask for it before they do anything else.
+    visible = name == DEFAULT_DATABASE or ctx.server.authorizer.allows(
+        ctx.session, Operation.DESCRIBE, Resource.database(name)
+    )
+    return pb.DatabaseExistsResponse(exists=visible and name in ctx.server.catalog.databases)
+
+
+async def get_database_info(ctx: RequestContext, request: pb.GetDatabaseInfoRequest) -> pb.GetDatabaseInfoResponse:
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, Resource.database(request.database_name))
+    entry = ctx.server.catalog.database(request.database_name)
+    entry.check_readable()
+    return pb.GetDatabaseInfoResponse(
+        database_json=entry.descriptor.to_json_bytes(),
+        created_time=entry.created_time,
+        modified_time=entry.modified_time,
+    )
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _named_path(path: pb.PbTablePath) -> TablePath:
+    """A path under which something is made or changed, so its names are checked."""
+    validate_database_name(path.database_name)
+    validate_table_name(path.table_name)
+    return TablePath(path.database_name, path.table_name)
+
+
+async def create_table(ctx: RequestContext, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+    path = _named_path(request.table_path)
+    ctx.server.authorizer.require(ctx.session, Operation.CREATE, Resource.database(path.database_name))
+    try:
+        descriptor = TableDescriptor.from_json_bytes(request.table_json)
+    except InvalidTableError:
+        raise
+    except FlussError as error:
+        raise InvalidTableError(f"The descriptor of table '{path}' cannot be read: {error.message}") from error
+    await tables.create_table(ctx.server.catalog, path, descriptor, ignore_if_exists=request.ignore_if_exists)
+    return pb.CreateTableResponse()
+
+
+async def drop_table(ctx: RequestContext, request: pb.DropTableRequest) -> pb.DropTableResponse:
+    if request.ignore_if_not_exists and not (request.table_path.database_name and request.table_path.table_name):
+        return pb.DropTableResponse()
+    path = table_path(request.table_path)
+    ctx.server.authorizer.require(ctx.session, Operation.DROP, path)
+    await tables.drop_table(ctx.server.catalog, path, ignore_if_not_exists=request.ignore_if_not_exists)
+    return pb.DropTableResponse()
+
+
+def config_changes(changes: Sequence[pb.PbAlterConfig]) -> list[tuple[str, str | None, int]]:
+    return [
+        (item.config_key, item.config_value if item.HasField("config_value") else None, item.op_type)
+        for item in changes
+    ]
+
+
+def _column(item: pb.PbAddColumn) -> Column:
+    if item.column_position_type != COLUMN_POSITION_LAST:
+        raise UnknownServerError(f"Column {item.column_name} can only be added as the last one.")
+    try:
+        data_type = data_type_from_json(parse_json(item.data_type_json, "data_type"))
+    except (FormatError, InvalidArgumentError) as error:
+        raise InvalidAlterTableError(
+            f"The type of column {item.column_name} cannot be read: {error.message}"
+        ) from error
+    function = None
+    if item.HasField("agg_function_type"):
+        parameters: Mapping[str, str] = {pair.key: pair.value for pair in item.agg_function_params}
+        function = AggFunction(item.agg_function_type, parameters)
+    comment = item.comment if item.HasField("comment") else None
+    return Column(item.column_name, data_type, comment, agg_function=function)
+
+
+async def alter_table(ctx: RequestContext, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
+    path = _named_path(request.table_path)
+    ctx.server.authorizer.require(ctx.session, Operation.ALTER, path)
+    catalog, ignore = ctx.server.catalog, request.ignore_if_not_exists
+    unsupported = {"drop": request.drop_columns, "rename": request.rename_columns, "modify": request.modify_columns}
+    schema_changes = bool(request.add_columns) or any(unsupported.values())
+    if request.config_changes and schema_changes:
+        raise InvalidAlterTableError(
+            f"Table '{path}' cannot have its properties and its schema altered in one request; send two."
+        )
+    if schema_changes:
+        if catalog.find_table(path) is None and ignore:
+            return pb.AlterTableResponse()
+        catalog.table(path)
+        for name, items in unsupported.items():
+            if items:
+                raise UnknownServerError(f"To {name} columns is not supported yet; columns can only be added.")
+        columns = [_column(item) for item in request.add_columns]
+        await tables.add_columns(catalog, path, columns, ignore_if_not_exists=ignore)
+    else:
+        changes = config_changes(request.config_changes)
+        await tables.alter_properties(catalog, path, changes, ignore_if_not_exists=ignore)
+    return pb.AlterTableResponse()
+
+
+async def list_tables(ctx: RequestContext, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
+    name, authorizer = request.database_name, ctx.server.authorizer
+    entry = ctx.server.catalog.database(name)
+    return pb.ListTablesResponse(
+        table_name=[
+            table
+            for table in sorted(entry.tables)
+            if authorizer.allows(ctx.session, Operation.DESCRIBE, TablePath(name, table))
+        ]
+    )
+
+
+async def table_exists(ctx: RequestContext, request: pb.TableExistsRequest) -> pb.TableExistsResponse:
+    path = request.table_path
+    database = ctx.server.catalog.databases.get(path.database_name)
+    exists = (
+        database is not None
+        and path.table_name in database.tables
+        and ctx.server.authorizer.allows(ctx.session, Operation.DESCRIBE, table_path(path))
+    )
+    return pb.TableExistsResponse(exists=exists)
+
+
+async def get_table_info(ctx: RequestContext, request: pb.GetTableInfoRequest) -> pb.GetTableInfoResponse:
+    path = table_path(request.table_path)
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, path)
+    entry = ctx.server.catalog.table(path)
+    info = entry.table_info
+    response = pb.GetTableInfoResponse(
+        table_id=info.table_id,
+        schema_id=info.schema_id,
+        table_json=table_json(ctx.server.catalog, entry),
+        created_time=info.created_time,
+        modified_time=info.modified_time,
+    )
+    if info.remote_data_dir is not None:
+        response.remote_data_dir = info.remote_data_dir
+    return response
+
+
+async def get_table_schema(ctx: RequestContext, request: pb.GetTableSchemaRequest) -> pb.GetTableSchemaResponse:
+    path = table_path(request.table_path)
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, path)
+    entry = ctx.server.catalog.table(path)
+    schema_id = request.schema_id if request.HasField("schema_id") else entry.schema_id
+    schema = entry.schemas.get(schema_id)
+    if schema is None:
+        raise SchemaNotExistError(f"Table '{path}' has no schema with id {schema_id}; the latest is {entry.schema_id}.")
+    return pb.GetTableSchemaResponse(schema_id=schema_id, schema_json=schema.to_json_bytes())
+
+
+# ---------------------------------------------------------------------- partitions
+
+
+def _pairs(spec: pb.PbPartitionSpec) -> list[tuple[str, str]]:
+    return [(pair.key, pair.value) for pair in spec.partition_key_values]
+
+
+async def list_partition_infos(
+    ctx: RequestContext, request: pb.ListPartitionInfosRequest
+) -> pb.ListPartitionInfosResponse:
+    path = table_path(request.table_path)
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, path)
+    entry = ctx.server.catalog.table(path)
+    if not entry.is_partitioned:
+        raise TableNotPartitionedError(f"Table '{path}' is not a partitioned table.")
+    wanted = partitions.partial_spec(entry, _pairs(request.partial_partition_spec))
+    response = pb.ListPartitionInfosResponse()
+    for partition in entry.partitions.values():
+        if all(partition.spec[key] == value for key, value in wanted.items()):
+            info = response.partitions_info.add(partition_id=partition.partition_id)
+            for key, value in partition.spec.items():
+                info.partition_spec.partition_key_values.add(key=key, value=value)
+            if entry.table_info.remote_data_dir is not None:
+                info.remote_data_dir = entry.table_info.remote_data_dir
+    return response
+
+
+async def create_partition(ctx: RequestContext, request: pb.CreatePartitionRequest) -> pb.CreatePartitionResponse:
+    path = table_path(request.table_path)
+    ctx.server.authorizer.require(ctx.session, Operation.WRITE, path)
+    # The field's name is a slip of the protocol: it means that an existing partition is fine.
+    await partitions.create_partition(
+        ctx.server.catalog, path, _pairs(request.partition_spec), ignore_if_exists=request.ignore_if_not_exists
+    )
+    return pb.CreatePartitionResponse()
+
+
+async def drop_partition(ctx: RequestContext, request: pb.DropPartitionRequest) -> pb.DropPartitionResponse:
+    path = table_path(request.table_path)
+    ctx.server.authorizer.require(ctx.session, Operation.WRITE, path)
+    await partitions.drop_partition(
+        ctx.server.catalog, path, _pairs(request.partition_spec), ignore_if_not_exists=request.ignore_if_not_exists
+    )
+    return pb.DropPartitionResponse()
+
+
+def register(registry: dict[int, Handler]) -> None:
+    registry.update(
+        {
+            apis.CREATE_DATABASE.key: proto_handler(apis.CREATE_DATABASE, create_database),
+            apis.DROP_DATABASE.key: proto_handler(apis.DROP_DATABASE, drop_database),
+            apis.ALTER_DATABASE.key: proto_handler(apis.ALTER_DATABASE, alter_database),
+            apis.LIST_DATABASES.key: proto_handler(apis.LIST_DATABASES, list_databases),
+            apis.DATABASE_EXISTS.key: proto_handler(apis.DATABASE_EXISTS, database_exists),
+            apis.GET_DATABASE_INFO.key: proto_handler(apis.GET_DATABASE_INFO, get_database_info),
+            apis.CREATE_TABLE.key: proto_handler(apis.CREATE_TABLE, create_table),
+            apis.DROP_TABLE.key: proto_handler(apis.DROP_TABLE, drop_table),
+            apis.ALTER_TABLE.key: proto_handler(apis.ALTER_TABLE, alter_table),
+            apis.LIST_TABLES.key: proto_handler(apis.LIST_TABLES, list_tables),
+            apis.TABLE_EXISTS.key: proto_handler(apis.TABLE_EXISTS, table_exists),
+            apis.GET_TABLE_INFO.key: proto_handler(apis.GET_TABLE_INFO, get_table_info),
+            apis.GET_TABLE_SCHEMA.key: proto_handler(apis.GET_TABLE_SCHEMA, get_table_schema),
+            apis.LIST_PARTITION_INFOS.key: proto_handler(apis.LIST_PARTITION_INFOS, list_partition_infos),
+            apis.CREATE_PARTITION.key: proto_handler(apis.CREATE_PARTITION, create_partition),
+            apis.DROP_PARTITION.key: proto_handler(apis.DROP_PARTITION, drop_partition),
+        }
+    )

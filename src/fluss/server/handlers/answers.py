@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces that the answers of several handlers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from fluss.errors import (
+    ErrorCode,
+    FlussError,
+    PartitionNotExistsError,
+    TableNotExistError,
+    UnknownTableOrBucketError,
+)
+from fluss.metadata import TablePath
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+
+if TYPE_CHECKING:
+    from fluss.server.handlers import RequestContext
+
+
+class HasError(Protocol):
+    error_code: int
+    error_message: str
+
+
+def set_error(message: HasError, error: FlussError) -> None:
+    """Put an error into a part of an answer; the fields stay absent on success."""
+    code = error.error_code
+    message.error_code = ErrorCode.UNKNOWN_SERVER_ERROR if code == ErrorCode.CLIENT_ERROR else code
+    message.error_message = error.message
+
+
+def table_path(path: pb.PbTablePath) -> TablePath:
+    """The path of a table that must exist; no table has an empty name."""
+    if not path.database_name or not path.table_name:
+        raise TableNotExistError(f"Table '{path.database_name}.{path.table_name}' does not exist.")
+    return TablePath(path.database_name, path.table_name)
+
+
+def table_by_id(ctx: RequestContext, table_id: int) -> TableEntry:
+    """A table named by id; an unknown id may be stale metadata, so the answer tells the client to refresh."""
+    entry = ctx.server.catalog.table_by_id(table_id)
+    if entry is None:
+        raise UnknownTableOrBucketError(f"The table with id {table_id} is not known to this server.")
+    return entry
+
+
+def partition_of(entry: TableEntry, partition_id: int) -> PartitionEntry:
+    for partition in entry.partitions.values():
+        if partition.partition_id == partition_id:
+            return partition
+    raise PartitionNotExistsError(f"Table '{entry.table_path}' has no partition with id {partition_id}.")
+
+
+def table_json(catalog: Catalog, entry: TableEntry) -> bytes:
+    """The descriptor as clients see it, encoded once per change.
+
+    A lake-enabled table shows the lake settings of the server among its properties; they are not stored with it.
+    """
+    if entry.table_json_cache is None:
+        descriptor = entry.table_info.descriptor
+        lake_format = entry.table_info.lake_format
+        if lake_format is not None and entry.table_info.config.lake_enabled:
+            shown = catalog.configs.shown_lake_properties(lake_format)
+            descriptor = descriptor.replace(properties={**shown, **descriptor.properties})
+        entry.table_json_cache = descriptor.to_json_bytes()
+    return entry.table_json_cache

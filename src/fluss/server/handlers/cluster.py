@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster as a whole: options, server tags, rebalance, health, producer offsets, snapshots and tokens."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from fluss.errors import (
+    InvalidProducerIdError,
+    KvSnapshotNotExistError,
+    NonPrimaryKeyTableError,
+    NoRebalanceInProgressError,
+    PartitionNotExistsError,
+    RebalanceFailureError,
+    TableNotPartitionedError,
+)
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server.catalog import TableEntry
+from fluss.server.catalog.acl import Operation, Resource
+from fluss.server.catalog.lake_snapshots import Offsets
+from fluss.server.catalog.producers import ALREADY_EXISTS, CREATED, ProducerEntry
+from fluss.server.catalog.validation import name_problem
+from fluss.server.handlers import Handler, RequestContext, proto_handler
+from fluss.server.handlers.admin import config_changes
+from fluss.server.handlers.answers import partition_of, table_by_id, table_path
+from fluss.server.handlers.lake import bucket_offsets
+
+HEALTH_GREEN, HEALTH_RED = 0, 2
+REBALANCE_COMPLETED = 3
+
+# ---------------------------------------------------------------------- options
+
+
+async def describe_cluster_configs(
+    ctx: RequestContext, request: pb.DescribeClusterConfigsRequest
+) -> pb.DescribeClusterConfigsResponse:
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, Resource.cluster())
+    response = pb.DescribeClusterConfigsResponse()
+    for entry in ctx.server.catalog.configs.describe():
+        response.configs.add(config_key=entry.key, config_value=entry.value, config_source=entry.source)
+    return response
+
+
+async def alter_cluster_configs(
+    ctx: RequestContext, request: pb.AlterClusterConfigsRequest
+) -> pb.AlterClusterConfigsResponse:
+    ctx.server.authorizer.require(ctx.session, Operation.ALTER, Resource.cluster())
+    catalog = ctx.server.catalog
+    configs = catalog.configs
+    changes = config_changes(request.alter_configs)
+
+    async def work() -> None:
+        dynamic, current = configs.plan(changes)
+        if dynamic != configs.dynamic:
+            await catalog.in_storage_thread(lambda: configs.write(dynamic))
+            configs.apply(dynamic, current)
+
+    if changes:
+        await catalog.change(work)
+    return pb.AlterClusterConfigsResponse()
+
+
+# ---------------------------------------------------------------------- tags, rebalance, health
+
+
+async def _change_tags(ctx: RequestContext, plan: Callable[[], dict[int, int]]) -> None:
+    catalog = ctx.server.catalog
+    ctx.server.authorizer.require(ctx.session, Operation.ALTER, Resource.cluster())
+
+    async def work() -> None:
+        tags = plan()
+        if tags != catalog.server_tags.tags:
+            await catalog.in_storage_thread(lambda: catalog.server_tags.write(tags))
+            catalog.server_tags.tags = tags
+
+    await catalog.change(work)
+
+
+async def add_server_tag(ctx: RequestContext, request: pb.AddServerTagRequest) -> pb.AddServerTagResponse:
+    tags = ctx.server.catalog.server_tags
+    await _change_tags(ctx, lambda: tags.plan_add(list(request.server_ids), request.server_tag))
+    return pb.AddServerTagResponse()
+
+
+async def remove_server_tag(ctx: RequestContext, request: pb.RemoveServerTagRequest) -> pb.RemoveServerTagResponse:
+    tags = ctx.server.catalog.server_tags
+    await _change_tags(ctx, lambda: tags.plan_remove(list(request.server_ids), request.server_tag))
+    return pb.RemoveServerTagResponse()
+
+
+async def rebalance(ctx: RequestContext, request: pb.RebalanceRequest) -> pb.RebalanceResponse:
+    """With one server every distribution is balanced: the task is done when it is accepted."""
+    ctx.server.authorizer.require(ctx.session, Operation.WRITE, Resource.cluster())
+    unknown = [goal for goal in request.goals if goal not in (0, 1, 2)]
+    if unknown or not request.goals:
+        raise RebalanceFailureError(f"Rebalance needs known goals (0, 1, 2), not {list(request.goals)}.")
+    ctx.server.catalog.rebalance_id = str(uuid.uuid4())
+    return pb.RebalanceResponse(rebalance_id=ctx.server.catalog.rebalance_id)
+
+
+async def list_rebalance_progress(
+    ctx: RequestContext, request: pb.ListRebalanceProgressRequest
+) -> pb.ListRebalanceProgressResponse:
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, Resource.cluster())
+    last = ctx.server.catalog.rebalance_id
+    if last is None or (request.HasField("rebalance_id") and request.rebalance_id != last):
+        raise NoRebalanceInProgressError("No such rebalance is in progress.")
+    return pb.ListRebalanceProgressResponse(rebalance_id=last, rebalance_status=REBALANCE_COMPLETED)
+
+
+async def cancel_rebalance(ctx: RequestContext, request: pb.CancelRebalanceRequest) -> pb.CancelRebalanceResponse:
+    ctx.server.authorizer.require(ctx.session, Operation.WRITE, Resource.cluster())
+    raise NoRebalanceInProgressError("No rebalance is in progress: a single server has nothing to move.")
+
+
+async def get_cluster_health(ctx: RequestContext, request: pb.GetClusterHealthRequest) -> pb.GetClusterHealthResponse:
+    catalog = ctx.server.catalog
+    buckets = sum(
+        entry.bucket_count * (len(entry.partitions) if entry.is_partitioned else 1) for entry in catalog.tables()
+    )
+    damaged = sum(1 for tablet in ctx.server.tablets if tablet.damage is not None)
+    healthy = max(buckets - damaged, 0)
+    return pb.GetClusterHealthResponse(
+        num_replicas=buckets,
+        in_sync_replicas=healthy,
+        num_leader_replicas=buckets,
+        active_leader_replicas=healthy,
+        status=HEALTH_RED if damaged or catalog.damaged_tables_by_id else HEALTH_GREEN,
+    )
+
+
+# ---------------------------------------------------------------------- producer offsets
+
+
+def _check_producer_id(producer_id: str) -> None:
+    problem = name_problem(producer_id)
+    if problem is not None:
+        raise InvalidProducerIdError(f"Producer id {producer_id} is invalid: {problem}")
+
+
+def _require_tables(ctx: RequestContext, operation: Operation, table_ids: list[int]) -> None:
+    if ctx.server.authorizer.enabled:
+        for table_id in table_ids:
+            ctx.server.authorizer.require(ctx.session, operation, table_by_id(ctx, table_id).table_path)
+
+
+async def register_producer_offsets(
+    ctx: RequestContext, request: pb.RegisterProducerOffsetsRequest
+) -> pb.RegisterProducerOffsetsResponse:
+    _check_producer_id(request.producer_id)
+    offsets: dict[int, Offsets] = {
+        table.table_id: bucket_offsets(table.bucket_offsets) for table in request.table_offsets
+    }
+    _require_tables(ctx, Operation.WRITE, list(offsets))
+    catalog = ctx.server.catalog
+    ttl_ms = request.ttl_ms if request.HasField("ttl_ms") else 0
+    if ttl_ms <= 0:
+        ttl_ms = catalog.configs.current.integer("coordinator.producer-offsets.ttl")
+
+    async def work() -> int:
+        if catalog.producers.get(request.producer_id) is not None:
+            return ALREADY_EXISTS
+        catalog.producers.check_room()
+        entry = ProducerEntry(request.producer_id, catalog.clock_ms() + ttl_ms, offsets)
+        await catalog.in_storage_thread(lambda: catalog.producers.write(entry))
+        catalog.producers.apply(entry)
+        return CREATED
+
+    return pb.RegisterProducerOffsetsResponse(result=await catalog.change(work))
+
+
+async def get_producer_offsets(
+    ctx: RequestContext, request: pb.GetProducerOffsetsRequest
+) -> pb.GetProducerOffsetsResponse:
+    _check_producer_id(request.producer_id)
+    response = pb.GetProducerOffsetsResponse()
+    catalog, authorizer = ctx.server.catalog, ctx.server.authorizer
+    entry = catalog.producers.get(request.producer_id)
+    if entry is None:
+        return response
+    response.producer_id = entry.producer_id
+    response.expiration_time = entry.expires_ms
+    for table_id, offsets in entry.offsets.items():
+        table = catalog.table_by_id(table_id)
+        # With rules on, a table nobody can check (it was dropped) is treated like one that may not be read.
+        if authorizer.enabled and (
+            table is None or not authorizer.allows(ctx.session, Operation.READ, table.table_path)
+        ):
+            continue
+        message = response.table_offsets.add(table_id=table_id)
+        for (partition_id, bucket), offset in offsets.items():
+            item = message.bucket_offsets.add(bucket_id=bucket, log_end_offset=offset)
+            if partition_id is not None:
+                item.partition_id = partition_id
+    return response
+
+
+async def delete_producer_offsets(
+    ctx: RequestContext, request: pb.DeleteProducerOffsetsRequest
+) -> pb.DeleteProducerOffsetsResponse:
+    _check_producer_id(request.producer_id)
+    catalog = ctx.server.catalog
+    known = catalog.producers.known(request.producer_id)
+    if known is not None:
+        live = [table_id for table_id in known.offsets if catalog.table_by_id(table_id) is not None]
+        _require_tables(ctx, Operation.WRITE, live)
+
+    async def work() -> None:
+        if catalog.producers.known(request.producer_id) is not None:
+            await catalog.in_storage_thread(lambda: catalog.producers.erase(request.producer_id))
+            catalog.producers.forget(request.producer_id)
+
+    await catalog.change(work)
+    return pb.DeleteProducerOffsetsResponse()
+
+
+# ---------------------------------------------------------------------- snapshots, manifests, tokens
+
+
+def _primary_key_table(entry: TableEntry) -> None:
+    if not entry.table_info.has_primary_key():
+        raise NonPrimaryKeyTableError(f"Table '{entry.table_path}' is not a primary-key table and has no snapshots.")
+
+
+async def get_latest_kv_snapshots(
+    ctx: RequestContext, request: pb.GetLatestKvSnapshotsRequest
+) -> pb.GetLatestKvSnapshotsResponse:
+    """No snapshot is published: readers replay the changelog, which is kept whole for that reason."""
+    path = table_path(request.table_path)
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, path)
+    entry = ctx.server.catalog.table(path)
+    _primary_key_table(entry)
+    response = pb.GetLatestKvSnapshotsResponse(table_id=entry.table_id)
+    if entry.is_partitioned:
+        partition = entry.partitions.get(request.partition_name) if request.HasField("partition_name") else None
+        if partition is None:
+            asked = f"'{request.partition_name}'" if request.HasField("partition_name") else "(none named)"
+            raise PartitionNotExistsError(f"Partition {asked} of the partitioned table '{path}' does not exist.")
+        response.partition_id = partition.partition_id
+    elif request.HasField("partition_name"):
+        raise TableNotPartitionedError(f"Table '{path}' is not a partitioned table.")
+    for bucket in range(entry.bucket_count):
+        response.latest_snapshots.add(bucket_id=bucket)
+    return response
+
+
+async def get_kv_snapshot_metadata(
+    ctx: RequestContext, request: pb.GetKvSnapshotMetadataRequest
+) -> pb.GetKvSnapshotMetadataResponse:
+    entry = table_by_id(ctx, request.table_id)
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, entry.table_path)
+    raise KvSnapshotNotExistError(
+        f"Snapshot {request.snapshot_id} of bucket {request.bucket_id} of table '{entry.table_path}' does not exist."
+    )
+
+
+async def list_kv_snapshots(ctx: RequestContext, request: pb.ListKvSnapshotsRequest) -> pb.ListKvSnapshotsResponse:
+    entry = table_by_id(ctx, request.table_id)
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, entry.table_path)
+    _primary_key_table(entry)
+    response = pb.ListKvSnapshotsResponse(table_id=entry.table_id)
+    if request.HasField("partition_id"):
+        response.partition_id = partition_of(entry, request.partition_id).partition_id
+    return response
+
+
+async def acquire_kv_snapshot_lease(
+    ctx: RequestContext, request: pb.AcquireKvSnapshotLeaseRequest
+) -> pb.AcquireKvSnapshotLeaseResponse:
+    """There is no snapshot to lease, so every one asked for is unavailable."""
+    _require_tables(ctx, Operation.READ, [item.table_id for item in request.snapshots_to_lease])
+    return pb.AcquireKvSnapshotLeaseResponse(unavailable_snapshots=request.snapshots_to_lease)
+
+
+async def release_kv_snapshot_lease(
+    ctx: RequestContext, request: pb.ReleaseKvSnapshotLeaseRequest
+) -> pb.ReleaseKvSnapshotLeaseResponse:
+    _require_tables(ctx, Operation.READ, [item.table_id for item in request.buckets_to_release])
+    return pb.ReleaseKvSnapshotLeaseResponse()
+
+
+async def drop_kv_snapshot_lease(
+    ctx: RequestContext, request: pb.DropKvSnapshotLeaseRequest
+) -> pb.DropKvSnapshotLeaseResponse:
+    return pb.DropKvSnapshotLeaseResponse()
+
+
+async def get_filesystem_security_token(
+    ctx: RequestContext, request: pb.GetFileSystemSecurityTokenRequest
+) -> pb.GetFileSystemSecurityTokenResponse:
+    """Empty token: clients reach the remote data directory with rights of their own."""
+    remote = ctx.server.catalog.remote_data_dir
+    scheme = remote.partition("://")[0] if "://" in remote else "file"
+    return pb.GetFileSystemSecurityTokenResponse(schema=scheme, token=b"")
+
+
+async def list_remote_log_manifests(
+    ctx: RequestContext, request: pb.ListRemoteLogManifestsRequest
+) -> pb.ListRemoteLogManifestsResponse:
+    entry = table_by_id(ctx, request.table_id)
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, entry.table_path)
+    if request.HasField("partition_id"):
+        partition_of(entry, request.partition_id)
+    return pb.ListRemoteLogManifestsResponse()
+
+
+def register(registry: dict[int, Handler]) -> None:
+    registry.update(
+        {
+            apis.DESCRIBE_CLUSTER_CONFIGS.key: proto_handler(apis.DESCRIBE_CLUSTER_CONFIGS, describe_cluster_configs),
+            apis.ALTER_CLUSTER_CONFIGS.key: proto_handler(apis.ALTER_CLUSTER_CONFIGS, alter_cluster_configs),
+            apis.ADD_SERVER_TAG.key: proto_handler(apis.ADD_SERVER_TAG, add_server_tag),
+            apis.REMOVE_SERVER_TAG.key: proto_handler(apis.REMOVE_SERVER_TAG, remove_server_tag),
+            apis.REBALANCE.key: proto_handler(apis.REBALANCE, rebalance),
+            apis.LIST_REBALANCE_PROGRESS.key: proto_handler(apis.LIST_REBALANCE_PROGRESS, list_rebalance_progress),
+            apis.CANCEL_REBALANCE.key: proto_handler(apis.CANCEL_REBALANCE, cancel_rebalance),
+            apis.GET_CLUSTER_HEALTH.key: proto_handler(apis.GET_CLUSTER_HEALTH, get_cluster_health),
+            apis.REGISTER_PRODUCER_OFFSETS.key: proto_handler(
+                apis.REGISTER_PRODUCER_OFFSETS, register_producer_offsets
+            ),
+            apis.GET_PRODUCER_OFFSETS.key: proto_handler(apis.GET_PRODUCER_OFFSETS, get_producer_offsets),
+            apis.DELETE_PRODUCER_OFFSETS.key: proto_handler(apis.DELETE_PRODUCER_OFFSETS, delete_producer_offsets),
+            apis.GET_LATEST_KV_SNAPSHOTS.key: proto_handler(apis.GET_LATEST_KV_SNAPSHOTS, get_latest_kv_snapshots),
+            apis.GET_KV_SNAPSHOT_METADATA.key: proto_handler(apis.GET_KV_SNAPSHOT_METADATA, get_kv_snapshot_metadata),
+            apis.LIST_KV_SNAPSHOTS.key: proto_handler(apis.LIST_KV_SNAPSHOTS, list_kv_snapshots),
+            apis.ACQUIRE_KV_SNAPSHOT_LEASE.key: proto_handler(
+                apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire_kv_snapshot_lease
+            ),
+            apis.RELEASE_KV_SNAPSHOT_LEASE.key: proto_handler(
+                apis.RELEASE_KV_SNAPSHOT_LEASE, release_kv_snapshot_lease
+            ),
+            apis.DROP_KV_SNAPSHOT_LEASE.key: proto_handler(apis.DROP_KV_SNAPSHOT_LEASE, drop_kv_snapshot_lease),
+            apis.GET_FILESYSTEM_SECURITY_TOKEN.key: proto_handler(
+                apis.GET_FILESYSTEM_SECURITY_TOKEN, get_filesystem_security_token
+            ),
+            apis.LIST_REMOTE_LOG_MANIFESTS.key: proto_handler(
+                apis.LIST_REMOTE_LOG_MANIFESTS, list_remote_log_manifests
+            ),
+        }
+    )

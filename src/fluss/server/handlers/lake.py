@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lake: tiering heartbeats, prepare and commit of snapshots, latest snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fluss.errors import FlussError, InvalidCoordinatorError, UnknownServerError
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server.catalog.acl import Operation
+from fluss.server.catalog.lake_snapshots import BucketKey
+from fluss.server.handlers import Handler, RequestContext, proto_handler
+from fluss.server.handlers.answers import set_error, table_path
+
+
+def _bucket_key(item: pb.PbBucketOffset | pb.PbLakeTableOffsetForBucket) -> BucketKey:
+    return (item.partition_id if item.HasField("partition_id") else None), item.bucket_id
+
+
+def bucket_offsets(items: Iterable[pb.PbBucketOffset | pb.PbLakeTableOffsetForBucket]) -> dict[BucketKey, int]:
+    """Offsets by bucket; entries without an offset say nothing."""
+    return {_bucket_key(item): item.log_end_offset for item in items if item.HasField("log_end_offset")}
+
+
+async def lake_tiering_heartbeat(
+    ctx: RequestContext, request: pb.LakeTieringHeartbeatRequest
+) -> pb.LakeTieringHeartbeatResponse:
+    catalog = ctx.server.catalog
+    tiering = catalog.lake.tiering
+    tiering.advance()
+    epoch = catalog.coordinator_epoch
+    response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=epoch)
+    forced = set(request.force_finished_tables)
+
+    def finish(table_id: int, tiering_epoch: int) -> None:
+        tiering.finish(table_id, tiering_epoch, forced=table_id in forced)
+
+    def each(
+        tables: Iterable[pb.PbHeartbeatReqForTable],
+        act: Callable[[int, int], None],
+        add: Callable[..., pb.PbHeartbeatRespForTable],
+    ) -> None:
+        for table in tables:
+            answer = add(table_id=table.table_id)
+            try:
+                if table.coordinator_epoch != epoch:
+                    raise InvalidCoordinatorError(
+                        f"Coordinator epoch {table.coordinator_epoch} is outdated, the current one is {epoch}."
+                    )
+                act(table.table_id, table.tiering_epoch)
+            except FlussError as error:
+                set_error(answer.error, error)
+
+    each(request.failed_tables, tiering.fail, response.failed_table_resp.add)
+    each(request.tiering_tables, tiering.renew, response.tiering_table_resp.add)
+    each(request.finished_tables, finish, response.finished_table_resp.add)
+    if request.request_table and catalog.configs.lake_enabled:
+        table = tiering.request()
+        entry = catalog.table_by_id(table.table_id) if table else None
+        if table is not None and entry is not None:
+            response.tiering_table.table_id = table.table_id
+            response.tiering_table.tiering_epoch = table.epoch
+            response.tiering_table.table_path.database_name = entry.table_path.database_name
+            response.tiering_table.table_path.table_name = entry.table_path.table_name
+    return response
+
+
+async def prepare_lake_table_snapshot(
+    ctx: RequestContext, request: pb.PrepareLakeTableSnapshotRequest
+) -> pb.PrepareLakeTableSnapshotResponse:
+    lake = ctx.server.catalog.lake
+    response = pb.PrepareLakeTableSnapshotResponse()
+    for table in request.bucket_offsets:
+        answer = response.prepare_lake_table_resp.add(table_id=table.table_id)
+        try:
+            answer.lake_table_offsets_path = await lake.prepare(
+                table.table_id,
+                bucket_offsets(table.bucket_offsets),
+                ignore_previous=request.ignore_previous_table_offsets,
+            )
+        except FlussError as error:
+            set_error(answer, error)
+    return response
+
+
+async def commit_lake_table_snapshot(
+    ctx: RequestContext, request: pb.CommitLakeTableSnapshotRequest
+) -> pb.CommitLakeTableSnapshotResponse:
+    lake = ctx.server.catalog.lake
+    response = pb.CommitLakeTableSnapshotResponse()
+    with_file: set[int] = set()
+    for item in request.lake_table_snapshot_metadata:
+        with_file.add(item.table_id)
+        answer = response.table_resp.add(table_id=item.table_id)
+        try:
+            await lake.commit_files(
+                item.table_id,
+                item.snapshot_id,
+                item.tiered_bucket_offsets_file_path,
+                item.readable_bucket_offsets_file_path if item.HasField("readable_bucket_offsets_file_path") else None,
+                item.earliest_snapshot_id_to_keep if item.HasField("earliest_snapshot_id_to_keep") else None,
+            )
+        except FlussError as error:
+            set_error(answer, error)
+    for old in request.tables_req:
+        # Workers that commit with files repeat their tables here for metrics only.
+        if old.HasField("table_id") and old.table_id in with_file:
+            continue
+        answer = response.table_resp.add(table_id=old.table_id)
+        try:
+            if not old.HasField("table_id"):
+                if not old.HasField("table_path"):
+                    raise UnknownServerError("A lake snapshot is committed without a table id and a table path.")
+                answer.table_id = ctx.server.catalog.table(table_path(old.table_path)).table_id
+            stamps = {
+                _bucket_key(item): item.max_timestamp for item in old.buckets_req if item.HasField("max_timestamp")
+            }
+            await lake.commit_inline(answer.table_id, old.snapshot_id, bucket_offsets(old.buckets_req), stamps)
+        except FlussError as error:
+            set_error(answer, error)
+    return response
+
+
+async def get_lake_snapshot(ctx: RequestContext, request: pb.GetLakeSnapshotRequest) -> pb.GetLakeSnapshotResponse:
+    path = table_path(request.table_path)
+    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, path)
+    entry = ctx.server.catalog.table(path)
+    snapshot, offsets = ctx.server.catalog.lake.snapshot(
+        entry, request.snapshot_id if request.HasField("snapshot_id") else None, readable=request.readable
+    )
+    response = pb.GetLakeSnapshotResponse(table_id=entry.table_id, snapshotId=snapshot.snapshot_id)
+    for (partition_id, bucket), offset in sorted(offsets.items(), key=lambda item: (item[0][0] or 0, item[0][1])):
+        item = response.bucket_snapshots.add(bucket_id=bucket, log_offset=offset)
+        if partition_id is not None:
+            item.partition_id = partition_id
+    return response
+
+
+def register(registry: dict[int, Handler]) -> None:
+    registry.update(
+        {
+            apis.LAKE_TIERING_HEARTBEAT.key: proto_handler(apis.LAKE_TIERING_HEARTBEAT, lake_tiering_heartbeat),
+            apis.PREPARE_LAKE_TABLE_SNAPSHOT.key: proto_handler(
+                apis.PREPARE_LAKE_TABLE_SNAPSHOT, prepare_lake_table_snapshot
+            ),
+            apis.COMMIT_LAKE_TABLE_SNAPSHOT.key: proto_handler(
+                apis.COMMIT_LAKE_TABLE_SNAPSHOT, commit_lake_table_snapshot
+            ),
+            apis.GET_LAKE_SNAPSHOT.key: proto_handler(apis.GET_LAKE_SNAPSHOT, get_lake_snapshot),
+        }
+    )
