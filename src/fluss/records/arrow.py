@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log batches in the ARROW format: encoding and decoding record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss.errors import FormatError, InvalidArgumentError
+from fluss.records._bytes import INT32_MAX, Part, as_view, malformed, parts_size
+from fluss.records.arrow_layout import SchemaLayout, layout_of
+from fluss.records.arrow_message import LZ4_FRAME, ArrowMessage, read_message, write_metadata
+from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
+from fluss.records.projection import project_batch, project_message
+
+__all__ = [
+    "DECODED_BYTES_MAX",
+    "EncodedBody",
+    "change_type_vector",
+    "decode_arrow_batch",
+    "encode_arrow_body",
+    "project_batch",
+    "seal_log_batch",
+]
+
+DECODED_BYTES_MAX = 512 * 1024 * 1024
+"""Default limit of what one batch may grow to when it is decompressed."""
+
+_LARGE_VALUES_MIN = 50_000
+"""Below this many values one copy by Arrow is cheaper than describing the buffers one by one, and waking the threads of
+its compressor costs more than it saves."""
+_ALIGNMENT = 8
+_PADDING = (b"", *(bytes(n) for n in range(1, _ALIGNMENT)))
+_NOTHING = memoryview(b"")
+_STORED_RAW = -1
+_PREFIX_SIZE = 8
+
+
+class EncodedBody(NamedTuple):
+    """A finished records section, waiting for its header."""
+
+    parts: list[Part]
+    size_bytes: int
+    record_count: int
+    append_only: bool
+    statistics: bytes | None = None
+
+
+def encode_arrow_body(
+    batch: pa.RecordBatch,
+    *,
+    compression: str = "ZSTD",
+    level: int = 3,
+    change_types: Any = None,
+    statistics: bytes | None = None,
+) -> EncodedBody:
+    """Encode the rows of a record batch, and only those: a slice is encoded as a slice.
+
+    Large uncompressed columns are not copied: the parts point into the arrays, which must not change until sent.
+
+    Args:
+        batch: Columns of exactly the table's Arrow types.
+        compression: ``NONE``, ``LZ4_FRAME`` or ``ZSTD``.
+        level: Level of ZSTD, 1 to 22.
+        change_types: One byte per row; without them the batch is append-only.
+        statistics: What `build_statistics` made of the same rows.
+    """
+    rows = batch.num_rows
+    layout = layout_of(batch.schema)
+    parts: list[Part] = []
+    if change_types is not None:
+        vector = change_type_vector(change_types, rows)
+        if rows:
+            parts.append(as_view(vector))
+    if rows:
+        large = rows * batch.num_columns >= _LARGE_VALUES_MIN
+        if compression != "NONE":
+            parts.append(_compressed_message(batch, compression, level, use_threads=large))
+        elif large:
+            parts += _plain_message(batch, layout)
+        else:
+            parts.append(as_view(batch.serialize()))
+    size = parts_size(parts)
+    if size > INT32_MAX - 64:
+        raise InvalidArgumentError(f"{rows} rows encode to {size} bytes, too many for one batch; split it")
+    return EncodedBody(parts, size, rows, change_types is None, statistics)
+
+
+def seal_log_batch(
+    body: EncodedBody,
+    *,
+    schema_id: int,
+    writer_id: int = NO_WRITER_ID,
+    batch_sequence: int = NO_BATCH_SEQUENCE,
+    magic: int | None = None,
+) -> list[Part]:
+    """Put the header in front of a body: magic 0, or 1 when there are statistics, unless `magic` says otherwise."""
+    return build_batch(
+        body.parts,
+        size_bytes=body.size_bytes,
+        record_count=body.record_count,
+        append_only=body.append_only,
+        statistics=body.statistics,
+        schema_id=schema_id,
+        writer_id=writer_id,
+        batch_sequence=batch_sequence,
+        magic=magic,
+    )
+
+
+def change_type_vector(change_types: Any, rows: int) -> npt.NDArray[np.uint8]:
+    """Change types (an array, bytes, or a sequence of `ChangeType`) as one byte per row."""
+    if isinstance(change_types, (bytes, bytearray, memoryview)):
+        vector = np.frombuffer(change_types, dtype=np.uint8)
+    else:
+        values = np.asarray(change_types)
+        if values.size and (values.dtype.kind not in "iu" or values.min() < 0 or values.max() > CHANGE_TYPE_MAX):
+            raise InvalidArgumentError(f"change types must be integers from 0 to {CHANGE_TYPE_MAX}")
+        vector = np.ascontiguousarray(values, dtype=np.uint8)
+    if vector.ndim != 1 or len(vector) != rows:
+        raise InvalidArgumentError(f"{vector.size} change types were given for {rows} rows")
+    if rows and int(vector.max()) > CHANGE_TYPE_MAX:
+        raise InvalidArgumentError(f"change types must be integers from 0 to {CHANGE_TYPE_MAX}")
+    return vector
+
+
+# -- encoding ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _write_options(compression: str, level: int, use_threads: bool) -> pa.ipc.IpcWriteOptions:
+    if compression == "ZSTD":
+        if not 1 <= level <= 22:
+            raise InvalidArgumentError(f"ZSTD level {level} is outside 1..22")
+        codec = pa.Codec("zstd", compression_level=level)
+    elif compression == "LZ4_FRAME":
+        codec = pa.Codec("lz4")
+    else:
+        raise InvalidArgumentError(f"compression {compression!r} is not known; use NONE, LZ4_FRAME or ZSTD")
+    return pa.ipc.IpcWriteOptions(compression=codec, use_threads=use_threads)
+
+
+def _compressed_message(batch: pa.RecordBatch, compression: str, level: int, *, use_threads: bool) -> memoryview:
+    """The record batch message out of a stream, which Arrow can compress with several threads."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_write_options(compression, level, use_threads)) as writer:
+        writer.write_batch(batch)
+    stream = as_view(sink.getvalue())
+    schema_size = _PREFIX_SIZE + int.from_bytes(stream[4:8], "little")
+    return stream[schema_size:-_PREFIX_SIZE]  # the stream ends with a marker of 8 bytes
+
+
+def _plain_message(batch: pa.RecordBatch, layout: SchemaLayout) -> list[Part]:
+    """An uncompressed message whose large buffers are the arrays' own."""
+    nodes: list[int] = []
+    buffers: list[int] = []
+    parts: list[Part] = [b""]
+    position = 0
+    for column, fixed_width in zip(batch.columns, layout.fixed_widths):
+        pieces = _column_buffers(column, fixed_width)
+        if pieces is None:
+            message, body = _serialize_column(column)
+            nodes += message.nodes
+            for offset, length in zip(message.buffers[::2], message.buffers[1::2]):
+                buffers += (position + offset, length)
+            parts.append(body)
+            position += len(body)
+            continue
+        nodes += (len(column), column.null_count)
+        for piece in pieces:
+            size = len(piece)
+            buffers += (position, size)
+            if size:
+                padding = -size % _ALIGNMENT
+                parts.append(piece)
+                if padding:
+                    parts.append(_PADDING[padding])
+                position += size + padding
+    parts[0] = write_metadata(batch.num_rows, nodes, buffers, codec=None, body_length=position)
+    return parts
+
+
+def _column_buffers(column: pa.Array, fixed_width: int) -> list[memoryview] | None:
+    """The buffers of a plain or string column as they are to be sent, or None if they must be rebuilt."""
+    rows, offset = len(column), column.offset
+    if column.null_count and offset % 8:
+        return None
+    is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    if not fixed_width and not is_text:
+        return None
+    sources = column.buffers()
+    validity = _NOTHING
+    if column.null_count:
+        validity = as_view(sources[0])[offset // 8 : (offset + rows + 7) // 8]
+    if fixed_width:
+        return [validity, as_view(sources[1])[offset * fixed_width : (offset + rows) * fixed_width]]
+    ends = np.frombuffer(sources[1], dtype=np.int32, count=rows + 1, offset=4 * offset)
+    first, last = int(ends[0]), int(ends[-1])
+    if first:
+        ends = ends - np.int32(first)  # offsets of a slice start anew at zero
+    data = as_view(sources[2])[first:last] if sources[2] is not None else _NOTHING
+    return [validity, as_view(ends), data]
+
+
+def _serialize_column(column: pa.Array) -> tuple[ArrowMessage, memoryview]:
+    """Let Arrow rebuild a column that cannot be sent as it lies (nested, boolean, or cut inside a byte of bits)."""
+    view = as_view(pa.RecordBatch.from_arrays([column], names=["column"]).serialize())
+    message = read_message(view)
+    return message, view[message.body_start : message.body_start + message.body_length]
+
+
+# -- decoding ----------------------------------------------------------------------------------------------------------
+
+
+def decode_arrow_batch(
+    batch: LogBatch,
+    arrow_schema: pa.Schema,
+    *,
+    columns: Sequence[int] | None = None,
+    max_bytes: int = DECODED_BYTES_MAX,
+    validate: bool = False,
+    align: bool = True,
+) -> pa.RecordBatch:
+    """Decode the rows of a batch. Uncompressed columns point into the bytes of the batch.
+
+    Structure is always checked: counts, lengths, buffers inside the body, buffers large enough for their rows.
+
+    Args:
+        arrow_schema: The schema the batch was written with (or projected to).
+        columns: Positions to decode, strictly ascending; the others are not even decompressed.
+        max_bytes: Limit of what the batch may decompress to.
+        validate: Also look at every value (offsets ascending, text valid UTF-8). For batches whose checksum was not
+            verified, or that come from somebody you do not trust: Arrow itself trusts offsets.
+        align: Copy the message if it does not lie on a multiple of 8 bytes, since Arrow's engines complain about
+            such buffers; pass False when the values are only looked at.
+    """
+    layout = layout_of(arrow_schema)
+    selection = None if columns is None else layout.select(columns)
+    if selection is not None:
+        arrow_schema = selection.schema
+    header = batch.header
+    if header.record_count == 0:
+        if header.records_position != header.size_bytes:
+            malformed("log batch", "records", header.records_position, "an empty batch carries bytes after its header")
+        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in arrow_schema], schema=arrow_schema)
+    view = batch.arrow_view
+    message = read_message(view)
+    layout.check(message, header)
+    if selection is not None and len(arrow_schema) < len(layout.schema):
+        view = memoryview(b"".join(project_message(view, message, selection)))
+        message = read_message(view)
+    if message.codec is not None:
+        view, message = _check_compressed(view, message, max_bytes)
+    elif message.body_length > max_bytes:
+        malformed("Arrow message", "body length", 0, f"{message.body_length} bytes are more than {max_bytes} allowed")
+    buffer = pa.py_buffer(view)
+    if align and message.codec is None and (buffer.address + message.body_start) % _ALIGNMENT:
+        buffer = _aligned_copy(view, message.body_start)
+    try:
+        decoded = pa.ipc.read_record_batch(buffer, arrow_schema)
+        decoded.validate(full=validate)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FormatError(
+            f"malformed Arrow message in the log batch at base offset {header.base_offset}: {error}"
+        ) from error
+    return decoded
+
+
+def _check_compressed(view: memoryview, message: ArrowMessage, max_bytes: int) -> tuple[memoryview, ArrowMessage]:
+    """Refuse a message that promises to grow too large, before anything is allocated for it."""
+    total = 0
+    empty: list[int] = []
+    for index, (offset, length) in enumerate(zip(message.buffers[::2], message.buffers[1::2])):
+        if length == 0:
+            continue
+        start = message.body_start + offset
+        if length < _PREFIX_SIZE:
+            malformed("Arrow message", f"buffer {index}", start, f"{length} bytes are too few for its length prefix")
+        declared = int.from_bytes(view[start : start + _PREFIX_SIZE], "little", signed=True)
+        if declared < _STORED_RAW:
+            malformed("Arrow message", f"buffer {index}", start, f"uncompressed length {declared} is negative")
+        total += length - _PREFIX_SIZE if declared == _STORED_RAW else declared
+        if total > max_bytes:
+            malformed("Arrow message", f"buffer {index}", start, f"decompresses to more than {max_bytes} allowed bytes")
+        if length == _PREFIX_SIZE and declared == 0:
+            empty.append(index)
+    if not empty or message.codec != LZ4_FRAME:
+        return view, message
+    # Java writes an empty buffer as a length of zero and nothing else, which is no LZ4 frame: Arrow would refuse it.
+    buffers = list(message.buffers)
+    for index in empty:
+        buffers[2 * index + 1] = 0
+    metadata = write_metadata(message.row_count, message.nodes, buffers, message.codec, message.body_length)
+    view = memoryview(metadata + view[message.body_start : message.body_start + message.body_length])
+    return view, read_message(view)
+
+
+def _aligned_copy(view: memoryview, body_start: int) -> pa.Buffer:
+    """The message at an address that puts its body on a multiple of 8."""
+    shift = -body_start % _ALIGNMENT
+    copy = pa.allocate_buffer(len(view) + shift)
+    target = memoryview(copy).cast("B")
+    target[shift:] = view
+    return copy.slice(shift)

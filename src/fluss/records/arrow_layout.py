@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the columns of an Arrow schema flatten into field nodes and buffers of a record batch message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from fluss.errors import InvalidArgumentError, InvalidColumnProjectionError
+from fluss.records._bytes import malformed
+from fluss.records.arrow_message import ArrowMessage
+from fluss.records.log_batch import LogBatchHeader
+
+NESTING_MAX = 64
+_REMEMBERED_MAX = 1024
+
+Picker = Callable[[Sequence[int]], tuple[int, ...]]
+
+
+class Selection(NamedTuple):
+    """The nodes and buffers of some top-level columns: each picks its numbers out of the message's."""
+
+    nodes: Picker
+    buffers: Picker
+    schema: pa.Schema
+    """The schema that remains."""
+
+
+class SchemaLayout:
+    """Where the nodes and buffers of each top-level column of a schema are."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        node_starts, buffer_starts, widths = [0], [0], []
+        for field in schema:
+            nodes, buffers = _count(field.type)
+            node_starts.append(node_starts[-1] + nodes)
+            buffer_starts.append(buffer_starts[-1] + buffers)
+            plain = (nodes, buffers) == (1, 2) and not pa.types.is_boolean(field.type)
+            widths.append(field.type.bit_width // 8 if plain else 0)
+        self.node_starts = tuple(node_starts)
+        self.buffer_starts = tuple(buffer_starts)
+        self.node_count = node_starts[-1]
+        self.buffer_count = buffer_starts[-1]
+        self.fixed_widths = tuple(widths)
+        """Bytes per value of plain columns; 0 for all others."""
+        self.column_lengths: Picker = _picker([2 * node for node in node_starts[:-1]])
+        """Picks the lengths of the top-level columns out of the numbers of all nodes."""
+        self._selections: dict[tuple[int, ...], Selection] = {}
+
+    def select(self, positions: Sequence[int]) -> Selection:
+        """What a projection keeps: selecting a column selects everything nested in it.
+
+        Raises:
+            InvalidColumnProjectionError: The positions are empty, out of range, or not strictly ascending.
+        """
+        key = tuple(positions)
+        selection = self._selections.get(key)
+        if selection is None:
+            self._check_positions(key)
+            selection = Selection(
+                _pairs_picker(self.node_starts, key),
+                _pairs_picker(self.buffer_starts, key),
+                pa.schema([self.schema.field(position) for position in key]),
+            )
+            if len(self._selections) >= _REMEMBERED_MAX:
+                self._selections.clear()
+            self._selections[key] = selection
+        return selection
+
+    def _check_positions(self, positions: tuple[int, ...]) -> None:
+        width = len(self.schema)
+        if not positions:
+            raise InvalidColumnProjectionError("the projection selects no column; name at least one")
+        last = -1
+        for position in positions:
+            if not 0 <= position < width:
+                raise InvalidColumnProjectionError(f"projected column {position} is outside 0..{width - 1}")
+            if position <= last:
+                raise InvalidColumnProjectionError(
+                    f"projected columns must be strictly ascending, found {position} after {last}"
+                )
+            last = position
+
+    def check(self, message: ArrowMessage, header: LogBatchHeader) -> None:
+        """Refuse a message that does not have the shape that schema and batch header promise."""
+        nodes, buffers = len(message.nodes) // 2, len(message.buffers) // 2
+        if nodes != self.node_count or buffers != self.buffer_count:
+            malformed(
+                "Arrow message",
+                "metadata",
+                0,
+                f"{nodes} field nodes and {buffers} buffers, but schema {header.schema_id} has "
+                f"{self.node_count} and {self.buffer_count}",
+            )
+        count = header.record_count
+        if message.row_count != count or self.column_lengths(message.nodes).count(count) != len(self.schema):
+            malformed(
+                "Arrow message", "row count", 0, f"the columns do not have the {count} rows that the batch header says"
+            )
+
+
+_layouts_by_identity: dict[int, SchemaLayout] = {}
+
+
+def layout_of(schema: pa.Schema) -> SchemaLayout:
+    """The layout of a schema; remembered, since every batch of a table asks for it."""
+    # Hashing a schema costs more than reading a small message, so the same object is recognised by its identity; the
+    # layout keeps it alive, so that its id stays its own.
+    layout = _layouts_by_identity.get(id(schema))
+    if layout is None or layout.schema is not schema:
+        layout = _layout(schema)
+        if len(_layouts_by_identity) >= _REMEMBERED_MAX:
+            _layouts_by_identity.clear()
+        _layouts_by_identity[id(layout.schema)] = layout
+    return layout
+
+
+@lru_cache(maxsize=_REMEMBERED_MAX)
+def _layout(schema: pa.Schema) -> SchemaLayout:
+    return SchemaLayout(schema)
+
+
+def _count(data_type: pa.DataType, depth: int = 0) -> tuple[int, int]:
+    """Number of nodes and buffers of one column, depth first as Arrow flattens them."""
+    if depth > NESTING_MAX:
+        raise InvalidArgumentError(f"Arrow types nested deeper than {NESTING_MAX} levels are not supported")
+    types = pa.types
+    if types.is_string(data_type) or types.is_binary(data_type):
+        return 1, 3
+    if types.is_struct(data_type):
+        children = [_count(data_type.field(i).type, depth + 1) for i in range(data_type.num_fields)]
+        return 1 + sum(nodes for nodes, _ in children), 1 + sum(buffers for _, buffers in children)
+    if types.is_map(data_type):
+        keys, key_buffers = _count(data_type.key_type, depth + 1)
+        items, item_buffers = _count(data_type.item_type, depth + 1)
+        return 2 + keys + items, 3 + key_buffers + item_buffers
+    if types.is_list(data_type):
+        nodes, buffers = _count(data_type.value_type, depth + 1)
+        return 1 + nodes, 2 + buffers
+    if (
+        types.is_boolean(data_type)
+        or types.is_integer(data_type)
+        or types.is_floating(data_type)
+        or types.is_decimal128(data_type)
+        or types.is_fixed_size_binary(data_type)
+        or (types.is_temporal(data_type) and not types.is_interval(data_type))
+    ):
+        return 1, 2
+    raise InvalidArgumentError(f"Arrow type {data_type} cannot stand in a log batch; cast the column to its table type")
+
+
+def _pairs_picker(starts: Sequence[int], positions: Sequence[int]) -> Picker:
+    """Picks the pairs of numbers of all entries that belong to the columns at `positions`."""
+    return _picker(list(chain.from_iterable(range(2 * starts[p], 2 * starts[p + 1]) for p in positions)))
+
+
+def _picker(indexes: list[int]) -> Picker:
+    if len(indexes) > 1:
+        return itemgetter(*indexes)
+    index = indexes[0] if indexes else None  # itemgetter would return a bare number
+
+    def pick(numbers: Sequence[Any]) -> tuple[int, ...]:
+        return () if index is None else (numbers[index],)
+
+    return pick

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KV batches: what a client sends to a primary-key table. One batch per bucket and request."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fluss.errors import CorruptMessageError, InvalidArgumentError
+from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, malformed
+from fluss.records.log_batch import NO_BATCH_SEQUENCE, NO_WRITER_ID, SCHEMA_ID_MAX
+from fluss.records.ragged import Int64Array, binary_column, fixed_width_binary, join_columns, record_starts
+from fluss.rows.slices import Slices
+
+KV_MAGIC = 0
+KV_HEADER_SIZE = 28
+_LENGTH_END = 4
+_CRC_POSITION = 5
+_SCHEMA_ID_POSITION = 9
+_HEADER = struct.Struct("<ibIhbqii")
+_RECORD_SIZE_MIN = 1
+"""A key length at least; an empty key is the encoding of no column at all and is left to the key coder to refuse."""
+_WHAT = "KV batch"
+
+
+class KvBatch(NamedTuple):
+    """A parsed KV batch; keys and rows point into the bytes it was parsed from."""
+
+    schema_id: int
+    writer_id: int
+    batch_sequence: int
+    record_count: int
+    keys: Slices
+    rows: Slices
+    """Rows in the table's kv format; empty where the record is a delete."""
+    deletes: npt.NDArray[np.bool_]
+    size_bytes: int
+
+    @staticmethod
+    def parse(view: Any, *, verify: bool = True) -> KvBatch:
+        """Parse the batch that fills `view`.
+
+        Raises:
+            CorruptMessageError: The checksum does not fit.
+            FormatError: The bytes are not one complete KV batch.
+        """
+        view = as_view(view)
+        size = len(view)
+        if size < KV_HEADER_SIZE:
+            malformed(_WHAT, "header", 0, f"{size} bytes are too few for a header")
+        length, magic, crc, schema_id, _, writer_id, batch_sequence, count = _HEADER.unpack_from(view)
+        if magic != KV_MAGIC:
+            malformed(_WHAT, "magic", _LENGTH_END, f"version {magic} is not known (only {KV_MAGIC} is)")
+        if length != size - _LENGTH_END:
+            malformed(_WHAT, "length", 0, f"{length} bytes are announced, {size - _LENGTH_END} follow")
+        if verify:
+            actual = checksum((view[_SCHEMA_ID_POSITION:],))
+            if actual != crc:
+                raise CorruptMessageError(
+                    f"a KV batch of {count} records is damaged: its header says CRC {crc:#010x}, "
+                    f"its {size} bytes have {actual:#010x}"
+                )
+        starts, lengths = record_starts(view, KV_HEADER_SIZE, count, _WHAT, _RECORD_SIZE_MIN)
+        data = np.frombuffer(view, dtype=np.uint8)
+        key_starts, key_lengths = _read_key_lengths(data, starts, lengths)
+        row_starts = key_starts + key_lengths
+        row_lengths = starts + lengths - row_starts
+        return KvBatch(
+            schema_id,
+            writer_id,
+            batch_sequence,
+            count,
+            Slices.trusted(data, key_starts, key_lengths),
+            Slices.trusted(data, row_starts, row_lengths),
+            row_lengths == 0,
+            size,
+        )
+
+
+def _read_key_lengths(
+    data: npt.NDArray[np.uint8], starts: Int64Array, lengths: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """Key starts and lengths of all records at once; the length of a key is a varint of at most five bytes."""
+    if not len(starts):
+        return starts, lengths
+    first = data[starts]
+    key_lengths = (first & 0x7F).astype(np.int64)
+    sizes = np.ones(len(starts), dtype=np.int64)
+    more = np.flatnonzero(first >= 0x80)
+    shift = 7
+    while len(more):
+        short = sizes[more] >= lengths[more]
+        if shift > 28 or bool(short.any()):
+            index = int(more[int(np.argmax(short))])
+            malformed(_WHAT, f"key length of record {index}", int(starts[index]), "the varint does not end")
+        byte = data[starts[more] + sizes[more]]
+        key_lengths[more] |= (byte & 0x7F).astype(np.int64) << shift
+        sizes[more] += 1
+        more = more[byte >= 0x80]
+        shift += 7
+    if bool((key_lengths > lengths - sizes).any()):
+        index = int(np.argmax(key_lengths > lengths - sizes))
+        malformed(
+            _WHAT,
+            f"key length of record {index}",
+            int(starts[index]),
+            f"{key_lengths[index]} bytes do not fit into a record of {lengths[index]}",
+        )
+    return starts + sizes, key_lengths
+
+
+class EncodedKvBody(NamedTuple):
+    """The finished records of a KV batch, waiting for their header."""
+
+    parts: list[Part]
+    size_bytes: int
+    record_count: int
+
+
+def encode_kv_body(keys: Slices, rows: Slices, deletes: npt.NDArray[np.bool_] | None = None) -> EncodedKvBody:
+    """Encode records from encoded keys and rows.
+
+    Args:
+        deletes: True where the record deletes its key; its row is ignored. Without it every record is an upsert.
+    """
+    count = len(keys)
+    if len(rows) != count or (deletes is not None and len(deletes) != count):
+        raise InvalidArgumentError(f"{count} keys need as many rows and delete marks")
+    row_lengths = rows.lengths
+    if deletes is not None and bool(deletes.any()):
+        row_lengths = np.where(deletes, 0, row_lengths)
+        empty = (row_lengths == 0) & ~deletes
+        rows = Slices.trusted(rows.data, rows.starts, row_lengths)
+    else:
+        empty = row_lengths == 0
+    if bool(empty.any()):
+        raise InvalidArgumentError(
+            f"record {int(np.argmax(empty))} has an empty row, which would mean a delete; mark it as one"
+        )
+    if count == 0:
+        return EncodedKvBody([], 0, 0)
+    key_lengths = keys.lengths
+    varint_sizes = _varint_sizes(key_lengths)
+    lengths = varint_sizes + key_lengths + row_lengths
+    total = int(lengths.sum()) + 4 * count
+    if total > INT32_MAX - KV_HEADER_SIZE:
+        raise InvalidArgumentError(f"{count} records take {total} bytes, too many for one KV batch; split it")
+    heads = _record_heads(lengths, key_lengths, varint_sizes)
+    body = join_columns([heads, binary_column(keys), binary_column(rows)], total)
+    return EncodedKvBody([body], total, count)
+
+
+def _varint_sizes(values: Int64Array) -> Int64Array:
+    sizes = np.ones(len(values), dtype=np.int64)
+    for bits in (7, 14, 21, 28):
+        if int(values.max()) < 1 << bits:
+            break
+        sizes += values >= 1 << bits
+    return sizes
+
+
+def _record_heads(lengths: Int64Array, key_lengths: Int64Array, varint_sizes: Int64Array) -> Any:
+    """The i32 length and the varint key length of each record, as a binary array."""
+    count, width = len(lengths), int(varint_sizes.max())
+    matrix = np.empty((count, 4 + width), dtype=np.uint8)
+    matrix[:, :4] = lengths.astype("<i4").view(np.uint8).reshape(count, 4)
+    for i in range(width):
+        matrix[:, 4 + i] = (key_lengths >> (7 * i)) & 0x7F | np.where(varint_sizes > i + 1, 0x80, 0)
+    if width == int(varint_sizes.min()):
+        return fixed_width_binary(matrix)
+    used = np.arange(4 + width) < (4 + varint_sizes)[:, None]
+    flat = matrix[used]
+    return binary_column(Slices.trusted(flat, np.cumsum(varint_sizes + 4) - varint_sizes - 4, varint_sizes + 4))
+
+
+def seal_kv_batch(
+    body: EncodedKvBody,
+    schema_id: int,
+    writer_id: int = NO_WRITER_ID,
+    batch_sequence: int = NO_BATCH_SEQUENCE,
+) -> list[Part]:
+    """Put the header in front of encoded records."""
+    if not 0 <= schema_id <= SCHEMA_ID_MAX:
+        raise InvalidArgumentError(f"schema id {schema_id} is outside 0..{SCHEMA_ID_MAX}")
+    length = KV_HEADER_SIZE - _LENGTH_END + body.size_bytes
+    head = bytearray(_HEADER.pack(length, KV_MAGIC, 0, schema_id, 0, writer_id, batch_sequence, body.record_count))
+    crc = checksum(body.parts, checksum((memoryview(head)[_SCHEMA_ID_POSITION:],)))
+    head[_CRC_POSITION:_SCHEMA_ID_POSITION] = crc.to_bytes(4, "little")
+    return [bytes(head), *body.parts]
