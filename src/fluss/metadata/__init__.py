@@ -77,6 +77,7 @@ from fluss.metadata.types import (
     TimeType,
     TinyIntType,
 )
+from fluss.metadata.validation import statistics_columns, validate_properties, validate_table_descriptor
 
 __all__ = [
     "AggFunction",
@@ -148,7 +149,10 @@ __all__ = [
     "physical_primary_key",
     "qualified_partition_name",
     "split_partition_name",
+    "statistics_columns",
     "validate_database_name",
     "validate_partition_value",
+    "validate_properties",
+    "validate_table_descriptor",
     "validate_table_name",
 ]

@@ -332,6 +332,10 @@ class TableConfig:
         return self._get("table.datalake.auto-expire-snapshot")  # type: ignore[no-any-return]
 
     @property
+    def lake_historical_partition_enabled(self) -> bool:
+        return self._get("table.datalake.historical-partition.enabled")  # type: ignore[no-any-return]
+
+    @property
     def merge_engine(self) -> str | None:
         """``first_row``, ``versioned``, ``aggregation`` or None."""
         return self._get("table.merge-engine")  # type: ignore[no-any-return]

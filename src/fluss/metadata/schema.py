@@ -28,10 +28,14 @@ SCHEMA_JSON_VERSION = 1
 
 @dataclass(frozen=True)
 class AggFunction:
-    """How the aggregation merge engine combines the values of a column."""
+    """How the aggregation merge engine combines the values of a column. Names are read in any case, with - or _."""
 
     name: str
     parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name.lower().replace("-", "_"))
+        object.__setattr__(self, "parameters", dict(self.parameters))
 
     def to_json(self) -> dict[str, Any]:
         """The object of the JSON documents."""
@@ -237,6 +241,14 @@ class Schema:
         data_type = self.column(name).data_type
         if not isinstance(data_type, (IntType, BigIntType)):
             raise InvalidTableError(f"auto-increment column {name!r} must be int or bigint, not {data_type}")
+
+    def with_added_columns(self, columns: Iterable[Column]) -> Schema:
+        """A schema with columns appended; their ids continue from the highest id ever used."""
+        added, next_id = [], self.highest_field_id + 1
+        for column in columns:
+            column, next_id = number_column(column, next_id)
+            added.append(column)
+        return Schema.of((*self.columns, *added), self.primary_key, self.auto_increment_columns, next_id - 1)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

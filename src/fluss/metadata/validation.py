@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a table makes sense: the rules a server applies to a descriptor, with its defaults filled in.
+
+The structural rules (keys against columns) hold for every descriptor from its construction on; see `structure`. Rules
+that depend on the cluster (live servers, its lake) are the server's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fluss.errors import (
+    BucketMaxNumError,
+    InvalidArgumentError,
+    InvalidConfigError,
+    InvalidTableError,
+    UnknownServerError,
+)
+from fluss.metadata.auto_partition import AutoPartitionStrategy, TimeFormat, parse_time_zone
+from fluss.metadata.descriptor import TableDescriptor
+from fluss.metadata.names import validate_database_name, validate_table_name
+from fluss.metadata.partition import PARTITION_KEY_TYPES
+from fluss.metadata.properties import TABLE_PREFIX, TABLE_PROPERTIES
+from fluss.metadata.schema import AggFunction, Column, Schema
+from fluss.metadata.types import (
+    ArrayType,
+    BigIntType,
+    BooleanType,
+    BytesType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    MapType,
+    RowType,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+
+__all__ = [
+    "AGG_FUNCTION_TYPES",
+    "BUCKET_COUNT_MAX",
+    "KV_FORMAT_VERSION_MAX",
+    "STATISTICS_TYPES",
+    "SYSTEM_COLUMNS",
+    "statistics_columns",
+    "validate_agg_function",
+    "validate_database_name",
+    "validate_new_columns",
+    "validate_properties",
+    "validate_table_descriptor",
+    "validate_table_name",
+]
+
+BUCKET_COUNT_MAX = 128_000
+"""The most buckets of a table or partition, unless the server says otherwise."""
+
+KV_FORMAT_VERSION_MAX = 2
+
+SYSTEM_COLUMNS = frozenset(("__offset", "__timestamp", "__bucket", "_change_type", "_log_offset", "_commit_timestamp"))
+"""Names that lake tables and changelogs give to columns of their own."""
+
+_NESTED = (ArrayType, MapType, RowType)
+_NUMERIC: tuple[type[DataType], ...] = (
+    TinyIntType,
+    SmallIntType,
+    IntType,
+    BigIntType,
+    FloatType,
+    DoubleType,
+    DecimalType,
+)
+_COMPARABLE: tuple[type[DataType], ...] = (
+    CharType,
+    StringType,
+    *_NUMERIC,
+    DateType,
+    TimeType,
+    TimestampType,
+    TimestampLtzType,
+)
+_ANY: tuple[type[DataType], ...] = (DataType,)
+
+STATISTICS_TYPES: tuple[type[DataType], ...] = (BooleanType, *_COMPARABLE)
+"""The types that batches of a log table can carry statistics of."""
+
+AGG_FUNCTION_TYPES: dict[str, tuple[type[DataType], ...]] = {
+    "sum": _NUMERIC,
+    "product": _NUMERIC,
+    "max": _COMPARABLE,
+    "min": _COMPARABLE,
+    "last_value": _ANY,
+    "last_value_ignore_nulls": _ANY,
+    "first_value": _ANY,
+    "first_value_ignore_nulls": _ANY,
+    "listagg": (StringType, CharType),
+    "string_agg": (StringType, CharType),
+    "bool_and": (BooleanType,),
+    "bool_or": (BooleanType,),
+    "rbm32": (BytesType,),
+    "rbm64": (BytesType,),
+}
+"""The aggregation functions and the types they take."""
+
+
+def validate_properties(properties: Mapping[str, str]) -> None:
+    """Every property must be known and readable (code 39)."""
+    for name, text in properties.items():
+        row = TABLE_PROPERTIES.get(name)
+        if row is not None:
+            row.parse(text)
+        elif name.startswith(TABLE_PREFIX):
+            raise InvalidConfigError(f"'{name:.200}' is not a table property that this version of the server knows.")
+        else:
+            raise InvalidConfigError(
+                f"'{name:.200}' is not a table property: they begin with '{TABLE_PREFIX}'. "
+                "Use custom properties for settings of your own."
+            )
+    zone = properties.get("table.auto-partition.time-zone")
+    if zone is not None:
+        try:
+            parse_time_zone(zone)
+        except InvalidConfigError as error:
+            raise InvalidConfigError(
+                f"Invalid value for config 'table.auto-partition.time-zone'. Reason: {error.message}"
+            ) from None
+
+
+def validate_table_descriptor(descriptor: TableDescriptor, *, bucket_count_max: int = BUCKET_COUNT_MAX) -> None:
+    """Check a descriptor as it would be stored, with the server's defaults in it.
+
+    Raises the error a client shall see: mostly InvalidTableError (15) and InvalidConfigError (39).
+    """
+    validate_properties(descriptor.properties)
+    _check_buckets(descriptor, bucket_count_max)
+    _check_columns(descriptor.schema)
+    _check_key_types(descriptor)
+    _check_formats(descriptor)
+    _check_merge_engine(descriptor)
+    _check_delete_behavior(descriptor)
+    _check_log(descriptor)
+    _check_partitions(descriptor)
+    _check_statistics(descriptor)
+    _check_historical_partition(descriptor)
+
+
+def validate_new_columns(descriptor: TableDescriptor, columns: tuple[Column, ...]) -> None:
+    """Check the names and aggregation functions of columns that are to be added to a table."""
+    _refuse_system_columns([column.name for column in columns])
+    _check_agg_functions(columns, descriptor.config.merge_engine)
+
+
+def _check_buckets(descriptor: TableDescriptor, bucket_count_max: int) -> None:
+    count = descriptor.bucket_count
+    if count is None:
+        raise InvalidTableError("The number of buckets must be set.")
+    if count <= 0:
+        raise UnknownServerError(f"The number of buckets must be larger than 0, not {count}.")
+    if count > bucket_count_max:
+        raise BucketMaxNumError(
+            f"{count} buckets exceed the limit of {bucket_count_max} for a table or a partition of one."
+        )
+
+
+def _check_columns(schema: Schema) -> None:
+    _refuse_system_columns(schema.column_names)
+
+
+def _refuse_system_columns(names: tuple[str, ...] | list[str]) -> None:
+    if reserved := [name for name in names if name in SYSTEM_COLUMNS]:
+        raise InvalidTableError(
+            f"{', '.join(reserved)} cannot be used as column names: they are reserved. "
+            f"The reserved names are {', '.join(sorted(SYSTEM_COLUMNS))}."
+        )
+
+
+def _check_key_types(descriptor: TableDescriptor) -> None:
+    schema = descriptor.schema
+    for what, names in (("Bucket", descriptor.bucket_keys), ("Primary", schema.primary_key)):
+        for name in names:
+            data_type = schema.column(name).data_type
+            if isinstance(data_type, _NESTED):
+                raise InvalidTableError(
+                    f"{what} key column '{name}' has type {data_type}; keys cannot be arrays, maps or rows."
+                )
+
+
+def _check_formats(descriptor: TableDescriptor) -> None:
+    config = descriptor.config
+    factor = config.replication_factor
+    if factor is not None and factor <= 0:
+        raise InvalidConfigError(f"'table.replication.factor' must be greater than 0, not {factor}.")
+    if descriptor.has_primary_key() and config.kv_format == "COMPACTED" and config.log_format == "INDEXED":
+        raise InvalidConfigError(
+            "Tables with a primary key and 'table.kv.format' COMPACTED need 'table.log.format' ARROW or COMPACTED, "
+            "not INDEXED."
+        )
+    level = config.arrow_compression[1]
+    if not 1 <= level <= 22:
+        raise InvalidConfigError(f"'table.log.arrow.compression.zstd.level' must be from 1 to 22, not {level}.")
+    if not 1 <= config.kv_format_version <= KV_FORMAT_VERSION_MAX:
+        raise InvalidConfigError(
+            f"'table.kv.format-version' {config.kv_format_version} is not supported; "
+            f"the versions are 1 to {KV_FORMAT_VERSION_MAX}."
+        )
+
+
+def _check_merge_engine(descriptor: TableDescriptor) -> None:
+    config, schema = descriptor.config, descriptor.schema
+    engine = config.merge_engine
+    if engine is not None and not schema.has_primary_key:
+        raise InvalidConfigError("'table.merge-engine' is for tables with a primary key only.")
+    if engine == "versioned":
+        _check_version_column(config.version_column, schema)
+    if engine == "aggregation" and config.changelog_image == "WAL":
+        raise InvalidConfigError("'table.changelog.image' must be FULL with the aggregation merge engine, not WAL.")
+    _check_agg_functions(schema.columns, engine)
+
+
+def _check_version_column(name: str | None, schema: Schema) -> None:
+    key = "table.merge-engine.versioned.ver-column"
+    if name is None:
+        raise InvalidConfigError(f"'{key}' must be set for the versioned merge engine.")
+    if name not in schema.column_names:
+        raise InvalidConfigError(f"The version column '{name}' ('{key}') does not exist in the schema.")
+    data_type = schema.column(name).data_type
+    if not isinstance(data_type, (IntType, BigIntType, TimestampType, TimestampLtzType)):
+        raise InvalidConfigError(
+            f"The version column '{name}' must be int, bigint, timestamp or timestamp_ltz, not {data_type}."
+        )
+
+
+def _check_agg_functions(columns: tuple[Column, ...], engine: str | None) -> None:
+    for column in columns:
+        if column.agg_function is None:
+            continue
+        if engine != "aggregation":
+            raise InvalidConfigError(
+                f"Column '{column.name}' has the aggregation function '{column.agg_function.name}', which needs "
+                "'table.merge-engine' aggregation."
+            )
+        validate_agg_function(column.name, column.data_type, column.agg_function)
+
+
+def validate_agg_function(column: str, data_type: DataType, function: AggFunction) -> None:
+    """Check that an aggregation function exists and takes this type and these parameters (code 39)."""
+    what = f"Invalid aggregation function '{function.name:.80}' for column '{column}':"
+    types = AGG_FUNCTION_TYPES.get(function.name)
+    if types is None:
+        raise InvalidConfigError(f"{what} the functions are {', '.join(AGG_FUNCTION_TYPES)}.")
+    if not isinstance(data_type, types):
+        raise InvalidConfigError(f"{what} it does not take values of type {data_type}.")
+    takes_delimiter = function.name in ("listagg", "string_agg")
+    for name, value in function.parameters.items():
+        if name != "delimiter" or not takes_delimiter:
+            raise InvalidConfigError(f"{what} it has no parameter '{name:.80}'.")
+        if not value:
+            raise InvalidConfigError(f"{what} the delimiter must not be empty.")
+
+
+def _check_delete_behavior(descriptor: TableDescriptor) -> None:
+    config = descriptor.config
+    if not config.is_set("table.delete.behavior"):
+        return
+    if not descriptor.has_primary_key():
+        raise InvalidConfigError("'table.delete.behavior' is for tables with a primary key only.")
+    if config.merge_engine in ("first_row", "versioned") and config.delete_behavior == "ALLOW":
+        raise InvalidConfigError(
+            f"The {config.merge_engine} merge engine does not support deletes: 'table.delete.behavior' must be "
+            "'ignore' or 'disable', not 'allow'."
+        )
+
+
+def _check_log(descriptor: TableDescriptor) -> None:
+    config = descriptor.config
+    if config.tiered_local_segments <= 0:
+        raise InvalidConfigError(
+            f"'table.log.tiered.local-segments' must be greater than 0, not {config.tiered_local_segments}."
+        )
+    if 0 < config.log_ttl_ms < config.log_local_ttl_ms:
+        raise InvalidConfigError("'table.log.local-ttl' must not be longer than 'table.log.ttl'.")
+
+
+def _check_partitions(descriptor: TableDescriptor) -> None:
+    config, keys = descriptor.config, descriptor.partition_keys
+    if not keys:
+        if config.auto_partition_enabled:
+            raise InvalidConfigError("'table.auto-partition.enabled' is for partitioned tables only.")
+        return
+    for name in keys:
+        data_type = descriptor.schema.column(name).data_type
+        if not isinstance(data_type, PARTITION_KEY_TYPES):
+            raise InvalidTableError(f"Partition key '{name}' has type {data_type}, which partition keys cannot have.")
+    pattern = config.auto_partition_time_format
+    if pattern is not None:
+        try:
+            TimeFormat.parse(pattern, config.auto_partition_time_unit)
+        except InvalidTableError as error:
+            raise InvalidTableError(
+                f"Invalid table property 'table.auto-partition.time-format': {error.message}"
+            ) from None
+    if config.auto_partition_enabled:
+        _check_auto_partition(descriptor)
+
+
+def _check_auto_partition(descriptor: TableDescriptor) -> None:
+    config, keys = descriptor.config, descriptor.partition_keys
+    key = config.auto_partition_key
+    if len(keys) > 1:
+        if key is None:
+            raise InvalidTableError(
+                f"'table.auto-partition.key' must be set, for there are several partition keys: {', '.join(keys)}."
+            )
+        if config.auto_partition_num_precreate > 0:
+            raise InvalidTableError(
+                "'table.auto-partition.num-precreate' must be 0, for there are several partition keys; "
+                f"it is {config.auto_partition_num_precreate}."
+            )
+    if key is not None and key not in keys:
+        raise InvalidTableError(
+            f"'table.auto-partition.key' '{key}' is not among the partition keys {', '.join(keys)}."
+        )
+    strategy = AutoPartitionStrategy.of(config, keys)
+    if isinstance(descriptor.schema.column(strategy.key).data_type, DateType) and (
+        strategy.time_unit != "DAY" or strategy.time_format.pattern != "yyyy-MM-dd"
+    ):
+        raise InvalidTableError(
+            f"The auto partition key '{strategy.key}' is a date: 'table.auto-partition.time-unit' must be DAY and "
+            "'table.auto-partition.time-format' must be yyyy-MM-dd."
+        )
+
+
+def statistics_columns(descriptor: TableDescriptor) -> tuple[int, ...]:
+    """The positions of the columns with statistics, in the order given; empty if there are none (code 39 if wrong)."""
+    names = descriptor.config.statistics_columns
+    if names is None:
+        return ()
+    schema = descriptor.schema
+    if names == ("*",):
+        return tuple(i for i, c in enumerate(schema.columns) if isinstance(c.data_type, STATISTICS_TYPES))
+    if "" in names:
+        raise InvalidConfigError(
+            "'table.statistics.columns' must be '*' or a list of column names, without empty ones."
+        )
+    positions = []
+    for name in names:
+        try:
+            position = schema.column_index(name)
+        except InvalidArgumentError as error:
+            raise InvalidConfigError(f"'table.statistics.columns': {error.message}") from None
+        data_type = schema.columns[position].data_type
+        if not isinstance(data_type, STATISTICS_TYPES):
+            raise InvalidConfigError(
+                f"'table.statistics.columns': column '{name}' has type {data_type}, which has no statistics."
+            )
+        positions.append(position)
+    if len(set(positions)) < len(positions):
+        raise InvalidConfigError("'table.statistics.columns' names a column twice.")
+    return tuple(positions)
+
+
+def _check_statistics(descriptor: TableDescriptor) -> None:
+    if descriptor.config.statistics_columns is None:
+        return
+    if descriptor.has_primary_key():
+        raise InvalidConfigError("'table.statistics.columns' is for tables without a primary key only.")
+    statistics_columns(descriptor)
+
+
+def _check_historical_partition(descriptor: TableDescriptor) -> None:
+    key = "table.datalake.historical-partition.enabled"
+    config = descriptor.config
+    if not config.lake_historical_partition_enabled:
+        return
+    needs = [
+        (config.auto_partition_enabled, "'table.auto-partition.enabled' true"),
+        (config.lake_enabled, "'table.datalake.enabled' true"),
+        (config.lake_format == "paimon", "'table.datalake.format' paimon"),
+        (descriptor.has_primary_key(), "a primary key"),
+        (len(descriptor.partition_keys) == 1, "exactly one partition key"),
+    ]
+    if missing := [text for holds, text in needs if not holds]:
+        raise InvalidConfigError(f"'{key}' needs {', '.join(missing)}.")
