@@ -1,2 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """One row, and many rows column by column: row formats, keys and buckets."""
+
+from fluss.rows.bucketing import bucket_of, buckets_of, fluss_hash, murmur3_32, scramble
+from fluss.rows.keys import (
+    CompactedKeyEncoder,
+    HudiBucketKeyEncoder,
+    IcebergKeyEncoder,
+    KeyEncoder,
+    PaimonKeyEncoder,
+    bucket_key_encoder,
+    kv_key_encoder,
+    prefix_key_encoder,
+)
+from fluss.rows.logical import column_from_python, conform, from_arrow, from_python, to_arrow, to_python
+from fluss.rows.slices import Slices
+from fluss.rows.vector import decode_compacted, decode_compacted_key, encode_compacted, encode_compacted_key
+from fluss.rows.vector_aligned import encode_aligned
+
+__all__ = [
+    "CompactedKeyEncoder",
+    "HudiBucketKeyEncoder",
+    "IcebergKeyEncoder",
+    "KeyEncoder",
+    "PaimonKeyEncoder",
+    "Slices",
+    "bucket_key_encoder",
+    "bucket_of",
+    "buckets_of",
+    "column_from_python",
+    "conform",
+    "decode_compacted",
+    "decode_compacted_key",
+    "encode_aligned",
+    "encode_compacted",
+    "encode_compacted_key",
+    "fluss_hash",
+    "from_arrow",
+    "from_python",
+    "kv_key_encoder",
+    "murmur3_32",
+    "prefix_key_encoder",
+    "scramble",
+    "to_arrow",
+    "to_python",
+]

@@ -30,7 +30,7 @@ def encode_row(
     for i, (dtype, value) in enumerate(zip(types, values)):
         try:
             if value is not None:
-                write_slot(out, header + 8 * i, dtype, value, _ROWS, depth)
+                write_slot(out, header + 8 * i, dtype, value, NESTED_ROWS, depth)
             elif dtype.nullable:
                 bit = i + _KIND_BITS
                 out[bit // 8] |= 1 << bit % 8
@@ -52,7 +52,7 @@ def decode_row(
     header = header_bytes(len(types))
     if len(view) < header + 8 * len(types):
         raise FormatError(f"a row of {len(types)} columns needs {header + 8 * len(types)} bytes, not {len(view)}")
-    reader = SlotReader(view, _ROWS)
+    reader = SlotReader(view, NESTED_ROWS)
     values: list[Any] = []
     for i, dtype in enumerate(types):
         bit = i + _KIND_BITS
@@ -67,4 +67,4 @@ def decode_row(
     return values
 
 
-_ROWS = NestedRows(encode_row, decode_row)
+NESTED_ROWS = NestedRows(encode_row, decode_row)

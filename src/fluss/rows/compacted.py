@@ -134,7 +134,7 @@ def _write(out: bytearray, dtype: DataType, value: Any, depth: int) -> None:
         if not v.is_compact_timestamp(dtype):
             write_varint32(out, nanos)
     else:
-        _write_sized(out, encode_nested(dtype, value, _ROWS, depth))
+        _write_sized(out, encode_nested(dtype, value, NESTED_ROWS, depth))
 
 
 def _write_sized(out: bytearray, data: bytes) -> None:
@@ -180,7 +180,7 @@ def _read(reader: Reader, dtype: DataType, depth: int) -> Any:
     if isinstance(dtype, (TimestampType, TimestampLtzType)):
         millis = reader.varint64()
         return v.join_timestamp(millis, 0 if v.is_compact_timestamp(dtype) else reader.varint32())
-    return decode_nested(dtype, reader.sized(), _ROWS, depth)
+    return decode_nested(dtype, reader.sized(), NESTED_ROWS, depth)
 
 
-_ROWS = NestedRows(encode_row, decode_row)
+NESTED_ROWS = NestedRows(encode_row, decode_row)

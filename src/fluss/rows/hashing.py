@@ -97,20 +97,22 @@ def murmur3_32(data: bytes | memoryview, seed: int = 0) -> int:
 # The vectorised twins. numpy multiplies unsigned arrays modulo 2^32, which is just what is wanted.
 
 
-def _u32(value: int) -> np.uint32:
-    return np.uint32(value)
+_u32 = np.uint32
 
 
 def _rotl_many(values: U32, by: int) -> U32:
-    return (values << _u32(by)) | (values >> _u32(32 - by))
+    rotated: U32 = (values << _u32(by)) | (values >> _u32(32 - by))
+    return rotated
 
 
 def _mix_k_many(k: U32) -> U32:
-    return _rotl_many(k * _u32(_C1), 15) * _u32(_C2)
+    mixed: U32 = _rotl_many(k * _u32(_C1), 15) * _u32(_C2)
+    return mixed
 
 
 def _mix_h_many(h: U32, k: U32) -> U32:
-    return _rotl_many(h ^ k, 13) * _u32(5) + _u32(0xE654_6B64)
+    mixed: U32 = _rotl_many(h ^ k, 13) * _u32(5) + _u32(0xE654_6B64)
+    return mixed
 
 
 def _fmix_many(h: U32) -> U32:
@@ -118,7 +120,8 @@ def _fmix_many(h: U32) -> U32:
     h = h * _u32(0x85EB_CA6B)
     h = h ^ (h >> _u32(13))
     h = h * _u32(0xC2B2_AE35)
-    return h ^ (h >> _u32(16))
+    mixed: U32 = h ^ (h >> _u32(16))
+    return mixed
 
 
 def _body_hashes(keys: Slices, seed: int) -> U32:

@@ -162,17 +162,11 @@ class Slices:
         """The same strings in order and without gaps; itself if it already is."""
         if self.is_contiguous:
             return self
-        return Slices.trusted(gather(self), starts_of(self.lengths), self.lengths)
+        return Slices.from_arrow(gather_array(self))
 
     def to_arrow(self) -> pa.Array:
         """The strings as a binary array (large_binary if they do not fit 32-bit offsets)."""
-        total = self.total_bytes
-        large = total > _INT32_MAX
-        offsets = np.zeros(len(self) + 1, np.int64 if large else np.int32)
-        np.cumsum(self.lengths, out=offsets[1:])
-        data = self.data if self.is_contiguous else gather(self)
-        kind = pa.large_binary() if large else pa.binary()
-        return pa.Array.from_buffers(kind, len(self), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        return gather_array(self)
 
 
 def is_large(arrow_type: pa.DataType) -> bool:
@@ -209,12 +203,10 @@ def padded(data: Bytes, needed: int) -> Bytes:
     return out
 
 
-def gather(slices: Slices) -> Bytes:
-    """The bytes of all strings, one after the other."""
+def gather_array(slices: Slices) -> pa.Array:
+    """Copy the strings into a binary array (large_binary if the positions need 64 bits)."""
     n = len(slices)
     data = slices.data
-    if n == 0:
-        return np.empty(0, np.uint8)
     large = data.size > _INT32_MAX or slices.total_bytes > _INT32_MAX
     # Arrow copies binary elements at memory speed, so the buffer is dressed up as a binary array in which string i
     # is element 2 i + 1 and the elements between them are the gaps. Gaps are never looked at: when the strings are out
@@ -226,8 +218,7 @@ def gather(slices: Slices) -> Bytes:
     offsets[-1] = data.size
     kind = pa.large_binary() if large else pa.binary()
     dressed = pa.Array.from_buffers(kind, 2 * n + 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    taken = dressed.take(pa.array(np.arange(1, 2 * n + 1, 2)))
-    return np.frombuffer(taken.buffers()[2] or b"", np.uint8)[: slices.total_bytes]
+    return dressed.take(pa.array(np.arange(1, 2 * n + 1, 2)))
 
 
 def scatter(out: Bytes, positions: Ints, data: Bytes, starts: Ints, lengths: Ints) -> None:

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrow arrays to logical values and back.
+
+`conform` is the gate through which every Arrow array enters the row coders: behind it an array has exactly the Arrow
+type of its column, and what could not be converted without loss has been refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.errors import InvalidRowError
+from fluss.metadata.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DecimalType,
+    FloatType,
+    MapType,
+    RowType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    arrow_time_unit,
+)
+from fluss.rows import values as v
+
+NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+_is = pa.types
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(_is.is_string(kind) or _is.is_large_string(kind) or _is.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        _is.is_binary(kind)
+        or _is.is_large_binary(kind)
+        or _is.is_fixed_size_binary(kind)
+        or (hasattr(_is, "is_binary_view") and _is.is_binary_view(kind))
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(_is.is_integer(kind) or _is.is_floating(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(_is.is_list(kind) or _is.is_large_list(kind) or _is.is_fixed_size_list(kind))
+
+
+_FAMILIES = (
+    _is.is_boolean,
+    _is_number,
+    _is_text,
+    _is_bytes,
+    _is.is_decimal,
+    _is.is_date,
+    _is.is_time,
+    _is.is_timestamp,
+    _is_list,
+    _is.is_map,
+    _is.is_struct,
+)
+
+
+def conform(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> pa.Array:
+    """The array in the Arrow type of ``dtype``; `InvalidRowError` if that would lose something."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    target = dtype.to_arrow()
+    source = array.type
+    if source == target:
+        return array
+    try:
+        if _is.is_dictionary(source):
+            return conform(array.dictionary_decode(), dtype)
+        if _is.is_null(source):
+            return array.cast(target)
+        if not any(family(source) and family(target) for family in _FAMILIES) and not (
+            _is.is_integer(source) and _is.is_decimal(target)
+        ):
+            raise InvalidRowError(f"an Arrow array of type {source} does not hold {dtype}")
+        if isinstance(dtype, TimestampType) and source.tz is not None:
+            raise InvalidRowError(f"an Arrow array of type {source} has a time zone, but {dtype} has none")
+        if isinstance(dtype, FloatType) and _is.is_floating(source):
+            narrowed = array.cast(target)
+            if pc.any(pc.and_(pc.is_inf(narrowed), pc.is_finite(array))).as_py():
+                raise InvalidRowError(f"an Arrow array of type {source} has values that do not fit {dtype}")
+            return narrowed
+        return array.cast(target, safe=True)
+    except (pa.ArrowException, ValueError) as error:
+        raise InvalidRowError(f"an Arrow array of type {source} does not hold {dtype} without loss: {error}") from None
+
+
+def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> list[Any]:
+    """The logical values of an array."""
+    array = conform(array, dtype)
+    try:
+        if isinstance(dtype, DateType):
+            return list(array.cast(pa.int32()).to_pylist())
+        if isinstance(dtype, TimeType):
+            return _time_millis(array, dtype)
+        if isinstance(dtype, (TimestampType, TimestampLtzType)):
+            factor = NANOS_PER_UNIT[array.type.unit]
+            return [None if item is None else item * factor for item in array.cast(pa.int64()).to_pylist()]
+        if isinstance(dtype, ArrayType):
+            items = from_arrow(array.values, dtype.element_type)
+            return _grouped(array, items)
+        if isinstance(dtype, MapType):
+            keys = from_arrow(array.keys, dtype.key_type)
+            items = from_arrow(array.items, dtype.value_type)
+            return _grouped(array, list(zip(keys, items)))
+        if isinstance(dtype, RowType):
+            columns = [from_arrow(array.field(i), item.data_type) for i, item in enumerate(dtype.fields)]
+            rows = list(zip(*columns)) if columns else [()] * len(array)
+            if array.null_count:
+                return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist())]
+            return rows
+        return list(array.to_pylist())
+    except (pa.ArrowException, ValueError) as error:
+        # An array from foreign memory may hold, say, a string that is not UTF-8.
+        raise InvalidRowError(f"an Arrow array of type {array.type} has unreadable values: {error}") from None
+
+
+def _time_millis(array: pa.Array, dtype: TimeType) -> list[Any]:
+    nanos = NANOS_PER_UNIT[array.type.unit]
+    ints = array.cast(pa.int32() if nanos >= v.NANOS_PER_MILLI else pa.int64()).to_pylist()
+    if nanos >= v.NANOS_PER_MILLI:
+        factor = nanos // v.NANOS_PER_MILLI
+        return [None if item is None else item * factor for item in ints]
+    divisor = v.NANOS_PER_MILLI // nanos
+    for item in ints:
+        if item is not None and item % divisor:
+            raise InvalidRowError(
+                f"{item} {array.type.unit} of the day has a part below the millisecond, {dtype} loses it"
+            )
+    return [None if item is None else item // divisor for item in ints]
+
+
+def _grouped(array: pa.Array, items: list[Any]) -> list[Any]:
+    offsets = array.offsets.to_pylist()
+    groups: list[Any] = [items[start:end] for start, end in pairwise(offsets)]
+    if array.null_count:
+        return [group if valid else None for group, valid in zip(groups, array.is_valid().to_pylist())]
+    return groups
+
+
+def to_arrow(values: Sequence[Any], dtype: DataType) -> pa.Array:
+    """An array of logical values."""
+    target = dtype.to_arrow()
+    n = len(values)
+    try:
+        if isinstance(dtype, DateType):
+            return pa.array(values, pa.int32()).cast(target)
+        if isinstance(dtype, TimeType):
+            nanos = NANOS_PER_UNIT[arrow_time_unit(dtype.precision)]
+            ints = [None if item is None else item * v.NANOS_PER_MILLI // nanos for item in values]
+            return pa.array(ints, pa.int32() if nanos >= v.NANOS_PER_MILLI else pa.int64()).cast(target)
+        if isinstance(dtype, (TimestampType, TimestampLtzType)):
+            nanos = NANOS_PER_UNIT[target.unit]
+            return pa.array([None if item is None else item // nanos for item in values], pa.int64()).cast(target)
+        if isinstance(dtype, DecimalType):
+            return pa.array(values, target)
+        if isinstance(dtype, BinaryType):
+            check_fixed_bytes(n, dtype)
+            return pa.array([None if item is None else item.ljust(dtype.length, b"\0") for item in values], target)
+        if isinstance(dtype, ArrayType):
+            child = to_arrow([item for group in values if group is not None for item in group], dtype.element_type)
+            return pa.Array.from_buffers(target, n, [_validity(values), _offsets(values)], children=[child])
+        if isinstance(dtype, MapType):
+            pairs = [pair for group in values if group is not None for pair in group]
+            keys = to_arrow([key for key, _ in pairs], dtype.key_type)
+            items = to_arrow([item for _, item in pairs], dtype.value_type)
+            entry = pa.struct([target.key_field, target.item_field])
+            child = pa.Array.from_buffers(entry, len(pairs), [None], children=[keys, items])
+            return pa.Array.from_buffers(target, n, [_validity(values), _offsets(values)], children=[child])
+        if isinstance(dtype, RowType):
+            children = [
+                to_arrow([None if row is None else row[i] for row in values], item.data_type)
+                for i, item in enumerate(dtype.fields)
+            ]
+            return pa.Array.from_buffers(target, n, [_validity(values)], children=children)
+        return pa.array(values, target)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InvalidRowError(f"values do not fit an Arrow array of type {target}: {error}") from None
+
+
+def check_fixed_bytes(count: int, dtype: BinaryType) -> None:
+    """Arrow gives every row the declared length, even null rows."""
+    if count * dtype.length > v.FIXED_BYTES_MAX:
+        raise InvalidRowError(f"{count} rows of {dtype} need more than {v.FIXED_BYTES_MAX} bytes")
+
+
+def _validity(values: Sequence[Any]) -> pa.Buffer | None:
+    return bitmap(np.fromiter((item is not None for item in values), bool, len(values)))
+
+
+def bitmap(valid: Any) -> pa.Buffer | None:
+    """An Arrow validity bitmap; none if everything is valid."""
+    return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _offsets(values: Sequence[Any]) -> pa.Buffer:
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(
+        np.fromiter((0 if group is None else len(group) for group in values), np.int64, len(values)), out=offsets[1:]
+    )
+    if offsets[-1] > v.INT32_MAX:
+        raise OverflowError("more than 2^31 elements")
+    return pa.py_buffer(offsets.astype(np.int32))

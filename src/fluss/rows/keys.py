@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Key encoders, and the rules that say which one a table uses.
+
+Two keys of a row are sent as bytes: the KV key finds the row inside its bucket, the bucket key finds the bucket. If a
+table is tiered into a lake, the lake's own encoding is used, so that both sides agree on buckets.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.metadata.info import TableInfo
+from fluss.metadata.schema import Schema
+from fluss.metadata.types import (
+    BigIntType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    TimestampType,
+    TimeType,
+)
+from fluss.rows import aligned, compacted, hudi
+from fluss.rows import values as v
+from fluss.rows.arrow_values import NANOS_PER_UNIT, conform, from_arrow
+from fluss.rows.columns import (
+    big_endian_decimals,
+    byte_strings,
+    check_columns,
+    check_decimals,
+    primitives,
+    refuse_values,
+    time_millis,
+)
+from fluss.rows.slices import Ints, Slices
+from fluss.rows.vector import encode_compacted_key
+from fluss.rows.vector_aligned import encode_aligned
+
+_I64 = struct.Struct("<q")
+_MICROS_PER_SECOND = 1_000_000
+
+
+class KeyEncoder(ABC):
+    """Encodes the key columns of rows; values and arrays are given in key order."""
+
+    def __init__(self, names: Sequence[str], types: Sequence[DataType]) -> None:
+        self.names = tuple(names)
+        self.types = tuple(types)
+        if not self.names:
+            raise InvalidArgumentError("a key needs at least one column")
+        for name, dtype in zip(self.names, self.types):
+            if isinstance(dtype, v.NESTED):
+                raise InvalidArgumentError(f"column {name!r} ({dtype}) cannot be part of a key: its type is nested")
+
+    @abstractmethod
+    def encode(self, values: Sequence[Any]) -> bytes:
+        """The key of one row of logical values."""
+
+    @abstractmethod
+    def encode_columns(self, arrays: Sequence[pa.Array]) -> Slices:
+        """The keys of many rows."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.names)})"
+
+
+class CompactedKeyEncoder(KeyEncoder):
+    """The default encoding; a prefix of the columns gives a prefix of the bytes."""
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        """The key of one row of logical values."""
+        return compacted.encode_key(self.types, values, self.names)
+
+    def encode_columns(self, arrays: Sequence[pa.Array]) -> Slices:
+        """The keys of many rows."""
+        return encode_compacted_key(self.types, arrays, self.names)
+
+    def decode(self, data: bytes | memoryview) -> list[Any]:
+        """The logical values of a key."""
+        return compacted.decode_key(self.types, data, self.names)
+
+
+class PaimonKeyEncoder(KeyEncoder):
+    """The row layout of Paimon."""
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        """The key of one row of logical values."""
+        return aligned.encode_row(self.types, values, self.names)
+
+    def encode_columns(self, arrays: Sequence[pa.Array]) -> Slices:
+        """The keys of many rows."""
+        return encode_aligned(self.types, arrays, self.names)
+
+
+class IcebergKeyEncoder(KeyEncoder):
+    """The raw value of exactly one column, as Iceberg's bucket transform sees it."""
+
+    def __init__(self, names: Sequence[str], types: Sequence[DataType]) -> None:
+        super().__init__(names, types)
+        if len(self.types) != 1:
+            raise InvalidArgumentError(f"an Iceberg key has exactly one column, not {len(self.types)}")
+        supported = (IntType, DateType, TimeType, BigIntType, FloatType, DoubleType, TimestampType, DecimalType)
+        if not isinstance(self.types[0], (*supported, *v.STRINGS, *v.BINARIES)):
+            raise InvalidArgumentError(f"column {self.names[0]!r} ({self.types[0]}) cannot be an Iceberg key")
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        """The key of one row of logical values."""
+        v.check_row(values, 1)
+        try:
+            if values[0] is None:
+                raise InvalidRowError("null in a key")
+            return _iceberg_bytes(values[0], self.types[0])
+        except InvalidRowError as error:
+            raise InvalidRowError(f"{v.field_label(0, self.types[0], self.names)}: {error.message}") from None
+
+    def encode_columns(self, arrays: Sequence[pa.Array]) -> Slices:
+        """The keys of many rows."""
+        check_columns(self.types, arrays)
+        try:
+            array = conform(arrays[0], self.types[0])
+            if array.null_count:
+                row = int(np.flatnonzero(~array.is_valid().to_numpy(zero_copy_only=False))[0])
+                raise InvalidRowError(f"null in a key, in row {row}")
+            return _iceberg_slices(array, self.types[0])
+        except InvalidRowError as error:
+            raise InvalidRowError(f"{v.field_label(0, self.types[0], self.names)}: {error.message}") from None
+
+
+def _iceberg_bytes(value: Any, dtype: DataType) -> bytes:
+    if isinstance(dtype, (IntType, DateType, BigIntType)):
+        return _I64.pack(v.check_integer(value, v.INTEGER_BITS[type(dtype)]))
+    if isinstance(dtype, TimeType):
+        return _I64.pack(v.check_time(value) * 1000)
+    if isinstance(dtype, FloatType):
+        return v.pack_float32(value)
+    if isinstance(dtype, DoubleType):
+        return v.pack_float64(value)
+    if isinstance(dtype, TimestampType):
+        millis, nanos = v.split_timestamp(value, dtype)
+        return _I64.pack(v.check_integer(millis * 1000 + nanos // 1000, 64))
+    if isinstance(dtype, DecimalType):
+        return v.to_big_endian(v.unscaled(value, dtype))
+    return v.utf8(value) if isinstance(dtype, v.STRINGS) else v.check_bytes(value)
+
+
+def _iceberg_slices(array: pa.Array, dtype: DataType) -> Slices:
+    if isinstance(dtype, (IntType, DateType)):
+        return _fixed_slices(primitives(array, np.int32).astype(np.int64))
+    if isinstance(dtype, BigIntType):
+        return _fixed_slices(primitives(array, np.int64))
+    if isinstance(dtype, TimeType):
+        return _fixed_slices(time_millis(array, dtype, None) * 1000)
+    if isinstance(dtype, FloatType):
+        return _fixed_slices(primitives(array, np.float32))
+    if isinstance(dtype, DoubleType):
+        return _fixed_slices(primitives(array, np.float64))
+    if isinstance(dtype, TimestampType):
+        return _fixed_slices(_micros(array))
+    if isinstance(dtype, DecimalType):
+        check_decimals(array, dtype)
+        return big_endian_decimals(array, None)
+    return byte_strings(dtype, array)
+
+
+def _micros(array: pa.Array) -> Ints:
+    ints: Ints = primitives(array, np.int64)
+    nanos = NANOS_PER_UNIT[array.type.unit]
+    if nanos <= 1000:
+        return ints // (1000 // nanos)
+    factor = nanos // 1000
+    limit = v.INT64_MAX // factor
+    refuse_values((ints > limit) | (ints < -limit), None, "does not fit 64 bits in microseconds")
+    return ints * factor
+
+
+def _fixed_slices(values: npt.NDArray[Any]) -> Slices:
+    width = values.dtype.itemsize
+    data = np.ascontiguousarray(values).view(np.uint8)
+    return Slices.trusted(
+        data, np.arange(len(values), dtype=np.int64) * width, np.full(len(values), width, dtype=np.int64)
+    )
+
+
+class HudiBucketKeyEncoder(KeyEncoder):
+    """Four bytes of Java hash code: good for finding a bucket, useless for finding a row."""
+
+    def __init__(self, names: Sequence[str], types: Sequence[DataType]) -> None:
+        super().__init__(names, types)
+        for name, dtype in zip(self.names, self.types):
+            if not isinstance(dtype, hudi.SUPPORTED):
+                raise InvalidArgumentError(f"column {name!r} ({dtype}) cannot be part of a Hudi bucket key")
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        """The key of one row of logical values."""
+        return hudi.bucket_key(self.types, v.check_row(values, len(self.types)), self.names)
+
+    def encode_columns(self, arrays: Sequence[pa.Array]) -> Slices:
+        """The keys of many rows; row by row, because their text forms are those of Java."""
+        check_columns(self.types, arrays)
+        columns = [from_arrow(array, dtype) for array, dtype in zip(arrays, self.types)]
+        return Slices.from_list([hudi.bucket_key(self.types, values, self.names) for values in zip(*columns)])
+
+
+_LAKE_ENCODERS: dict[str | None, type[KeyEncoder]] = {
+    None: CompactedKeyEncoder,
+    "lance": CompactedKeyEncoder,
+    "paimon": PaimonKeyEncoder,
+    "iceberg": IcebergKeyEncoder,
+    "hudi": HudiBucketKeyEncoder,
+}
+
+
+def _lake_encoder(lake_format: str | None) -> type[KeyEncoder]:
+    lake = lake_format.lower() if lake_format else None
+    if lake not in _LAKE_ENCODERS:
+        raise InvalidArgumentError(
+            f"unknown lake format {lake_format!r}: expected one of paimon, iceberg, lance, hudi, or none"
+        )
+    return _LAKE_ENCODERS[lake]
+
+
+def _build(kind: type[KeyEncoder], schema: Schema, names: Sequence[str]) -> KeyEncoder:
+    types = [schema.columns[schema.column_index(name)].data_type for name in names]
+    return kind(names, types)
+
+
+def _kv_encoder_class(info: TableInfo) -> type[KeyEncoder]:
+    kind = _lake_encoder(info.lake_format)
+    if kind is HudiBucketKeyEncoder:
+        return CompactedKeyEncoder
+    if info.kv_format_version == 1 or info.has_default_bucket_key:
+        return kind
+    # Version 2: a bucket key of its own means that prefix lookups are wanted, which no lake encoding supports.
+    return CompactedKeyEncoder
+
+
+def kv_key_encoder(info: TableInfo) -> KeyEncoder:
+    """The encoder of the key that put-kv and lookup send: the primary key without the partition columns."""
+    if not info.primary_keys:
+        raise InvalidArgumentError(f"table {info.table_path} has no primary key")
+    if info.kv_format_version not in (1, 2):
+        raise InvalidArgumentError(
+            f"table {info.table_path} has table.kv.format-version={info.kv_format_version}, this client knows 1 and 2"
+        )
+    return _build(_kv_encoder_class(info), info.schema, info.physical_primary_key)
+
+
+def bucket_key_encoder(info: TableInfo) -> KeyEncoder:
+    """The encoder of the key that decides the bucket."""
+    if not info.bucket_keys:
+        raise InvalidArgumentError(f"table {info.table_path} has no bucket key: the writer chooses the bucket")
+    return _build(_lake_encoder(info.lake_format), info.schema, info.bucket_keys)
+
+
+def prefix_key_encoder(info: TableInfo) -> KeyEncoder:
+    """The encoder of the key that prefix lookup sends: the bucket key, where it leads the primary key."""
+    whole = kv_key_encoder(info)
+    names = info.bucket_keys
+    if not 0 < len(names) < len(whole.names) or whole.names[: len(names)] != names:
+        raise InvalidArgumentError(
+            f"table {info.table_path} does not support prefix lookup: its bucket key ({', '.join(names)}) must be the "
+            f"beginning of its primary key without partition columns ({', '.join(whole.names)}), and shorter"
+        )
+    if not isinstance(whole, CompactedKeyEncoder):
+        raise InvalidArgumentError(
+            f"table {info.table_path} does not support prefix lookup: its keys are encoded for {info.lake_format} "
+            f"(table.kv.format-version={info.kv_format_version}), where a part of a key is not a prefix of its bytes"
+        )
+    return _build(CompactedKeyEncoder, info.schema, names)

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Native Python values to logical values and back.
+
+Strict on the way in: a value is taken only if its column can hold it without loss, and the error says which value,
+which type and what to do. The logical values themselves are listed in `fluss.rows.values`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.errors import InvalidRowError
+from fluss.metadata.types import (
+    ArrayType,
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    BytesType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    MapType,
+    RowType,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+from fluss.rows import values as v
+from fluss.rows.arrow_values import conform, from_arrow, to_arrow
+
+__all__ = ["column_from_python", "conform", "from_arrow", "from_python", "to_arrow", "to_python"]
+
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_DAY = _EPOCH.toordinal()
+_MICROSECOND = timedelta(microseconds=1)
+_FLOAT_MAX = float(np.finfo(np.float32).max)
+
+
+def from_python(value: object, dtype: DataType, name: str | None = None) -> Any:
+    """The logical value of a native one; `InvalidRowError` if the type does not hold it exactly.
+
+    Floats may be rounded to the precision of their column, which is what a float is for; nothing else is.
+
+    Args:
+        value: A native Python value, or a numpy scalar.
+        dtype: The type of the column.
+        name: The name of the column, for errors.
+    """
+    try:
+        return _from_python(value, dtype, 0)
+    except InvalidRowError as error:
+        label = f"column {name!r} ({dtype})" if name is not None else str(dtype)
+        raise InvalidRowError(f"{label}: {error.message}") from None
+
+
+def _from_python(value: object, dtype: DataType, depth: int) -> Any:
+    if value is None or _is_missing(value):
+        if not dtype.nullable:
+            raise InvalidRowError("null, but the type is NOT NULL")
+        return None
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
+        value = value.item()
+    converter = _FROM_PYTHON.get(type(dtype))
+    if converter is not None:
+        return converter(value, dtype)
+    v.check_depth(depth + 1)
+    if isinstance(dtype, ArrayType):
+        return _elements(value, dtype.element_type, depth)
+    if isinstance(dtype, MapType):
+        return _entries(value, dtype, depth)
+    if isinstance(dtype, RowType):
+        return _row(value, dtype, depth)
+    raise InvalidRowError("the type has no values")
+
+
+def _is_missing(value: object) -> bool:
+    """Not-a-time of numpy and pandas, and the missing value of pandas: they mean null."""
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return bool(np.isnat(value))
+    # Told by name, so that pandas need not be imported.
+    return type(value).__name__ in ("NaTType", "NAType")
+
+
+def _boolean(value: object, dtype: DataType) -> bool:
+    return v.check_boolean(value)
+
+
+def _integer(value: object, dtype: DataType) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise v.refuse(value, "an int")
+    return v.check_integer(int(value), v.INTEGER_BITS[type(dtype)])
+
+
+def _float(value: object, dtype: DataType) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise v.refuse(value, "a float")
+    if isinstance(value, int):
+        try:
+            number = float(value)
+        except OverflowError:
+            raise InvalidRowError(f"{v.shown(value)} does not fit a float") from None
+        if int(number) != value or (isinstance(dtype, FloatType) and int(np.float32(_narrow(number))) != value):
+            raise InvalidRowError(f"{v.shown(value)} has no exact form as a float")
+    else:
+        number = float(value)
+    return _narrow(number) if isinstance(dtype, FloatType) else number
+
+
+def _narrow(number: float) -> float:
+    if math.isfinite(number) and abs(number) > _FLOAT_MAX:
+        raise InvalidRowError(f"{number} does not fit 32 bits")
+    return float(np.float32(number))
+
+
+def _char(value: object, dtype: DataType) -> str:
+    assert isinstance(dtype, CharType)
+    text = _string(value, dtype)
+    if len(text) > dtype.length:
+        raise InvalidRowError(f"{v.shown(text)} has {len(text)} characters, the type has room for {dtype.length}")
+    return text
+
+
+def _string(value: object, dtype: DataType) -> str:
+    v.utf8(value)
+    return str(value)
+
+
+def _binary(value: object, dtype: DataType) -> bytes:
+    assert isinstance(dtype, BinaryType)
+    data = _bytes(value, dtype)
+    if len(data) != dtype.length:
+        raise InvalidRowError(f"{v.shown(data)} has {len(data)} bytes, the type has exactly {dtype.length}")
+    return data
+
+
+def _bytes(value: object, dtype: DataType) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise v.refuse(value, "bytes")
+    return bytes(value)
+
+
+def _decimal(value: object, dtype: DataType) -> Decimal:
+    assert isinstance(dtype, DecimalType)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = Decimal(value)
+    if isinstance(value, float):
+        raise InvalidRowError(f"expected a Decimal, got the float {value!r}: give Decimal({str(value)!r}) instead")
+    return v.decimal_of(v.unscaled(value, dtype), dtype)
+
+
+def _date(value: object, dtype: DataType) -> int:
+    if isinstance(value, np.datetime64):
+        days = value.astype("datetime64[D]")
+        if days != value:
+            raise InvalidRowError(f"{value} has a time of day, {dtype} would lose it")
+        return int(days.astype(np.int64))
+    if isinstance(value, datetime):
+        raise InvalidRowError(f"expected a date, got the datetime {value!r}: give its .date() instead")
+    if not isinstance(value, date):
+        raise v.refuse(value, "a date")
+    return value.toordinal() - _EPOCH_DAY
+
+
+def _time(value: object, dtype: DataType) -> int:
+    assert isinstance(dtype, TimeType)
+    if not isinstance(value, time):
+        raise v.refuse(value, "a time")
+    if value.tzinfo is not None:
+        raise InvalidRowError(f"{value!r} has a time zone, {dtype} has none")
+    if value.microsecond % 1000:
+        raise InvalidRowError(f"{value!r} has a part below the millisecond, and a time of day is kept in milliseconds")
+    if dtype.precision == 0 and value.microsecond:
+        raise InvalidRowError(f"{value!r} has a part below the second, {dtype} would lose it")
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
+
+
+def _timestamp(value: object, dtype: DataType) -> int:
+    assert isinstance(dtype, (TimestampType, TimestampLtzType))
+    nanos = _nanos_of(value, dtype)
+    step = 10 ** (9 - dtype.precision)
+    if nanos % step:
+        raise InvalidRowError(f"{value!r} has more than {dtype.precision} digits of a second, {dtype} would lose them")
+    v.split_timestamp(nanos, dtype)
+    return nanos
+
+
+def _nanos_of(value: object, dtype: TimestampType | TimestampLtzType) -> int:
+    if isinstance(value, np.datetime64):
+        unit, count = np.datetime_data(value.dtype)
+        nanos = _NUMPY_UNITS.get(unit)
+        if nanos is None:
+            raise InvalidRowError(f"{value!r} is counted in {unit!r}: expected a unit from days to nanoseconds")
+        return int(value.astype(np.int64)) * nanos * count
+    if not isinstance(value, datetime):
+        raise v.refuse(value, "a datetime")
+    if value.tzinfo is not None:
+        if isinstance(dtype, TimestampType):
+            raise InvalidRowError(
+                f"{value!r} has a time zone, {dtype} has none: give a naive datetime or use TIMESTAMP_LTZ"
+            )
+        offset = value.utcoffset() or timedelta(0)
+        value = value.replace(tzinfo=None) - offset
+    # A pandas timestamp is a datetime with a few more digits.
+    return (value - _EPOCH) // _MICROSECOND * 1000 + int(getattr(value, "nanosecond", 0))
+
+
+_NUMPY_UNITS = {
+    "D": 86_400 * 10**9,
+    "h": 3_600 * 10**9,
+    "m": 60 * 10**9,
+    "s": 10**9,
+    "ms": 10**6,
+    "us": 10**3,
+    "ns": 1,
+}
+
+
+def _elements(value: object, dtype: DataType, depth: int) -> list[Any]:
+    if isinstance(value, np.ndarray):
+        value = list(value)
+    if not isinstance(value, (list, tuple)):
+        raise v.refuse(value, "a list")
+    items: list[Any] = []
+    for i, item in enumerate(value):
+        try:
+            items.append(_from_python(item, dtype, depth + 1))
+        except InvalidRowError as error:
+            raise InvalidRowError(f"element {i} ({dtype}): {error.message}") from None
+    return items
+
+
+def _entries(value: object, dtype: MapType, depth: int) -> list[tuple[Any, Any]]:
+    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(pairs, (list, tuple)) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise v.refuse(value, "a dict, or a list of (key, value) pairs")
+    entries: list[tuple[Any, Any]] = []
+    for key, item in pairs:
+        try:
+            entries.append(
+                (_from_python(key, dtype.key_type, depth + 1), _from_python(item, dtype.value_type, depth + 1))
+            )
+        except InvalidRowError as error:
+            raise InvalidRowError(f"entry {v.shown(key)}: {error.message}") from None
+    return entries
+
+
+def _row(value: object, dtype: RowType, depth: int) -> tuple[Any, ...]:
+    fields = dtype.fields
+    if isinstance(value, Mapping):
+        unknown = [key for key in value if key not in dtype.field_names]
+        if unknown:
+            raise InvalidRowError(f"no field is named {unknown[0]!r}; the fields are {', '.join(dtype.field_names)}")
+        items: Sequence[Any] = [value.get(field.name) for field in fields]
+    else:
+        if not isinstance(value, (list, tuple)):
+            raise v.refuse(value, "a dict or a tuple")
+        items = v.check_row(value, len(fields))
+    result: list[Any] = []
+    for field, item in zip(fields, items):
+        try:
+            result.append(_from_python(item, field.data_type, depth + 1))
+        except InvalidRowError as error:
+            raise InvalidRowError(f"field {field.name!r} ({field.data_type}): {error.message}") from None
+    return tuple(result)
+
+
+_FROM_PYTHON: dict[type[DataType], Callable[[object, DataType], Any]] = {
+    BooleanType: _boolean,
+    TinyIntType: _integer,
+    SmallIntType: _integer,
+    IntType: _integer,
+    BigIntType: _integer,
+    FloatType: _float,
+    DoubleType: _float,
+    CharType: _char,
+    StringType: _string,
+    BinaryType: _binary,
+    BytesType: _bytes,
+    DecimalType: _decimal,
+    DateType: _date,
+    TimeType: _time,
+    TimestampType: _timestamp,
+    TimestampLtzType: _timestamp,
+}
+
+
+def to_python(value: Any, dtype: DataType) -> Any:
+    """The native value of a logical one.
+
+    DATE, TIME, TIMESTAMP and TIMESTAMP_LTZ become date, time, naive and UTC datetime (digits below the microsecond are
+    cut off, since datetime has none: read Arrow to keep them); MAP a dict, ROW a dict by field name.
+    """
+    if value is None or isinstance(dtype, _AS_THEY_ARE):
+        return value
+    if isinstance(dtype, DateType):
+        try:
+            return date.fromordinal(value + _EPOCH_DAY)
+        except (ValueError, OverflowError):
+            raise InvalidRowError(f"day {value} since 1970 is not a date of Python (year 1 to 9999)") from None
+    if isinstance(dtype, TimeType):
+        seconds, millis = divmod(value, 1000)
+        minutes, second = divmod(seconds, 60)
+        return time(minutes // 60, minutes % 60, second, millis * 1000)
+    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+        try:
+            moment = _EPOCH + timedelta(microseconds=value // 1000)
+        except OverflowError:
+            raise InvalidRowError(f"{value} ns since 1970 is not a datetime of Python (year 1 to 9999)") from None
+        return moment if isinstance(dtype, TimestampType) else moment.replace(tzinfo=timezone.utc)
+    if isinstance(dtype, ArrayType):
+        return [to_python(item, dtype.element_type) for item in value]
+    if isinstance(dtype, MapType):
+        pairs = [(to_python(key, dtype.key_type), to_python(item, dtype.value_type)) for key, item in value]
+        # A key that is itself a list, dict or such cannot be looked up in a dict.
+        return pairs if isinstance(dtype.key_type, v.NESTED) else dict(pairs)
+    assert isinstance(dtype, RowType)
+    return {field.name: to_python(item, field.data_type) for field, item in zip(dtype.fields, value)}
+
+
+_AS_THEY_ARE = (
+    BooleanType,
+    TinyIntType,
+    SmallIntType,
+    IntType,
+    BigIntType,
+    FloatType,
+    DoubleType,
+    CharType,
+    StringType,
+    BinaryType,
+    BytesType,
+    DecimalType,
+)
+
+# Python types that pyarrow converts exactly as `from_python` does, so that a column of nothing else can take the
+# short way. What it refuses takes the long way, which knows why.
+_NONE = type(None)
+_DIRECT: dict[type[DataType], set[type]] = {
+    BooleanType: {bool, _NONE},
+    TinyIntType: {int, _NONE},
+    SmallIntType: {int, _NONE},
+    IntType: {int, _NONE},
+    BigIntType: {int, _NONE},
+    DoubleType: {float, _NONE},
+    StringType: {str, _NONE},
+    BytesType: {bytes, _NONE},
+    DateType: {date, _NONE},
+    TimestampType: {datetime, _NONE},
+    TimestampLtzType: {datetime, _NONE},
+}
+
+
+def column_from_python(values: Sequence[Any], dtype: DataType, name: str | None = None) -> pa.Array:
+    """A column of native values as an Arrow array: `from_python` and `to_arrow`, quickly.
+
+    The error of a bad value names its row.
+    """
+    if set(map(type, values)) <= _DIRECT.get(type(dtype), set()):
+        array = _direct(values, dtype)
+        if array is not None and (dtype.nullable or not array.null_count):
+            return array
+    logical: list[Any] = []
+    for row, value in enumerate(values):
+        try:
+            logical.append(from_python(value, dtype, name))
+        except InvalidRowError as error:
+            raise InvalidRowError(f"row {row}, {error.message}") from None
+    return to_arrow(logical, dtype)
+
+
+def _direct(values: Sequence[Any], dtype: DataType) -> pa.Array | None:
+    if isinstance(dtype, (TimestampType, TimestampLtzType)) and (
+        dtype.precision < 6 or any(value is not None and value.tzinfo is not None for value in values)
+    ):
+        return None
+    try:
+        return pa.array(values, dtype.to_arrow())
+    except (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError):
+        return None

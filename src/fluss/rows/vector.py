@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole Arrow batches to CompactedRow or CompactedKey bytes and back, column by column.
+
+The same bytes as `fluss.rows.compacted`, which is the readable twin; that one also says what is wrong with a row that
+cannot be decoded. Nested columns are handed to the scalar coder, all others are vectorised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss.errors import FlussError, FormatError, InvalidRowError
+from fluss.metadata.types import (
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    SmallIntType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+from fluss.rows import compacted
+from fluss.rows import values as v
+from fluss.rows.arrow_values import NANOS_PER_UNIT, bitmap, check_fixed_bytes, conform, from_arrow, to_arrow
+from fluss.rows.columns import (
+    big_endian_decimals,
+    booleans,
+    byte_strings,
+    check_columns,
+    check_decimals,
+    decimal_words,
+    primitives,
+    time_millis,
+    timestamp_parts,
+    validity,
+)
+from fluss.rows.kernels import (
+    BadRowError,
+    BytesPiece,
+    Mask,
+    Piece,
+    RowsCursor,
+    ZeroPiece,
+    fixed_piece,
+    refuse_rows,
+    varint_piece,
+)
+from fluss.rows.slices import Ints, Slices, Words, gather_array, spaced, words_at
+from fluss.rows.slots import decode_nested, encode_nested
+
+Arrays = Sequence[pa.Array]
+
+_FIXED: dict[type[DataType], tuple[Any, int]] = {
+    TinyIntType: (np.int8, 1),
+    SmallIntType: (np.int16, 2),
+    FloatType: (np.float32, 4),
+    DoubleType: (np.float64, 8),
+}
+
+
+def encode_compacted(types: Sequence[DataType], arrays: Arrays, names: Sequence[str] | None = None) -> Slices:
+    """Encode columns as CompactedRows, one per position of the arrays."""
+    n = check_columns(types, arrays)
+    pieces: list[Piece] = []
+    masks: list[Mask | None] = []
+    for i, (dtype, array) in enumerate(zip(types, arrays)):
+        try:
+            column = conform(array, dtype)
+            valid = validity(column, dtype)
+            masks.append(valid)
+            pieces += _pieces(dtype, column, valid)
+        except InvalidRowError as error:
+            raise InvalidRowError(f"{v.field_label(i, dtype, names)}: {error.message}") from None
+    return _assemble(n, _null_pieces(n, masks) + pieces)
+
+
+def encode_compacted_key(types: Sequence[DataType], arrays: Arrays, names: Sequence[str] | None = None) -> Slices:
+    """Encode columns as CompactedKeys, one per position of the arrays."""
+    n = check_columns(types, arrays)
+    pieces: list[Piece] = []
+    for i, (dtype, array) in enumerate(zip(types, arrays)):
+        try:
+            if isinstance(dtype, v.NESTED):
+                raise InvalidRowError("nested types cannot be part of a key")
+            column = conform(array, dtype)
+            if column.null_count:
+                row = int(np.flatnonzero(~column.is_valid().to_numpy(zero_copy_only=False))[0])
+                raise InvalidRowError(f"null in a key, in row {row}")
+            pieces += _pieces(dtype, column, None)
+        except InvalidRowError as error:
+            raise InvalidRowError(f"{v.field_label(i, dtype, names)}: {error.message}") from None
+    return _assemble(n, pieces)
+
+
+def decode_compacted(types: Sequence[DataType], rows: Slices, names: Sequence[str] | None = None) -> list[pa.Array]:
+    """Decode CompactedRows into one Arrow array per column."""
+    return _decode(types, rows, names, is_key=False)
+
+
+def decode_compacted_key(types: Sequence[DataType], keys: Slices, names: Sequence[str] | None = None) -> list[pa.Array]:
+    """Decode CompactedKeys into one Arrow array per column."""
+    return _decode(types, keys, names, is_key=True)
+
+
+def _null_pieces(n: int, masks: list[Mask | None]) -> list[Piece]:
+    size = (len(masks) + 7) // 8
+    if all(mask is None for mask in masks):
+        return [ZeroPiece(size)]
+    bits = np.zeros((n, (size + 7) // 8 * 8), np.uint8)
+    for i, mask in enumerate(masks):
+        if mask is not None:
+            bits[:, i // 8] |= (~mask).view(np.uint8) << np.uint8(i % 8)
+    words = bits.view("<u8")
+    return [Piece(np.ascontiguousarray(words[:, k]), min(8, size - 8 * k)) for k in range(words.shape[1])]
+
+
+def _assemble(n: int, pieces: list[Piece]) -> Slices:
+    lengths = np.zeros(n, np.int64)
+    for piece in pieces:
+        lengths += piece.lengths
+    starts, out = spaced(lengths)
+    target = words_at(out)
+    pos = starts.copy()
+    for piece in pieces:
+        piece.write(out, target, pos)
+        pos += piece.lengths
+    return Slices.trusted(out, starts, lengths)
+
+
+def _unsigned(values: npt.NDArray[np.int64]) -> Words:
+    return values.view(np.uint64)
+
+
+def _pieces(dtype: DataType, array: pa.Array, valid: Mask | None) -> list[Piece]:
+    if isinstance(dtype, (IntType, DateType)):
+        return [varint_piece(primitives(array, np.uint32).astype(np.uint64), valid)]
+    if isinstance(dtype, BigIntType):
+        return [varint_piece(primitives(array, np.uint64), valid)]
+    if isinstance(dtype, BooleanType):
+        return [fixed_piece(booleans(array, valid), 1, valid)]
+    if type(dtype) in _FIXED:
+        kind, width = _FIXED[type(dtype)]
+        return [fixed_piece(primitives(array, kind), width, valid)]
+    if isinstance(dtype, TimeType):
+        return [varint_piece(_unsigned(time_millis(array, dtype, valid)), valid)]
+    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+        millis, nanos = timestamp_parts(array, valid)
+        pieces = [varint_piece(_unsigned(millis), valid)]
+        if not v.is_compact_timestamp(dtype):
+            pieces.append(varint_piece(_unsigned(nanos), valid))
+        return pieces
+    if isinstance(dtype, DecimalType):
+        check_decimals(array, dtype)
+        if v.is_compact_decimal(dtype):
+            return [varint_piece(np.ascontiguousarray(decimal_words(array)[:, 0]), valid)]
+        return _sized_pieces(big_endian_decimals(array, valid), valid)
+    if isinstance(dtype, v.NESTED):
+        return _sized_pieces(_nested_bytes(dtype, array), valid)
+    return _sized_pieces(byte_strings(dtype, array), valid)
+
+
+def _nested_bytes(dtype: DataType, array: pa.Array) -> Slices:
+    return Slices.from_list(
+        [
+            b"" if value is None else encode_nested(dtype, value, compacted.NESTED_ROWS, 0)
+            for value in from_arrow(array, dtype)
+        ]
+    )
+
+
+def _sized_pieces(slices: Slices, valid: Mask | None) -> list[Piece]:
+    return [varint_piece(_unsigned(slices.lengths), valid), BytesPiece(slices)]
+
+
+def _decode(types: Sequence[DataType], rows: Slices, names: Sequence[str] | None, *, is_key: bool) -> list[pa.Array]:
+    try:
+        return _decode_columns(types, rows, is_key)
+    except (BadRowError, InvalidRowError) as error:
+        if isinstance(error, BadRowError):
+            raise _explained(error, types, rows, names, is_key) from None
+        raise FormatError(error.message) from None
+
+
+def _explained(
+    error: BadRowError, types: Sequence[DataType], rows: Slices, names: Sequence[str] | None, is_key: bool
+) -> FlussError:
+    decode = compacted.decode_key if is_key else compacted.decode_row
+    try:
+        decode(types, rows[error.row], names)
+    except FormatError as reason:
+        return FormatError(f"row {error.row}: {reason.message}")
+    return FormatError(f"row {error.row}: {error.reason}")
+
+
+def _decode_columns(types: Sequence[DataType], rows: Slices, is_key: bool) -> list[pa.Array]:
+    cursor = RowsCursor(rows)
+    nulls: list[Any] = []
+    if not is_key:
+        for _ in range((len(types) + 7) // 8):
+            nulls.append(cursor.data[cursor.pos])
+            cursor.advance(1, None)
+    arrays = []
+    for i, dtype in enumerate(types):
+        valid: Mask | None = None
+        if nulls and dtype.nullable:
+            set_bits = nulls[i // 8] & np.uint8(1 << i % 8)
+            if set_bits.any():
+                valid = set_bits == 0
+        arrays.append(_read_column(dtype, cursor, valid))
+    cursor.finish()
+    return arrays
+
+
+def _read_column(dtype: DataType, cursor: RowsCursor, valid: Mask | None) -> pa.Array:
+    if isinstance(dtype, (IntType, DateType)):
+        return _array(dtype, cursor.varints(valid, 32).astype(np.uint32), valid)
+    if isinstance(dtype, BigIntType):
+        return _array(dtype, cursor.varints(valid, 64), valid)
+    if isinstance(dtype, BooleanType):
+        flags = cursor.fixed(1, valid).astype(np.uint8)
+        refuse_rows(flags > 1, valid, "a boolean is the byte 0 or 1")
+        return _array(dtype, np.packbits(flags, bitorder="little"), valid, flags.size)
+    if type(dtype) in _FIXED:
+        width = _FIXED[type(dtype)][1]
+        return _array(dtype, cursor.fixed(width, valid).astype(f"<u{width}", copy=False), valid)
+    if isinstance(dtype, TimeType):
+        return _array(dtype, _times(dtype, cursor, valid), valid)
+    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+        return _array(dtype, _timestamps(dtype, cursor, valid), valid)
+    if isinstance(dtype, DecimalType):
+        array = _array(dtype, _decimals(dtype, cursor, valid), valid)
+        check_decimals(array, dtype)
+        return array
+    return _strings(dtype, cursor.sized(valid), valid)
+
+
+def _array(dtype: DataType, values: npt.NDArray[Any], valid: Mask | None, n: int | None = None) -> pa.Array:
+    return pa.Array.from_buffers(
+        dtype.to_arrow(), len(values) if n is None else n, [bitmap(valid), pa.py_buffer(values)]
+    )
+
+
+def _times(dtype: TimeType, cursor: RowsCursor, valid: Mask | None) -> npt.NDArray[Any]:
+    millis = cursor.varints(valid, 32).astype(np.int64)
+    refuse_rows(millis >= v.MILLIS_PER_DAY, valid, "not a millisecond of the day")
+    nanos = NANOS_PER_UNIT[dtype.to_arrow().unit]
+    if nanos > v.NANOS_PER_MILLI:
+        return (millis // 1000).astype(np.int32)
+    if nanos == v.NANOS_PER_MILLI:
+        return millis.astype(np.int32)
+    return millis * (v.NANOS_PER_MILLI // nanos)
+
+
+def _timestamps(dtype: TimestampType | TimestampLtzType, cursor: RowsCursor, valid: Mask | None) -> Ints:
+    millis = cursor.varints(valid, 64).view(np.int64)
+    unit_nanos = NANOS_PER_UNIT[dtype.to_arrow().unit]
+    if v.is_compact_timestamp(dtype):
+        return millis if unit_nanos == v.NANOS_PER_MILLI else millis // 1000
+    nanos = cursor.varints(valid, 32).astype(np.int64)
+    refuse_rows(nanos >= v.NANOS_PER_MILLI, valid, "too many nanoseconds within a millisecond")
+    per_milli = v.NANOS_PER_MILLI // unit_nanos
+    limit = v.INT64_MAX // per_milli
+    refuse_rows((millis >= limit) | (millis < -limit), valid, f"the timestamp is out of the range of {dtype}")
+    return millis * per_milli + nanos // unit_nanos
+
+
+def _decimals(dtype: DecimalType, cursor: RowsCursor, valid: Mask | None) -> Words:
+    if v.is_compact_decimal(dtype):
+        low = cursor.varints(valid, 64)
+        return np.stack([low, (low.view(np.int64) >> 63).view(np.uint64)], axis=1)
+    slices = cursor.sized(valid)
+    lengths = slices.lengths
+    refuse_rows((lengths < 1) | (lengths > 16), valid, "an unscaled decimal has 1 to 16 bytes")
+    source = words_at(cursor.data)
+    # 128 bits from the start of the value, shifted down arithmetically by the bits that are not part of it.
+    first = source[slices.starts].byteswap()
+    second = source[slices.starts + 8].byteswap()
+    signs = (first.view(np.int64) >> 63).view(np.uint64)
+    shift = (16 - lengths) * 8
+    short = (shift >= 64).astype(np.uint64)
+    low = np.where(short, first, second)
+    high = np.where(short, signs, first)
+    by = (shift & 63).astype(np.uint64)
+    # Shifting in two steps, because a shift by 64 (when there is nothing to shift) is not defined.
+    low = (low >> by) | (high << np.uint64(1)) << (np.uint64(63) - by)
+    high = (high.view(np.int64) >> by.view(np.int64)).view(np.uint64)
+    return np.stack([low, high], axis=1)
+
+
+def _strings(dtype: DataType, slices: Slices, valid: Mask | None) -> pa.Array:
+    n = len(slices)
+    if isinstance(dtype, v.NESTED):
+        return _nested(dtype, slices, valid)
+    if isinstance(dtype, BinaryType):
+        check_fixed_bytes(n, dtype)
+        refuse_rows(slices.lengths > dtype.length, valid, f"the value is longer than {dtype.length} bytes")
+        values = np.zeros(n * dtype.length + 16, np.uint8)
+        if valid is None and (slices.lengths == dtype.length).all():
+            return _array(dtype, gather_array(slices).buffers()[2], valid, n)
+        for i, value in enumerate(slices.to_list()):
+            values[i * dtype.length : i * dtype.length + len(value)] = np.frombuffer(value, np.uint8)
+        return _array(dtype, values, valid, n)
+    if slices.total_bytes > v.INT32_MAX:
+        raise FormatError(
+            f"{slices.total_bytes} bytes of one column are more than an Arrow array holds: decode fewer rows"
+        )
+    _, offsets, data = gather_array(slices).buffers()
+    array = pa.Array.from_buffers(dtype.to_arrow(), n, [bitmap(valid), offsets, data])
+    if isinstance(dtype, v.STRINGS):
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            raise _bad_text(slices) from None
+    return array
+
+
+def _bad_text(slices: Slices) -> BadRowError:
+    for row, text in enumerate(slices.to_list()):
+        try:
+            v.text_of(text)
+        except FormatError as error:
+            return BadRowError(row, error.message)
+    raise FormatError("an array of strings that Arrow refuses")
+
+
+def _nested(dtype: DataType, slices: Slices, valid: Mask | None) -> pa.Array:
+    values: list[Any] = []
+    present = [True] * len(slices) if valid is None else valid.tolist()
+    for row, (is_present, data) in enumerate(zip(present, slices.to_list())):
+        try:
+            values.append(decode_nested(dtype, memoryview(data), compacted.NESTED_ROWS, 0) if is_present else None)
+        except FormatError as error:
+            raise BadRowError(row, error.message) from None
+    return to_arrow(values, dtype)
