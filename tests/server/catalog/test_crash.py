@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalog is cut off before every single step on the disk; reopening gives the state before or after the change."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluss.errors import FlussError
+from fluss.metadata import Column, DatabaseDescriptor, DataTypes, TablePath
+from fluss.server.catalog import Catalog, databases, partitions, tables
+from fluss.server.catalog.acl import AclBinding, Operation, Resource
+from fluss.server.catalog.files import FileLayer
+from fluss.server.catalog.producers import ProducerEntry
+from tests.server.catalog.support import NOW_MS, Clock, log_table, partitioned_table, pk_table
+
+
+class Cut(BaseException):
+    """Not an Exception: nothing may catch it, as nothing catches a power cut."""
+
+
+class CuttingFiles(FileLayer):
+    """Lets a number of steps pass and then cuts. A file being written is left half there."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.cut_at: int | None = None
+
+    def _step(self) -> None:
+        if self.cut_at is not None and self.steps >= self.cut_at:
+            raise Cut
+        self.steps += 1
+
+    def write_new(self, path: Path, data: bytes) -> None:
+        if self.cut_at is not None and self.steps == self.cut_at:
+            path.write_bytes(data[: len(data) // 2])
+        self._step()
+        super().write_new(path, data)
+
+    def keep_previous(self, path: Path, previous: Path) -> None:
+        self._step()
+        super().keep_previous(path, previous)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._step()
+        super().rename(source, target)
+
+    def make_dir(self, path: Path) -> None:
+        self._step()
+        super().make_dir(path)
+
+    def sync_dir(self, path: Path) -> None:
+        self._step()
+        super().sync_dir(path)
+
+    def unlink(self, path: Path) -> None:
+        self._step()
+        super().unlink(path)
+
+    def remove_tree(self, path: Path) -> None:
+        self._step()
+        super().remove_tree(path)
+
+
+LOG, PART = TablePath("fluss", "log"), TablePath("fluss", "part")
+
+
+def open_catalog(folder: Path, files: FileLayer | None = None) -> Catalog:
+    return Catalog(folder, {"datalake.format": "paimon"}, files=files, clock_ms=Clock())
+
+
+def state(catalog: Catalog) -> dict[str, Any]:
+    """Everything a client can see, and nothing else."""
+    return {
+        "databases": {name: db.descriptor.to_json() for name, db in catalog.databases.items()},
+        "tables": {
+            str(entry.table_path): (
+                entry.table_id,
+                entry.schema_id,
+                entry.table_info.descriptor.to_json(),
+                {schema_id: schema.to_json() for schema_id, schema in entry.schemas.items()},
+                {name: (p.partition_id, dict(p.spec)) for name, p in entry.partitions.items()},
+                entry.lake.to_json() if entry.lake else None,
+            )
+            for entry in catalog.tables()
+        },
+        "acls": sorted(str(acl) for acl in catalog.acls.all()),
+        "configs": catalog.configs.dynamic,
+        "producers": {p: catalog.producers.get(p) for p in ("p1", "p2")},
+    }
+
+
+async def base(catalog: Catalog) -> None:
+    await databases.create_database(catalog, "d", DatabaseDescriptor(comment="old"), ignore_if_exists=False)
+    await tables.create_table(catalog, LOG, log_table(), ignore_if_exists=False)
+    await tables.create_table(catalog, PART, partitioned_table(), ignore_if_exists=False)
+    for name in ("a", "b"):
+        await tables.create_table(catalog, TablePath("d", name), pk_table(), ignore_if_exists=False)
+    await partitions.create_partition(catalog, PART, [("dt", "one")], ignore_if_exists=False)
+    catalog.producers.write(ProducerEntry("p1", NOW_MS + 5, {0: {(None, 0): 3}}))
+
+
+async def create_database(catalog: Catalog) -> None:
+    await databases.create_database(catalog, "new", DatabaseDescriptor(comment="c"), ignore_if_exists=False)
+
+
+async def alter_database(catalog: Catalog) -> None:
+    await databases.alter_database(catalog, "d", [("k", "v", 0)], "new", ignore_if_not_exists=False)
+
+
+async def drop_database(catalog: Catalog) -> None:
+    await databases.drop_database(catalog, "d", ignore_if_not_exists=False, cascade=True)
+
+
+async def create_table(catalog: Catalog) -> None:
+    await tables.create_table(catalog, TablePath("d", "new"), pk_table(), ignore_if_exists=False)
+
+
+async def drop_table(catalog: Catalog) -> None:
+    await tables.drop_table(catalog, PART, ignore_if_not_exists=False)
+
+
+async def alter_properties(catalog: Catalog) -> None:
+    await tables.alter_properties(catalog, LOG, [("table.log.ttl", "1 d", 0)], ignore_if_not_exists=False)
+
+
+async def add_column(catalog: Catalog) -> None:
+    await tables.add_columns(catalog, LOG, [Column("extra", DataTypes.string())], ignore_if_not_exists=False)
+
+
+async def create_partition(catalog: Catalog) -> None:
+    await partitions.create_partition(catalog, PART, [("dt", "two")], ignore_if_exists=False)
+
+
+async def drop_partition(catalog: Catalog) -> None:
+    await partitions.drop_partition(catalog, PART, [("dt", "one")], ignore_if_not_exists=False)
+
+
+async def commit_lake_snapshot(catalog: Catalog) -> None:
+    await catalog.lake.commit_inline(catalog.table(LOG).table_id, 5, {(None, 0): 42}, {})
+
+
+async def add_acl(catalog: Catalog) -> None:
+    acls = [AclBinding(Resource.cluster(), "User", "alice", "*", Operation.READ)]
+    await catalog.in_storage_thread(lambda: catalog.acls.write(acls))
+
+
+async def alter_config(catalog: Catalog) -> None:
+    await catalog.in_storage_thread(lambda: catalog.configs.write({"datalake.format": "iceberg"}))
+
+
+async def register_producer(catalog: Catalog) -> None:
+    entry = ProducerEntry("p2", NOW_MS + 5, {1: {(7, 0): 3}})
+    await catalog.in_storage_thread(lambda: catalog.producers.write(entry))
+
+
+async def delete_producer(catalog: Catalog) -> None:
+    await catalog.in_storage_thread(lambda: catalog.producers.erase("p1"))
+
+
+CHANGES: list[Callable[[Catalog], Awaitable[None]]] = [
+    create_database,
+    alter_database,
+    drop_database,
+    create_table,
+    drop_table,
+    alter_properties,
+    add_column,
+    create_partition,
+    drop_partition,
+    commit_lake_snapshot,
+    add_acl,
+    alter_config,
+    register_producer,
+    delete_producer,
+]
+
+
+async def apply(catalog: Catalog, change: Callable[[Catalog], Awaitable[None]]) -> None:
+    try:
+        await change(catalog)
+    except Cut:
+        pass
+    finally:
+        # As a killed process would: nothing is flushed, no counter given back.
+        catalog._executor.shutdown(wait=True)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_cut_at_any_step_leaves_before_or_after(
+    change: Callable[[Catalog], Awaitable[None]], tmp_path: Path
+) -> None:
+    origin = tmp_path / "origin"
+    catalog = open_catalog(origin)
+    asyncio.run(base(catalog))
+    catalog.close_now()
+
+    def start() -> tuple[Path, CuttingFiles, Catalog]:
+        folder = tmp_path / "run"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(origin, folder)
+        files = CuttingFiles()
+        return folder, files, open_catalog(folder, files)
+
+    folder, files, catalog = start()
+    before = state(catalog)
+    ids_used = set(catalog.tables_by_id) | set(catalog.partitions_by_id)
+    first = files.steps
+    asyncio.run(apply(catalog, change))
+    steps = files.steps - first
+    reopened = open_catalog(folder)
+    after = state(reopened)
+    reopened.close_now()
+    assert after != before
+    assert steps >= 3
+
+    seen = set()
+    for step in range(steps):
+        folder, files, catalog = start()
+        files.cut_at = files.steps + step
+        asyncio.run(apply(catalog, change))
+        # The second start may be cut as well, while it cleans up.
+        for cut in (2, 7, None):
+            again = CuttingFiles()
+            again.cut_at = cut
+            try:
+                reopened = open_catalog(folder, again)
+            except Cut:
+                continue
+        found = state(reopened)
+        assert found in (before, after), f"cut before step {step} of {steps}"
+        assert reopened.damages == []
+        seen.add("after" if found == after else "before")
+        fresh = asyncio.run(new_ids(reopened))
+        assert not fresh & ids_used
+        reopened.close_now()
+    assert seen == {"before", "after"}, "a cut before the first step and one after the decision must differ"
+
+
+async def new_ids(catalog: Catalog) -> set[int]:
+    entry = await tables.create_table(catalog, TablePath("fluss", "fresh"), log_table(), ignore_if_exists=False)
+    assert entry is not None
+    return {entry.table_id}
+
+
+def test_ids_are_not_reused_after_a_drop_and_a_crash(tmp_path: Path) -> None:
+    seen: set[int] = set()
+    for _ in range(4):
+        catalog = open_catalog(tmp_path)
+
+        async def work(catalog: Catalog = catalog) -> None:
+            entry = await tables.create_table(catalog, LOG, log_table(), ignore_if_exists=False)
+            assert entry is not None
+            assert entry.table_id not in seen
+            seen.add(entry.table_id)
+            await tables.drop_table(catalog, LOG, ignore_if_not_exists=False)
+
+        asyncio.run(work())
+        catalog._executor.shutdown(wait=True)
+
+
+def test_a_failing_disk_stops_changes_but_not_reads(tmp_path: Path) -> None:
+    class FailingFiles(FileLayer):
+        fail = False
+
+        def sync_dir(self, path: Path) -> None:
+            if self.fail:
+                raise OSError(5, "Input/output error")
+            super().sync_dir(path)
+
+    files = FailingFiles()
+    catalog = open_catalog(tmp_path, files)
+    asyncio.run(base(catalog))
+    files.fail = True
+    with pytest.raises(FlussError, match="Input/output error"):
+        asyncio.run(create_table(catalog))
+    files.fail = False
+    with pytest.raises(FlussError, match="until the server is restarted"):
+        asyncio.run(create_partition(catalog))
+    assert catalog.table(LOG).table_path == LOG
+    catalog.close_now()
+    assert open_catalog(tmp_path).damages == []
+
+
+def test_a_full_disk_before_the_decision_changes_nothing(tmp_path: Path) -> None:
+    class FullFiles(FileLayer):
+        full = False
+
+        def write_new(self, path: Path, data: bytes) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            super().write_new(path, data)
+
+    files = FullFiles()
+    catalog = open_catalog(tmp_path, files)
+    asyncio.run(base(catalog))
+    files.full = True
+    with pytest.raises(FlussError, match="nothing was changed"):
+        asyncio.run(create_database(catalog))
+    files.full = False
+    asyncio.run(create_database(catalog))
+    assert "new" in catalog.databases
+    catalog.close_now()
+
+
+def test_a_change_is_finished_when_its_client_goes_away(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+
+    async def work() -> None:
+        task = asyncio.ensure_future(create_database(catalog))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await catalog.close()
+
+    asyncio.run(work())
+    assert "new" in catalog.databases
+    assert "new" in open_catalog(tmp_path).databases
