@@ -96,7 +96,7 @@ class Column:
             name,
             data_type_from_json(document.get("data_type"), f"{where}.data_type"),
             optional(document.get("comment"), str, f"{where}.comment"),
-            require(document["id"], int, f"{where}.id") if "id" in document else -1,
+            max(require(document.get("id", -1), int, f"{where}.id"), -1),
             None if agg_function is None else AggFunction.from_json(agg_function, f"{where}.agg_function"),
         )
 

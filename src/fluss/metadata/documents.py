@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The smaller JSON documents: lake snapshots, offsets, remote log manifests and file system tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluss.errors import FormatError
+from fluss.metadata.json_documents import json_bytes, optional, parse_json, read_document, require
+from fluss.metadata.path import TableBucket
+
+UNKNOWN_OFFSET = -1
+
+BUCKET_ID_MAX = 1_000_000
+"""Offsets are stored as a list by bucket id; a larger id would make the list absurdly long."""
+
+
+@dataclass(frozen=True)
+class LakeSnapshotFiles:
+    """One snapshot of a lake table: the files with the offsets it holds."""
+
+    snapshot_id: int
+    tiered_offsets: str | None
+    readable_offsets: str | None = None
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """What is known of a lake table: its snapshots, oldest first.
+
+    Version 1 of the document holds one snapshot with its offsets in it; version 2 names files.
+    """
+
+    snapshots: tuple[LakeSnapshotFiles, ...] = ()
+    offsets: LakeOffsets | None = None
+    """The offsets of a version 1 document."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document, in version 2."""
+        items = []
+        for snapshot in self.snapshots:
+            item: dict[str, Any] = {"snapshot_id": snapshot.snapshot_id}
+            if snapshot.tiered_offsets is not None:
+                item["tiered_offsets"] = snapshot.tiered_offsets
+            if snapshot.readable_offsets is not None:
+                item["readable_offsets"] = snapshot.readable_offsets
+            items.append(item)
+        return {"version": 2, "lake_snapshots": items}
+
+    @staticmethod
+    def from_json(document: Any, where: str = "lake_table") -> LakeTable:
+        """Read the document in version 1 or 2."""
+        document = read_document(document, where, 2)
+        if document.get("version", 1) == 1:
+            snapshot_id = require(document.get("snapshot_id"), int, f"{where}.snapshot_id")
+            return LakeTable((LakeSnapshotFiles(snapshot_id, None),), _offsets_of_version_1(document, where))
+        snapshots = []
+        for index, item in enumerate(require(document.get("lake_snapshots"), list, f"{where}.lake_snapshots")):
+            place = f"{where}.lake_snapshots[{index}]"
+            item = require(item, dict, place)
+            snapshots.append(
+                LakeSnapshotFiles(
+                    require(item.get("snapshot_id"), int, f"{place}.snapshot_id"),
+                    optional(item.get("tiered_offsets"), str, f"{place}.tiered_offsets"),
+                    optional(item.get("readable_offsets"), str, f"{place}.readable_offsets"),
+                )
+            )
+        return LakeTable(tuple(snapshots))
+
+    def to_json_bytes(self) -> bytes:
+        """The document as UTF-8 text."""
+        return json_bytes(self.to_json())
+
+    @staticmethod
+    def from_json_bytes(data: bytes | bytearray | memoryview) -> LakeTable:
+        """Read the document from UTF-8 text."""
+        return LakeTable.from_json(parse_json(data, "lake_table"))
+
+
+def _offsets_of_version_1(document: dict[str, Any], where: str) -> LakeOffsets:
+    table_id = require(document.get("table_id"), int, f"{where}.table_id")
+    offsets = {}
+    for index, item in enumerate(require(document.get("buckets", []), list, f"{where}.buckets")):
+        place = f"{where}.buckets[{index}]"
+        item = require(item, dict, place)
+        bucket = TableBucket(
+            table_id,
+            require(item.get("bucket_id"), int, f"{place}.bucket_id"),
+            optional(item.get("partition_id"), int, f"{place}.partition_id"),
+        )
+        offset = optional(item.get("log_end_offset"), int, f"{place}.log_end_offset")
+        if offset is not None:
+            offsets[bucket] = offset
+    return LakeOffsets(table_id, offsets)
+
+
+@dataclass(frozen=True)
+class LakeOffsets:
+    """The offsets file of a snapshot: per bucket, where the log goes on."""
+
+    table_id: int
+    offsets: Mapping[TableBucket, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document. Buckets without an offset are written as -1."""
+        by_partition: dict[int | None, dict[int, int]] = {}
+        for bucket, offset in self.offsets.items():
+            if not 0 <= bucket.bucket_id <= BUCKET_ID_MAX:
+                raise FormatError(
+                    f"lake offsets of table {self.table_id}: bucket id {bucket.bucket_id} is out of range"
+                )
+            by_partition.setdefault(bucket.partition_id, {})[bucket.bucket_id] = offset
+        document: dict[str, Any] = {"version": 1, "table_id": self.table_id}
+        if None in by_partition:
+            if len(by_partition) > 1:
+                raise FormatError(f"lake offsets of table {self.table_id}: buckets with and without a partition")
+            document["bucket_offsets"] = _dense(by_partition[None])
+        elif by_partition:
+            document["partition_offsets"] = [
+                {"partition_id": partition_id, "bucket_offsets": _dense(offsets)}
+                for partition_id, offsets in by_partition.items()
+            ]
+        return document
+
+    @staticmethod
+    def from_json(document: Any, where: str = "lake_offsets") -> LakeOffsets:
+        """Read the document."""
+        document = read_document(document, where, 1)
+        table_id = require(document.get("table_id"), int, f"{where}.table_id")
+        if "bucket_offsets" in document and "partition_offsets" in document:
+            raise FormatError(f"{where}: has both bucket_offsets and partition_offsets")
+        offsets: dict[TableBucket, int] = {}
+
+        def add(partition_id: int | None, items: Any, place: str) -> None:
+            for bucket_id, offset in enumerate(require(items, list, place)):
+                if require(offset, int, f"{place}[{bucket_id}]") != UNKNOWN_OFFSET:
+                    offsets[TableBucket(table_id, bucket_id, partition_id)] = offset
+
+        add(None, document.get("bucket_offsets", []), f"{where}.bucket_offsets")
+        partitions = require(document.get("partition_offsets", []), list, f"{where}.partition_offsets")
+        for index, item in enumerate(partitions):
+            place = f"{where}.partition_offsets[{index}]"
+            item = require(item, dict, place)
+            partition_id = require(item.get("partition_id"), int, f"{place}.partition_id")
+            add(partition_id, item.get("bucket_offsets"), f"{place}.bucket_offsets")
+        return LakeOffsets(table_id, offsets)
+
+    def to_json_bytes(self) -> bytes:
+        """The document as UTF-8 text."""
+        return json_bytes(self.to_json())
+
+    @staticmethod
+    def from_json_bytes(data: bytes | bytearray | memoryview) -> LakeOffsets:
+        """Read the document from UTF-8 text."""
+        return LakeOffsets.from_json(parse_json(data, "lake_offsets"))
+
+
+def _dense(offsets: dict[int, int]) -> list[int]:
+    return [offsets.get(bucket_id, UNKNOWN_OFFSET) for bucket_id in range(max(offsets) + 1)]
+
+
+@dataclass(frozen=True)
+class RemoteLogSegment:
+    """One log segment in remote storage."""
+
+    segment_id: str
+    start_offset: int
+    end_offset: int
+    """The offset after the last record."""
+    max_timestamp: int
+    size_in_bytes: int
+
+
+@dataclass(frozen=True)
+class RemoteLogManifest:
+    """The remote log segments of a bucket."""
+
+    database: str
+    table: str
+    bucket: TableBucket
+    partition_name: str | None = None
+    segments: tuple[RemoteLogSegment, ...] = ()
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last record in remote storage; -1 if there is none."""
+        return max((segment.end_offset for segment in self.segments), default=UNKNOWN_OFFSET)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document."""
+        document: dict[str, Any] = {
+            "version": 1,
+            "database": self.database,
+            "table": self.table,
+            "table_id": self.bucket.table_id,
+            "bucket_id": self.bucket.bucket_id,
+            "remote_log_segments": [
+                {
+                    "segment_id": segment.segment_id,
+                    "start_offset": segment.start_offset,
+                    "end_offset": segment.end_offset,
+                    "max_timestamp": segment.max_timestamp,
+                    "size_in_bytes": segment.size_in_bytes,
+                }
+                for segment in self.segments
+            ],
+        }
+        if self.partition_name is not None:
+            document["partition_name"] = self.partition_name
+            document["partition_id"] = self.bucket.partition_id
+        return document
+
+    @staticmethod
+    def from_json(document: Any, where: str = "remote_log_manifest") -> RemoteLogManifest:
+        """Read the document."""
+        document = read_document(document, where, 1)
+        segments = []
+        items = require(document.get("remote_log_segments"), list, f"{where}.remote_log_segments")
+        for index, item in enumerate(items):
+            place = f"{where}.remote_log_segments[{index}]"
+            item = require(item, dict, place)
+            segments.append(
+                RemoteLogSegment(
+                    require(item.get("segment_id"), str, f"{place}.segment_id"),
+                    *(
+                        require(item.get(key), int, f"{place}.{key}")
+                        for key in ("start_offset", "end_offset", "max_timestamp", "size_in_bytes")
+                    ),
+                )
+            )
+        return RemoteLogManifest(
+            require(document.get("database"), str, f"{where}.database"),
+            require(document.get("table"), str, f"{where}.table"),
+            TableBucket(
+                require(document.get("table_id"), int, f"{where}.table_id"),
+                require(document.get("bucket_id"), int, f"{where}.bucket_id"),
+                optional(document.get("partition_id"), int, f"{where}.partition_id"),
+            ),
+            optional(document.get("partition_name"), str, f"{where}.partition_name"),
+            tuple(segments),
+        )
+
+    def to_json_bytes(self) -> bytes:
+        """The document as UTF-8 text."""
+        return json_bytes(self.to_json())
+
+    @staticmethod
+    def from_json_bytes(data: bytes | bytearray | memoryview) -> RemoteLogManifest:
+        """Read the document from UTF-8 text."""
+        return RemoteLogManifest.from_json(parse_json(data, "remote_log_manifest"))
+
+
+@dataclass(frozen=True)
+class RemoteLogPointer:
+    """Where the current manifest of a bucket lies, and how far it goes."""
+
+    manifest_path: str
+    end_offset: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The document."""
+        return {
+            "version": 1,
+            "remote_log_manifest_path": self.manifest_path,
+            "remote_log_end_offset": self.end_offset,
+        }
+
+    @staticmethod
+    def from_json(document: Any, where: str = "remote_log_pointer") -> RemoteLogPointer:
+        """Read the document."""
+        document = read_document(document, where, 1)
+        return RemoteLogPointer(
+            require(document.get("remote_log_manifest_path"), str, f"{where}.remote_log_manifest_path"),
+            require(document.get("remote_log_end_offset"), int, f"{where}.remote_log_end_offset"),
+        )
+
+
+@dataclass(frozen=True)
+class FileSystemToken:
+    """Credentials for remote files. They never show in a repr."""
+
+    access_key_id: str = field(repr=False)
+    access_key_secret: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+    def to_json_bytes(self) -> bytes:
+        """The token as UTF-8 text."""
+        document = {"access_key_id": self.access_key_id, "access_key_secret": self.access_key_secret}
+        if self.security_token is not None:
+            document["security_token"] = self.security_token
+        return json_bytes(document)
+
+    @staticmethod
+    def from_json_bytes(data: bytes | bytearray | memoryview) -> FileSystemToken | None:
+        """Read a token; empty bytes mean that none is needed."""
+        if not len(data):
+            return None
+        where = "file_system_token"
+        document = parse_json(data, where)
+        # The values are secrets, so no error may quote them.
+        if not isinstance(document, dict):
+            raise FormatError(f"{where}: expected an object")
+        values = [document.get(key) for key in ("access_key_id", "access_key_secret", "security_token")]
+        if not isinstance(values[0], str) or not isinstance(values[1], str):
+            raise FormatError(f"{where}: access_key_id and access_key_secret must be strings")
+        if values[2] is not None and not isinstance(values[2], str):
+            raise FormatError(f"{where}: security_token must be a string")
+        return FileSystemToken(values[0], values[1], values[2])
