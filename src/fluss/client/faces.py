@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes of `fluss`: the same client, run on a background loop.
+
+Awaited calls can be awaited on any event loop; plain calls block the calling thread and are safe inside a running event
+loop, because the network runs elsewhere. Nothing is decided here: every call goes to the class of the same name in
+`fluss.aio`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from fluss.client import core
+from fluss.client.admin import FlussAdmin
+from fluss.client.cluster import Cluster
+from fluss.client.scan_faces import TableScan
+from fluss.client.state import TableState
+from fluss.client.table import TableBase
+from fluss.client.write import AppendWriter as CoreAppendWriter
+from fluss.client.write import Sender, WriteResultHandle
+from fluss.client.write import UpsertWriter as CoreUpsertWriter
+from fluss.config import Config
+from fluss.errors import ConnectionClosedError, FlussError
+from fluss.metadata import TablePath
+from fluss.net.background import LoopThread
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT_S = 10.0
+
+
+class Done:
+    """What plain calls return that are awaited elsewhere: awaiting it gives None at once."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return None
+        yield
+
+    def __repr__(self) -> str:
+        return "<done>"
+
+
+DONE = Done()
+
+
+class Background:
+    """The `Runner` of `fluss`: a cluster on a loop in a thread of its own."""
+
+    def __init__(self, thread: LoopThread, cluster: Cluster, sender: Sender) -> None:
+        self.thread = thread
+        self.cluster = cluster
+        self.sender = sender
+        # A connection that is dropped without close(), or alive at interpreter exit, still ends its thread.
+        self._finalizer = weakref.finalize(self, _shut_down, thread, cluster)
+
+    async def run(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        return await self.thread.wrap(op(self.cluster))
+
+    async def wrap(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine of the core on whatever loop the caller runs."""
+        return await self.thread.wrap(coro)
+
+    def block(self, coro: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine of the core and wait for it here."""
+        return self.thread.run(coro, timeout)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Make a plain call of the core on its loop and wait for it here."""
+
+        async def run() -> T:
+            return function(*arguments)
+
+        return self.thread.run(run())
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+def _shut_down(thread: LoopThread, cluster: Cluster) -> None:
+    if not thread.closed and not thread.in_loop_thread():
+        # Whatever goes wrong while closing, the thread must end; what was pending has been told.
+        with contextlib.suppress(FlussError):
+            thread.run(cluster.close(), CLOSE_TIMEOUT_S)
+    thread.close()
+
+
+class _Writer:
+    """What both writers share."""
+
+    _core: CoreAppendWriter | CoreUpsertWriter
+    _background: Background
+
+    async def flush(self) -> None:
+        """Send everything and wait until the server acknowledged it; raises the first error if rows were not written."""
+        await self._background.wrap(self._core.flush())
+
+    def close(self) -> Awaitable[None]:
+        """Flush and be done."""
+        self._background.block(self._core.close())
+        return DONE
+
+    def __enter__(self: T) -> T:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> Literal[False]:
+        if exc_type is None:
+            self._background.block(self._core.flush())
+        return False
+
+    async def __aenter__(self: T) -> T:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> bool:
+        """Leave: everything pending is flushed, unless the block ended with an error."""
+        if exc_type is None:
+            await self.flush()
+        return False
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+class AppendWriter(_Writer):
+    """Appends rows to a log table. Create it with `table.new_append().create_writer()`."""
+
+    _core: CoreAppendWriter
+
+    def __init__(self, core: CoreAppendWriter, background: Background) -> None:
+        self._core = core
+        self._background = background
+        # Appending is done a million times a second: the core's own method, without a call in between.
+        self.append = core.append  # type: ignore[method-assign]
+
+    def append(self, row: Any) -> WriteResultHandle:
+        """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
+
+        Ignore the handle and `await flush()` at the end, or `await handle.wait()` for this row's acknowledgement.
+        """
+        return self._core.append(row)
+
+    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
+        """Append all rows of an Arrow table; columns are matched by name, and cast where nothing is lost."""
+        return self._core.write_arrow(table)
+
+    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+        """Append all rows of an Arrow record batch."""
+        return self._core.write_arrow_batch(batch)
+
+    def append_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+        """The same as `write_arrow_batch`."""
+        return self._core.write_arrow_batch(batch)
+
+    def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
+        """Append all rows of a pandas DataFrame."""
+        return self._core.write_pandas(df)
+
+    def write_polars(self, df: Any) -> WriteResultHandle:
+        """Append all rows of a polars DataFrame."""
+        return self._core.write_polars(df)
+
+
+class UpsertWriter(_Writer):
+    """Upserts into and deletes from a primary-key table. Create it with `table.new_upsert().create_writer()`."""
+
+    _core: CoreUpsertWriter
+
+    def __init__(self, core: CoreUpsertWriter, background: Background) -> None:
+        self._core = core
+        self._background = background
+        self.upsert = core.upsert  # type: ignore[method-assign]
+        self.delete = core.delete  # type: ignore[method-assign]
+
+    def upsert(self, row: Any) -> WriteResultHandle:
+        """Insert or update one row by its primary key."""
+        return self._core.upsert(row)
+
+    def delete(self, pk: Any) -> WriteResultHandle:
+        """Delete the row with this primary key."""
+        return self._core.delete(pk)
+
+    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
+        """Upsert all rows of an Arrow table; columns are matched by name."""
+        return self._core.write_arrow(table)
+
+    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+        """Upsert all rows of an Arrow record batch."""
+        return self._core.write_arrow_batch(batch)
+
+    def upsert_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+        """The same as `write_arrow_batch`."""
+        return self._core.write_arrow_batch(batch)
+
+    def delete_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+        """Delete the rows whose primary keys a record batch holds."""
+        return self._core.delete_arrow_batch(batch)
+
+    def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
+        """Upsert all rows of a pandas DataFrame."""
+        return self._core.write_pandas(df)
+
+
+class FlussTable(TableBase[AppendWriter, UpsertWriter, TableScan]):
+    __doc__ = TableBase.__doc__
+
+    def __init__(self, background: Background, state: TableState) -> None:
+        super().__init__(background, state)
+        self._background = background
+        self._core = core.FlussTable(background, state, background.sender)
+
+    def _append_writer(self) -> AppendWriter:
+        return AppendWriter(self._background.call(self._core._append_writer), self._background)
+
+    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
+        return UpsertWriter(self._background.call(self._core._upsert_writer, columns), self._background)
+
+    def new_scan(self) -> TableScan:
+        """A builder of scanners."""
+        return TableScan(self._core.new_scan(), self._background)
+
+
+class FlussConnection:
+    """A connection to a Fluss cluster: `with await FlussConnection.create(config) as conn: …`.
+
+    It may be used from any thread and from several event loops.
+    """
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+
+    @staticmethod
+    async def create(config: Config) -> FlussConnection:
+        """Connect to the first bootstrap server that answers."""
+        thread = LoopThread()
+        try:
+            cluster, sender = await thread.wrap(core.open_cluster(core.check_config(config)))
+        except BaseException:
+            thread.close()
+            raise
+        return FlussConnection(Background(thread, cluster, sender))
+
+    @staticmethod
+    async def connect(config: Config) -> FlussConnection:
+        """Older name of `create`."""
+        return await FlussConnection.create(config)
+
+    @property
+    def config(self) -> Config:
+        """The options this connection was created with."""
+        return self._background.cluster.config
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection was closed."""
+        return self._background.thread.closed or self._background.cluster.closed
+
+    def get_admin(self) -> FlussAdmin:
+        """The administration of the cluster; `await` it or use it directly."""
+        return FlussAdmin(self._background)
+
+    async def get_table(self, table_path: TablePath) -> FlussTable:
+        """A table to read from and write to."""
+        state = await self._background.run(lambda cluster: core.load_table(cluster, table_path))
+        return FlussTable(self._background, state)
+
+    def metrics(self) -> dict[str, float]:
+        """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
+        return self._background.cluster.metrics.snapshot()
+
+    async def flush(self) -> None:
+        """Bring everything that writers of this connection hold to the servers."""
+        await self._background.run(lambda cluster: cluster.drain())
+
+    def close(self) -> Awaitable[None]:
+        """End everything; may be called again, and may be awaited.
+
+        Writes that were not acknowledged fail: `await conn.flush()` first, or leave a `with` block.
+        """
+        self._background.close()
+        return DONE
+
+    def __enter__(self) -> FlussConnection:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> Literal[False]:
+        """Leave: writers are flushed if the block ended without an error, then the connection is closed."""
+        try:
+            if exc_type is None and not self.closed:
+                self._background.block(self._background.cluster.drain())
+        finally:
+            self.close()
+        return False
+
+    async def __aenter__(self) -> FlussConnection:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> bool:
+        """Leave: writers are flushed if the block ended without an error, then the connection is closed."""
+        try:
+            if exc_type is None and not self.closed:
+                await self.flush()
+            if not self.closed:
+                with contextlib.suppress(ConnectionClosedError):
+                    await self._background.run(lambda cluster: cluster.close())
+        finally:
+            self.close()
+        return False
+
+    def __repr__(self) -> str:
+        return f"FlussConnection({self.config.bootstrap_servers!r}{', closed' if self.closed else ''})"

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scanners of `fluss`: plain, blocking calls over the scanners of `fluss.aio`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from fluss.client import scan as core
+from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
+from fluss.metadata import Predicate, TableBucket
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from fluss.client.faces import Background
+
+ITERATION_POLL_MS = 1_000
+"""How long iteration waits for data before it looks again; it never ends by itself."""
+
+
+class TableScan:
+    """Builder of scanners. Obtain it with `table.new_scan()`."""
+
+    def __init__(self, core_scan: core.TableScan, background: Background) -> None:
+        self._core = core_scan
+        self._background = background
+
+    def project(self, indices: Sequence[int]) -> TableScan:
+        """Read only the columns at these positions, in this order."""
+        return TableScan(self._core.project(indices), self._background)
+
+    def project_by_name(self, names: Sequence[str]) -> TableScan:
+        """Read only these columns, in this order."""
+        return TableScan(self._core.project_by_name(names), self._background)
+
+    def filter(self, predicate: Predicate) -> TableScan:
+        """Read only rows that match, for instance `fluss.col("id") > 3`."""
+        return TableScan(self._core.filter(predicate), self._background)
+
+    def limit(self, n: int) -> TableScan:
+        """Read at most `n` rows, with `create_bucket_batch_scanner`."""
+        return TableScan(self._core.limit(n), self._background)
+
+    def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
+        """Whether rows written with an older schema are brought to the schema of this scan (the default)."""
+        return TableScan(self._core.with_fixed_schema(fixed_schema), self._background)
+
+    async def create_log_scanner(self) -> LogScanner:
+        """A scanner of single records with offset, timestamp and change type, for `poll()`."""
+        return LogScanner(await self._background.wrap(self._core.create_log_scanner()), self._background)
+
+    async def create_record_batch_log_scanner(self) -> LogScanner:
+        """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like."""
+        return LogScanner(await self._background.wrap(self._core.create_record_batch_log_scanner()), self._background)
+
+    async def create_batch_scanner(self) -> LogScanner:
+        """Older name of `create_record_batch_log_scanner`."""
+        return await self.create_record_batch_log_scanner()
+
+    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
+        """A scanner that reads one bucket once and ends; needs `limit(n)`."""
+        return BatchScanner(self._background.call(self._core.create_bucket_batch_scanner, bucket), self._background)
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+class _Closing:
+    """`close`, `with` and `async with`."""
+
+    _core: core.LogScanner | core.BatchScanner
+    _background: Background
+
+    def close(self) -> Awaitable[None]:
+        """Stop reading; may be called again, and may be awaited."""
+        from fluss.client.faces import DONE
+
+        if not self._background.thread.closed:
+            self._background.block(self._core.close())
+        return DONE
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> Literal[False]:
+        self.close()
+        return False
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> bool:
+        await self._background.wrap(self._core.close())
+        return False
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+
+class LogScanner(_Closing):
+    """Reads the log of a table from chosen offsets on, endlessly with `poll*`, or up to now with `to_*`."""
+
+    _core: core.LogScanner
+
+    def __init__(self, core_scanner: core.LogScanner, background: Background) -> None:
+        self._core = core_scanner
+        self._background = background
+
+    # -- what to read ---------------------------------------------------------------------------------------------
+
+    def subscribe(self, bucket_id: int, start_offset: int) -> None:
+        """Read a bucket from an offset on; `EARLIEST_OFFSET` and `LATEST_OFFSET` are understood."""
+        self._background.block(self._change(self._core.subscribe, bucket_id, start_offset))
+
+    def subscribe_buckets(self, bucket_offsets: Mapping[int, int]) -> None:
+        """Read several buckets: `{bucket_id: start_offset}`."""
+        self._background.block(self._change(self._core.subscribe_buckets, bucket_offsets))
+
+    def subscribe_partition(self, partition_id: int, bucket_id: int, start_offset: int) -> None:
+        """Read a bucket of a partition."""
+        self._background.block(self._change(self._core.subscribe_partition, partition_id, bucket_id, start_offset))
+
+    def subscribe_partition_buckets(self, partition_bucket_offsets: Mapping[tuple[int, int], int]) -> None:
+        """Read several buckets of partitions: `{(partition_id, bucket_id): start_offset}`."""
+        self._background.block(self._change(self._core.subscribe_partition_buckets, partition_bucket_offsets))
+
+    def unsubscribe(self, bucket_id: int) -> None:
+        """Stop reading a bucket."""
+        self._background.call(self._core.unsubscribe, bucket_id)
+
+    def unsubscribe_partition(self, partition_id: int, bucket_id: int) -> None:
+        """Stop reading a bucket of a partition."""
+        self._background.call(self._core.unsubscribe_partition, partition_id, bucket_id)
+
+    async def _change(self, call: Any, *arguments: Any) -> None:
+        call(*arguments)
+        # "Latest" means latest at the time of the call, so it is asked for before the call returns.
+        await self._core.settled()
+
+    def get_subscribed_buckets(self) -> list[tuple[TableBucket, int]]:
+        """The subscribed buckets, each with the offset it is read from next."""
+        return self._background.call(self._core.get_subscribed_buckets)
+
+    def is_partitioned(self) -> bool:
+        """Whether the table is partitioned."""
+        return self._core.is_partitioned()
+
+    def lag(self) -> dict[TableBucket, int]:
+        """For each bucket how many records lie between the reader and the end of the log, as last heard."""
+        return self._background.call(self._core.lag)
+
+    # -- endless reading ------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int) -> ScanRecords:
+        """Records that are there, or come within the timeout; empty if none do. For record scanners."""
+        return self._background.block(self._core.poll(timeout_ms))
+
+    def poll_arrow(self, timeout_ms: int) -> pa.Table:
+        """The same as an Arrow table. For batch scanners."""
+        return self._background.block(self._core.poll_arrow(timeout_ms))
+
+    def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
+        """The same as Arrow batches with bucket and offsets. For batch scanners."""
+        return self._background.block(self._core.poll_record_batch(timeout_ms))
+
+    def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
+        """Older name of `poll_record_batch`."""
+        return self.poll_record_batch(timeout_ms)
+
+    def __iter__(self) -> Iterator[ScanRecord | RecordBatch]:
+        while True:
+            yield from self._background.block(self._core.poll_items(ITERATION_POLL_MS))
+
+    async def __aiter__(self) -> AsyncIterator[ScanRecord | RecordBatch]:
+        while True:
+            for item in await self._background.wrap(self._core.poll_items(ITERATION_POLL_MS)):
+                yield item
+
+    # -- reading up to now ----------------------------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """Everything from the subscribed offsets up to the latest ones of now, as an Arrow table."""
+        return self._background.block(self._core.to_arrow())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a pandas DataFrame."""
+        return self._background.block(self._core.to_pandas())
+
+    def to_polars(self) -> Any:
+        """The same as a polars DataFrame."""
+        return self._background.block(self._core.to_polars())
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The same, batch by batch as you read."""
+        return self._core.to_arrow_batch_reader()
+
+    def __enter__(self) -> LogScanner:
+        return self
+
+    async def __aenter__(self) -> LogScanner:
+        return self
+
+
+class BatchScanner(_Closing):
+    """Reads one bucket once, up to a limit."""
+
+    _core: core.BatchScanner
+
+    def __init__(self, core_scanner: core.BatchScanner, background: Background) -> None:
+        self._core = core_scanner
+        self._background = background
+
+    @property
+    def bucket(self) -> TableBucket:
+        """The bucket that is read."""
+        return self._core.bucket
+
+    def next_batch(self) -> RecordBatch | None:
+        """The next batch, or None when all was read."""
+        return self._background.block(self._core.next_batch())
+
+    def collect_all_batches(self) -> list[RecordBatch]:
+        """All batches."""
+        return self._background.block(self._core.collect_all_batches())
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        return self._background.block(self._core.to_arrow())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a pandas DataFrame."""
+        return self._background.block(self._core.to_pandas())
+
+    def to_polars(self) -> Any:
+        """All rows as a polars DataFrame."""
+        return self._background.block(self._core.to_polars())
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+    def __enter__(self) -> BatchScanner:
+        return self
+
+    async def __aenter__(self) -> BatchScanner:
+        return self
