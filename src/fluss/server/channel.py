@@ -98,7 +98,9 @@ class Channel:
             self._close(f"connection lost: {error.strerror or error}")
             return
         if count == 0:
-            self._close("closed by the peer in the middle of a frame" if self._reader.in_frame else "closed by the peer")
+            self._close(
+                "closed by the peer in the middle of a frame" if self._reader.in_frame else "closed by the peer"
+            )
             return
         self.bytes_in += count
         self.last_activity = self._loop.time()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from fluss.errors import ConfigError
+from fluss.errors import ConfigError, InvalidConfigError
 from fluss.metadata.properties import parse_duration_ms, parse_memory_size
 
 DEFAULT_PORT = 9123
@@ -181,7 +181,7 @@ def _parse(option: ServerOption, text: str) -> object:
             value = tuple(part.strip() for part in re.split(r"[;,]", text) if part.strip())
         else:
             value = _parse_map(text)
-    except (ValueError, ConfigError) as error:
+    except (ValueError, InvalidConfigError) as error:
         # A secret that does not parse must not be echoed, and its parser's text may quote it.
         shown, reason = ("(hidden)", "") if is_secret(option.name) else (repr(text), f" {error}.")
         raise ConfigError(f"server option '{option.name}' has the value {shown}, which is no {kind}.{reason}") from None
@@ -190,7 +190,9 @@ def _parse(option: ServerOption, text: str) -> object:
     if option.choices and isinstance(value, str):
         match = next((choice for choice in option.choices if choice.lower() == value.lower()), None)
         if match is None:
-            raise ConfigError(f"server option '{option.name}' is {text!r}, but must be one of: {', '.join(option.choices)}.")
+            raise ConfigError(
+                f"server option '{option.name}' is {text!r}, but must be one of: {', '.join(option.choices)}."
+            )
         value = match
     return value
 

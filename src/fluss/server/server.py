@@ -14,11 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from fluss.metadata import TablePath
 from fluss.server.auth import check_users
 from fluss.server.catalog import Catalog
+from fluss.server.catalog.acl import AclStore, Authorizer
 from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.datadir import DataDir
 from fluss.server.handlers import Handler, register_all
+from fluss.server.kv_service import KvService
 from fluss.server.listener import Listener
 from fluss.server.memory import MemoryBudget
 from fluss.server.metrics import Metrics
@@ -49,13 +51,20 @@ class Server:
         self.listeners: dict[str, Listener] = {}
         self.disk_full = False
         self.catalog: Catalog
+        self.authorizer: Authorizer
         self.committer: GroupCommitter
         self.tablets: Tablets
+        self.kv: KvService | None = None
         self._data_dir: DataDir | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._all_closed = asyncio.Event()
 
     # Facts for metadata answers ----------------------------------------------------------------------------------
+
+    @property
+    def damaged_bucket_count(self) -> int:
+        return sum(1 for tablet in self.tablets if tablet.damage is not None)
 
     @property
     def tablet_server_id(self) -> int:
@@ -82,6 +91,9 @@ class Server:
             if not self._data_dir.was_clean and any(self._data_dir.path.glob("catalog/*")):
                 logger.warning("the data folder '%s' was not closed cleanly; recovering", self._data_dir.path)
             self.catalog = Catalog(self._data_dir.path, self.config, clock_ms=self.clock.now_ms)
+            self.config = self.catalog.configs.current
+            self.catalog.configs.on_changed.append(self._config_changed)
+            self.authorizer = Authorizer(AclStore(self.catalog.storage), self.config)
             self.committer = GroupCommitter(
                 self.executor, sync=self.config.text("log.commit.sync") == "group", metrics=self.metrics
             )
@@ -123,13 +135,15 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.tablets.wake_fetches()
-        deadline = self.clock.monotonic() + _DRAIN_SECONDS_MAX
-        while any(session.requests_in_work for session in self.sessions) and self.clock.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+        in_work = [task for session in self.sessions for task in session.tasks]
+        if in_work:
+            await asyncio.wait(in_work, timeout=_DRAIN_SECONDS_MAX)
         for session in tuple(self.sessions):
             session.close_after_sending()
-        while self.sessions and self.clock.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+        if self.sessions:
+            self._all_closed.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), _DRAIN_SECONDS_MAX)
         for session in tuple(self.sessions):
             session.close()
         await self.committer.stop()
@@ -165,8 +179,13 @@ class Server:
         self.sessions.add(session)
         session.start()
 
+    def _config_changed(self, config: ServerConfig) -> None:
+        self.config = config
+
     def session_closed(self, session: Session) -> None:
         self.sessions.discard(session)
+        if not self.sessions:
+            self._all_closed.set()
 
     # Housekeeping ------------------------------------------------------------------------------------------------
 
@@ -202,7 +221,7 @@ class Server:
         gauge("coordinator_activeTabletServerCount", lambda: 1)
         gauge("coordinator_tableCount", lambda: len(self.catalog.tables_by_id))
         gauge("coordinator_partitionCount", lambda: len(self.catalog.partitions_by_id))
-        gauge("coordinator_offlineBucketCount", lambda: sum(1 for t in self.tablets if t.damage is not None))
+        gauge("coordinator_offlineBucketCount", lambda: self.damaged_bucket_count)
         gauge("tabletserver_leaderCount", lambda: len(self.tablets))
         gauge("tabletserver_replicaCount", lambda: len(self.tablets))
         gauge("tabletserver_writerIdCount", lambda: sum(len(t.writers) for t in self.tablets))

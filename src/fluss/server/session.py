@@ -53,9 +53,7 @@ class Session:
         self._partial_bytes = 0
         self._paused_for_memory = False
         self._loop = asyncio.get_running_loop()
-        reader = FrameReader(
-            config.integer("netty.server.max-request-size"), frame_bytes_min=REQUEST_HEADER_BYTES
-        )
+        reader = FrameReader(config.integer("netty.server.max-request-size"), frame_bytes_min=REQUEST_HEADER_BYTES)
         self.channel = Channel(
             self._loop, sock, reader, on_frame=self._on_frame, on_closed=self._on_closed, on_sent=self._adjust_reading
         )
@@ -67,6 +65,10 @@ class Session:
     def is_internal(self) -> bool:
         """Traffic of the internal listener is trusted."""
         return self.listener == self.server.config.internal_listener
+
+    @property
+    def tasks(self) -> tuple[asyncio.Task[None], ...]:
+        return tuple(self._tasks)
 
     @property
     def requests_in_work(self) -> int:

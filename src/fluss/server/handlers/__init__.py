@@ -40,28 +40,30 @@ RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
-def parse_message(api: Api[Any, Any], body: memoryview) -> Message:
+def parse_message(api: Api[RequestT, Any], body: memoryview) -> RequestT:
     """Decode a request body; bytes that are no such message are the client's fault, and said so.
 
     The answer is -1 and not a code that clients retry: the same bytes will not parse next time either.
     """
-    message: Message = api.request()
+    message = api.request()
     try:
         message.ParseFromString(bytes(body))
     except (DecodeError, ValueError) as error:
         raise UnknownServerError(f"the body of the {api.name} request is malformed: {error}") from None
-    missing = message.FindInitializationErrors()
-    if missing:
+    if not message.IsInitialized():
+        missing: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]
         raise UnknownServerError(f"the {api.name} request lacks the field(s) {', '.join(missing)}")
     return message
 
 
-def proto_handler(api: Api[RequestT, ResponseT], answer: Callable[[RequestContext, RequestT], Awaitable[ResponseT]]) -> Handler:
+def proto_handler(
+    api: Api[RequestT, ResponseT], answer: Callable[[RequestContext, RequestT], Awaitable[ResponseT]]
+) -> Handler:
     """A handler from a coroutine over protobuf messages."""
 
     async def handle(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
         request = parse_message(api, body)
-        response = await answer(context, request)  # type: ignore[arg-type]
+        response = await answer(context, request)
         return (response.SerializeToString(),)
 
     return handle
@@ -75,7 +77,7 @@ def set_bucket_error(response: object, error: FlussError) -> None:
 
 HANDLERS: dict[int, Handler] = {}
 
-_MODULES = ("session", "log", "kv", "metadata", "admin", "acl", "lake")
+_MODULES = ("session", "log", "kv", "metadata", "admin", "acl", "lake", "cluster")
 
 
 def register_all(registry: dict[int, Handler]) -> None:

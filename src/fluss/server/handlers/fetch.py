@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FETCH_LOG: batches from many buckets at once, waiting for them if asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fluss.errors import (
+    FlussError,
+    FormatError,
+    InvalidColumnProjectionError,
+    UnknownServerError,
+    UnknownTableOrBucketError,
+)
+from fluss.metadata import Predicate, TableBucket
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.apis import FETCH_LOG
+from fluss.protocol.predicates import decode_predicate
+from fluss.protocol.record_messages import FetchedBucket, FetchedTable, encode_fetch_log_response
+from fluss.records import LogBatch, Statistics, may_match, project_batch
+from fluss.server.catalog import TableEntry
+from fluss.server.catalog.acl import Operation
+from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message
+from fluss.server.log import reader
+from fluss.server.log.tablet import LogTablet
+from fluss.server.log.walk import BatchSpan
+from fluss.server.session import wire_error
+
+RESPONSE_BYTES_MAX = 128 * 1024 * 1024
+"""Whatever a client asks for, one answer does not grow beyond this (except for a single larger batch)."""
+WAIT_MS_DEFAULT = 100
+WAIT_MS_MAX = 10 * 60 * 1000
+INLINE_READ_BYTES_MAX = 128 * 1024
+_RETRY_METADATA = frozenset({12, 21})
+
+
+@dataclass
+class _Part:
+    """What one fetch request wants from one bucket, and the answer it gets."""
+
+    answer: FetchedBucket[Sequence[Buffer]]
+    bytes_max: int
+    tablet: LogTablet | None = None
+    offset: int = 0
+    projection: reader.Projection | None = None
+    may_match: reader.Filter | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.answer.error_code is not None
+
+    def fail(self, error: FlussError) -> None:
+        self.answer.error_code, self.answer.error_message = wire_error(error)
+        self.answer.records = None
+        self.answer.high_watermark = None
+        self.answer.filtered_end_offset = None
+
+
+async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+    request = parse_message(FETCH_LOG, body)
+    tables: list[FetchedTable[Sequence[Buffer]]] = []
+    parts: list[_Part] = []
+    for asked in request.tables_req:
+        table, table_parts = _open_table(context, asked)
+        tables.append(table)
+        parts += table_parts
+    if request.HasField("min_bytes"):
+        wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else WAIT_MS_DEFAULT
+        await _wait_for_bytes(context, parts, request.min_bytes, min(wait_ms, WAIT_MS_MAX))
+    await _read_all(context, parts, min(request.max_bytes, RESPONSE_BYTES_MAX))
+    return encode_fetch_log_response(tables)
+
+
+def _open_table(
+    context: RequestContext, asked: pb.PbFetchLogReqForTable
+) -> tuple[FetchedTable[Sequence[Buffer]], list[_Part]]:
+    """Resolve buckets and offsets; what fails is answered per bucket."""
+    entry = context.server.catalog.table_by_id(asked.table_id)
+    refusal: FlussError | None = None
+    projection: reader.Projection | None = None
+    pruning: reader.Filter | None = None
+    if entry is None:
+        refusal = UnknownTableOrBucketError(f"The table with id {asked.table_id} is not known to this server.")
+    else:
+        try:
+            context.server.authorizer.require(context.session, Operation.READ, entry.table_path)
+            if asked.projection_pushdown_enabled:
+                projection = _projection(entry, tuple(asked.projected_fields))
+            if asked.HasField("filter_predicate") and asked.HasField("filter_schema_id"):
+                pruning = _pruning(entry, asked.filter_predicate, asked.filter_schema_id)
+        except FlussError as error:
+            refusal = error
+    table = FetchedTable[Sequence[Buffer]](asked.table_id)
+    parts: list[_Part] = []
+    for bucket_asked in asked.buckets_req:
+        partition_id = bucket_asked.partition_id if bucket_asked.HasField("partition_id") else None
+        answer = FetchedBucket[Sequence[Buffer]](bucket_asked.bucket_id, partition_id)
+        part = _Part(answer, bucket_asked.max_fetch_bytes, projection=projection, may_match=pruning)
+        table.buckets.append(answer)
+        parts.append(part)
+        try:
+            if refusal is not None:
+                raise refusal
+            bucket = TableBucket(asked.table_id, bucket_asked.bucket_id, partition_id)
+            part.tablet = context.server.tablets.tablet(bucket)
+            part.offset = reader.resolve_offset(part.tablet, bucket_asked.fetch_offset)
+        except FlussError as error:
+            part.fail(error)
+    return table, parts
+
+
+def _projection(entry: TableEntry, positions: tuple[int, ...]) -> reader.Projection:
+    """Checks the wanted columns and returns what cuts them out of a batch."""
+    if entry.table_info.log_format != "ARROW":
+        raise InvalidColumnProjectionError(
+            f"columns of '{entry.table_path}' cannot be projected: its log format is {entry.table_info.log_format}, "
+            "only ARROW can"
+        )
+    count = len(entry.table_info.schema.columns)
+    ascending = all(left < right for left, right in itertools.pairwise(positions))
+    if not positions or not ascending or positions[0] < 0 or positions[-1] >= count:
+        raise InvalidColumnProjectionError(
+            f"the projected columns {list(positions)} of '{entry.table_path}' are not valid: expected positions below "
+            f"{count}, ascending and without duplicates"
+        )
+    by_schema: dict[int, tuple[tuple[int, ...], object]] = {}
+
+    def project(view: memoryview, span: BatchSpan) -> Sequence[Buffer]:
+        known = by_schema.get(span.schema_id)
+        if known is None:
+            schema = entry.schemas.get(span.schema_id)
+            if schema is None:
+                raise UnknownServerError(
+                    f"a batch of '{entry.table_path}' at offset {span.base_offset} has the unknown schema "
+                    f"{span.schema_id}"
+                )
+            # Columns that are younger than the batch are left out: readers fill them with nulls.
+            there = tuple(position for position in positions if position < len(schema.columns))
+            known = by_schema[span.schema_id] = (there, schema.arrow_schema)
+        columns, arrow_schema = known
+        if not columns:
+            raise InvalidColumnProjectionError(
+                f"none of the projected columns is in the batch of '{entry.table_path}' at offset {span.base_offset}"
+            )
+        return project_batch(LogBatch(view[span.start : span.end]), columns, arrow_schema)
+
+    return project
+
+
+def _pruning(entry: TableEntry, message: pb.PbPredicate, schema_id: int) -> reader.Filter | None:
+    """What tells whether a batch can hold a wanted row. A filter that cannot be used is ignored: that is legal."""
+    schema = entry.schemas.get(schema_id)
+    if schema is None or entry.table_info.log_format != "ARROW":
+        return None
+    try:
+        predicate: Predicate = decode_predicate(message, schema)
+    except FlussError:
+        return None
+
+    def wanted(view: memoryview, span: BatchSpan) -> bool:
+        if span.record_count == 0:
+            return False
+        if span.statistics_length == 0:
+            return True
+        written = entry.schemas.get(span.schema_id)
+        if written is None:
+            return True
+        try:
+            statistics = Statistics.parse(LogBatch(view[span.start : span.end]).statistics_view, written)
+        except FormatError:
+            return True
+        return statistics is None or may_match(predicate, statistics, span.record_count, schema)
+
+    return wanted
+
+
+# Waiting -------------------------------------------------------------------------------------------------------------
+
+
+async def _wait_for_bytes(context: RequestContext, parts: list[_Part], bytes_min: int, wait_ms: int) -> None:
+    """Wait until enough can be read, for as long as asked."""
+    if any(part.failed and part.answer.error_code not in _RETRY_METADATA for part in parts):
+        return
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_ms / 1000
+    metrics = context.server.metrics
+    while not context.server.stopping:
+        readable = 0
+        for part in parts:
+            if part.tablet is not None and not part.failed:
+                readable += min(reader.readable_bytes(part.tablet, part.offset), max(part.bytes_max, 1))
+        left = deadline - loop.time()
+        if readable >= bytes_min or left <= 0:
+            if left <= 0:
+                metrics.add("tabletserver_delayedFetchFromClientExpires_total")
+            return
+        await _wait_for_change([part.tablet for part in parts if part.tablet is not None], left)
+        for part in parts:
+            if part.tablet is not None and part.tablet.deleted:
+                return
+
+
+async def _wait_for_change(tablets: list[LogTablet], seconds: float) -> None:
+    """Until one of the logs has something new, or the time is over."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    timer = loop.call_later(seconds, _expire, future)
+    for tablet in tablets:
+        tablet.add_fetch_waiter(future)
+    try:
+        await future
+    finally:
+        timer.cancel()
+        for tablet in tablets:
+            tablet.remove_fetch_waiter(future)
+
+
+def _expire(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int) -> None:
+    """Read bucket after bucket until the request's limit; the first bucket with data gets a batch whatever its size."""
+    left = bytes_max
+    sent = 0
+    for part in parts:
+        if part.tablet is None or part.failed:
+            continue
+        try:
+            part.tablet.check_usable()
+            part.answer.high_watermark = part.tablet.high_watermark
+            plan = reader.plan_read(
+                part.tablet,
+                part.offset,
+                min(left, part.bytes_max),
+                first_batch_always=sent == 0,
+                projection=part.projection,
+                may_match=part.may_match,
+            )
+            result = await run_read(context, plan)
+        except FlussError as error:
+            part.fail(error)
+            continue
+        part.answer.records = result.parts
+        part.answer.filtered_end_offset = result.filtered_end_offset
+        left -= result.size_bytes
+        sent += result.size_bytes
+    context.server.metrics.add("tabletserver_bytesOut_total", sent)
+
+
+async def run_read(context: RequestContext, plan: reader.ReadPlan) -> reader.ReadResult:
+    """Read here when it is little, in a thread when it is much."""
+    if plan.is_empty:
+        return reader.ReadResult()
+    work: Callable[[reader.ReadPlan], reader.ReadResult] = reader.read
+    try:
+        if min(plan.bytes_max, reader.readable_bytes(plan.tablet, plan.offset)) <= INLINE_READ_BYTES_MAX:
+            return work(plan)
+        return await asyncio.get_running_loop().run_in_executor(context.server.executor, work, plan)
+    except OSError as error:
+        raise UnknownServerError(
+            f"the log of {plan.tablet.bucket} cannot be read: {error.strerror or error}"
+        ) from error
+
+
+def register(registry: dict[int, Handler]) -> None:
+    registry[FETCH_LOG.key] = fetch_log
+
+
+__all__ = ["RESPONSE_BYTES_MAX", "register", "run_read", "wire_error"]

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing a log and asking about it: PRODUCE_LOG, LIST_OFFSETS, LIMIT_SCAN, INIT_WRITER, GET_TABLE_STATS.
+
+FETCH_LOG has a module of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from fluss.errors import (
+    AuthorizationError,
+    DiskWriteLockedError,
+    FlussError,
+    InvalidRequiredAcksError,
+    InvalidTableError,
+    InvalidTimestampError,
+    KvStorageError,
+    RequestTimeOutError,
+    UnknownServerError,
+    UnknownTableOrBucketError,
+)
+from fluss.metadata import TableBucket
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.apis import GET_TABLE_STATS, INIT_WRITER, LIMIT_SCAN, LIST_OFFSETS, PRODUCE_LOG
+from fluss.protocol.record_messages import LimitScanResponse, decode_produce_log, encode_limit_scan_response
+from fluss.server.catalog import TableEntry
+from fluss.server.catalog.acl import Operation
+from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message, proto_handler
+from fluss.server.handlers import fetch as fetch_handlers
+from fluss.server.handlers.answers import set_error, table_by_id, table_path
+from fluss.server.kv_service import KvService
+from fluss.server.log import reader
+from fluss.server.log.tablet import AppendResult, LogTablet
+
+ACKS_ALL = -1
+EARLIEST, LATEST, TIMESTAMP, LEADER_END = 0, 1, 2, 3
+_BUCKETS_MAX = 100_000
+
+
+def bucket_of(table_id: int, partition_id: int | None, bucket_id: int) -> TableBucket:
+    try:
+        return TableBucket(table_id, bucket_id, partition_id)
+    except FlussError as error:
+        raise UnknownTableOrBucketError(error.message) from None
+
+
+def check_writable(context: RequestContext, acks: int) -> None:
+    """Checks of a whole write request."""
+    if acks not in (-1, 0, 1):
+        raise InvalidRequiredAcksError(f"acks is {acks}, but must be -1 (all), 0 or 1")
+    if context.server.disk_full:
+        raise DiskWriteLockedError("the disk of the server is nearly full; writes are refused until there is room")
+
+
+async def wait_committed(tablet: LogTablet, end_offset: int, timeout_ms: int) -> None:
+    """Wait until an append is durable and visible."""
+    try:
+        await asyncio.wait_for(tablet.committed(end_offset), max(timeout_ms, 0) / 1000)
+    except asyncio.TimeoutError:
+        raise RequestTimeOutError(
+            f"the write to {tablet.bucket} was not committed within {timeout_ms} ms; it may still be"
+        ) from None
+
+
+# PRODUCE_LOG ---------------------------------------------------------------------------------------------------------
+
+
+async def produce_log(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+    # Nothing may wait before every bucket has its place in the queue of its log: requests of one connection start in
+    # the order in which they came, and idempotent writers send several at a time.
+    request = decode_produce_log(body)
+    check_writable(context, request.acks)
+    entry = context.server.catalog.table_by_id(request.table_id)
+    if entry is not None:
+        context.server.authorizer.require(context.session, Operation.WRITE, entry.table_path)
+    response = pb.ProduceLogResponse()
+    waiting: list[tuple[pb.PbProduceLogRespForBucket, LogTablet, asyncio.Future[AppendResult]]] = []
+    for part in request.buckets:
+        answer = response.buckets_resp.add(bucket_id=part.bucket_id)
+        if part.partition_id is not None:
+            answer.partition_id = part.partition_id
+        try:
+            if entry is not None and entry.table_info.has_primary_key():
+                raise InvalidTableError(f"table '{entry.table_path}' has a primary key; write to it with PUT_KV")
+            tablet = context.server.tablets.tablet(bucket_of(request.table_id, part.partition_id, part.bucket_id))
+            waiting.append((answer, tablet, tablet.submit(part.records)))
+        except FlussError as error:
+            set_error(answer, error)
+    for answer, tablet, future in waiting:
+        try:
+            result = await future
+            if request.acks == ACKS_ALL:
+                await wait_committed(tablet, result.end_offset, request.timeout_ms)
+            answer.base_offset = result.base_offset
+        except FlussError as error:
+            set_error(answer, error)
+    if entry is not None:
+        size_bytes = sum(len(part.records) for part in request.buckets)
+        labels = context.server.table_labels(entry.table_path)
+        context.server.metrics.add("tabletserver_table_bytesIn_total", size_bytes, labels)
+        context.server.metrics.add("tabletserver_bytesIn_total", size_bytes)
+    return (response.SerializeToString(),)
+
+
+# LIST_OFFSETS --------------------------------------------------------------------------------------------------------
+
+
+async def list_offsets(context: RequestContext, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+    entry = context.server.catalog.table_by_id(request.table_id)
+    if entry is not None:
+        context.server.authorizer.require(context.session, Operation.DESCRIBE, entry.table_path)
+    if len(request.bucket_id) > _BUCKETS_MAX:
+        raise UnknownServerError(f"{len(request.bucket_id)} buckets in one request are too many")
+    partition_id = request.partition_id if request.HasField("partition_id") else None
+    response = pb.ListOffsetsResponse()
+    for bucket_id in request.bucket_id:
+        answer = response.buckets_resp.add(bucket_id=bucket_id)
+        try:
+            tablet = context.server.tablets.tablet(bucket_of(request.table_id, partition_id, bucket_id))
+            tablet.check_usable()
+            answer.offset = await _offset(context, tablet, request)
+        except FlussError as error:
+            set_error(answer, error)
+    return response
+
+
+async def _offset(context: RequestContext, tablet: LogTablet, request: pb.ListOffsetsRequest) -> int:
+    kind = request.offset_type
+    if kind == EARLIEST:
+        return tablet.start_offset
+    if kind in (LATEST, LEADER_END):
+        return tablet.high_watermark
+    if kind != TIMESTAMP:
+        raise UnknownServerError(f"offset type {kind} is not known; 0 is earliest, 1 latest, 2 by timestamp")
+    if not request.HasField("startTimestamp"):
+        raise InvalidTimestampError("a timestamp is needed for offset type 2")
+    timestamp, now_ms = request.startTimestamp, context.server.clock.now_ms()
+    if timestamp > now_ms:
+        raise InvalidTimestampError(f"the timestamp {timestamp} lies in the future; the server's clock says {now_ms}")
+    if timestamp > tablet.max_timestamp:
+        return tablet.high_watermark
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(context.server.executor, reader.offset_for_timestamp, tablet, timestamp)
+
+
+# LIMIT_SCAN ----------------------------------------------------------------------------------------------------------
+
+
+async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+    request = parse_message(LIMIT_SCAN, body)
+    entry = table_by_id(context, request.table_id)
+    context.server.authorizer.require(context.session, Operation.READ, entry.table_path)
+    partition_id = request.partition_id if request.HasField("partition_id") else None
+    try:
+        bucket = bucket_of(request.table_id, partition_id, request.bucket_id)
+        if request.limit <= 0:
+            raise UnknownServerError(f"the limit is {request.limit}, but must be at least 1")
+        if entry.table_info.has_primary_key():
+            rows = await _kv(context, entry).limit_scan(entry, bucket, request.limit)
+            return encode_limit_scan_response(LimitScanResponse[Sequence[Buffer]](is_log_table=False, records=rows))
+        tablet = context.server.tablets.tablet(bucket)
+        tablet.check_usable()
+        offset = max(tablet.start_offset, tablet.high_watermark - request.limit)
+        result = reader.ReadResult()
+        while offset < tablet.high_watermark:
+            # The wanted rows may reach over the border of two segments.
+            plan = reader.plan_read(
+                tablet,
+                offset,
+                fetch_handlers.RESPONSE_BYTES_MAX - result.size_bytes,
+                first_batch_always=not result.parts,
+            )
+            read = await fetch_handlers.run_read(context, plan)
+            if not read.parts:
+                break
+            result.parts += read.parts
+            result.size_bytes += read.size_bytes
+            offset = plan.segments[-1][2]
+        answer = LimitScanResponse[Sequence[Buffer]](is_log_table=True, records=result.parts)
+    except FlussError as error:
+        code, message = fetch_handlers.wire_error(error)
+        answer = LimitScanResponse[Sequence[Buffer]](error_code=code, error_message=message)
+    return encode_limit_scan_response(answer)
+
+
+def _kv(context: RequestContext, entry: TableEntry) -> KvService:
+    kv = context.server.kv
+    if kv is None:
+        raise KvStorageError(f"the key-value state of '{entry.table_path}' is not available")
+    return kv
+
+
+# INIT_WRITER, GET_TABLE_STATS ----------------------------------------------------------------------------------------
+
+
+async def init_writer(context: RequestContext, request: pb.InitWriterRequest) -> pb.InitWriterResponse:
+    authorizer = context.server.authorizer
+    if authorizer.enabled and not context.session.is_internal:
+        paths = [table_path(path) for path in request.table_path]
+        if not any(authorizer.allows(context.session, Operation.WRITE, path) for path in paths):
+            raise AuthorizationError(
+                f"Principal {context.session.principal} has no authorization to WRITE any of the "
+                f"{len(paths)} tables named."
+            )
+    return pb.InitWriterResponse(writer_id=await context.server.catalog.next_writer_id())
+
+
+async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequest) -> pb.GetTableStatsResponse:
+    entry = table_by_id(context, request.table_id)
+    context.server.authorizer.require(context.session, Operation.READ, entry.table_path)
+    response = pb.GetTableStatsResponse()
+    for part in request.buckets_req:
+        partition_id = part.partition_id if part.HasField("partition_id") else None
+        answer = response.buckets_resp.add(bucket_id=part.bucket_id)
+        if partition_id is not None:
+            answer.partition_id = partition_id
+        try:
+            bucket = bucket_of(request.table_id, partition_id, part.bucket_id)
+            tablet = context.server.tablets.tablet(bucket)
+            tablet.check_usable()
+            if entry.table_info.has_primary_key():
+                answer.row_count = await _kv(context, entry).row_count(entry, bucket)
+            else:
+                answer.row_count = tablet.high_watermark - tablet.start_offset
+        except FlussError as error:
+            set_error(answer, error)
+    return response
+
+
+def register(registry: dict[int, Handler]) -> None:
+    registry[PRODUCE_LOG.key] = produce_log
+    registry[LIST_OFFSETS.key] = proto_handler(LIST_OFFSETS, list_offsets)
+    registry[LIMIT_SCAN.key] = limit_scan
+    registry[INIT_WRITER.key] = proto_handler(INIT_WRITER, init_writer)
+    registry[GET_TABLE_STATS.key] = proto_handler(GET_TABLE_STATS, get_table_stats)
+    fetch_handlers.register(registry)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a log: an open segment file, a bounded set of open ones, and whole files written atomically."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+_IOV_MAX = 512
+Buffer = bytes | bytearray | memoryview
+
+
+class SegmentFile:
+    """An open log file. The descriptor lives as long as somebody holds the object, so a read that is under way in a
+    thread is never cut off by a deletion or by the cache of open files."""
+
+    __slots__ = ("__weakref__", "fd", "path")
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        self.fd = -1
+        self.path = path
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self.fd = os.open(path, flags, 0o600)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    @property
+    def size_bytes(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        """Up to ``size_bytes`` from ``position``; less only at the end of the file. The caller owns the memory."""
+        buffer = np.empty(size_bytes, dtype=np.uint8).data
+        filled = 0
+        while filled < size_bytes:
+            count = os.preadv(self.fd, [buffer[filled:]], position + filled)
+            if count == 0:
+                break
+            filled += count
+        return buffer[:filled]
+
+    def write(self, parts: Sequence[Buffer], position: int) -> None:
+        """Write the parts one after the other; all or an OSError."""
+        views = [memoryview(part).cast("B") for part in parts]
+        at = 0
+        while at < len(views):
+            chunk = views[at : at + _IOV_MAX]
+            count = os.pwritev(self.fd, chunk, position)
+            position += count
+            for view in chunk:
+                if count < view.nbytes:
+                    views[at] = view[count:]
+                    break
+                count -= view.nbytes
+                at += 1
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self.fd, size_bytes)
+
+    def sync(self) -> None:
+        _datasync(self.fd)
+
+
+_datasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+class OpenFiles:
+    """A bounded number of open files of closed segments, the least recently used closed first."""
+
+    def __init__(self, count_max: int = 256) -> None:
+        self._count_max = count_max
+        self._files: OrderedDict[Path, SegmentFile] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, path: Path) -> SegmentFile:
+        with self._lock:
+            file = self._files.get(path)
+            if file is not None:
+                self._files.move_to_end(path)
+                return file
+        file = SegmentFile(path)
+        with self._lock:
+            self._files[path] = file
+            while len(self._files) > self._count_max:
+                self._files.popitem(last=False)
+        return file
+
+    def forget(self, path: Path) -> None:
+        with self._lock:
+            self._files.pop(path, None)
+
+    def forget_under(self, folder: Path) -> None:
+        with self._lock:
+            for path in [path for path in self._files if path.parent == folder]:
+                del self._files[path]
+
+
+def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Replace a whole file: after a crash the old content is there, or the new one."""
+    spare = path.with_name(path.name + ".tmp")
+    fd = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(spare, path)
+
+
+def sync_folder(path: Path) -> None:
+    """Make new names and renames in a folder survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

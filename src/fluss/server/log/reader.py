@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a log: whole batches from an offset on, as they lie, or projected, or pruned by their statistics.
+
+A plan is made on the event loop; carrying it out touches only files and may run in a thread. Every batch that is served
+is checked first: its checksum, and that its offset and time follow those before it, which the checksum leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fluss.errors import LogOffsetOutOfRangeError
+from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.segment import Segment
+from fluss.server.log.tablet import LogTablet
+from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, walk_file
+
+Buffer = bytes | bytearray | memoryview
+Projection = Callable[[memoryview, BatchSpan], Sequence[Buffer]]
+Filter = Callable[[memoryview, BatchSpan], bool]
+
+_SCAN_BYTES_MAX = 256 * 1024 * 1024
+_WINDOW_BYTES_MAX = 8 * 1024 * 1024
+FILTERED_SEGMENTS_MAX = 16
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """What to read: from ``offset`` in the first of some segments up to the readable end of the last."""
+
+    tablet: LogTablet
+    offset: int
+    segments: tuple[tuple[Segment, int, int], ...]
+    """Segments, the position up to which to read, and the offset there. More than one only with a filter."""
+    bytes_max: int
+    first_batch_always: bool
+    projection: Projection | None = None
+    may_match: Filter | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.segments
+
+
+@dataclass
+class ReadResult:
+    parts: list[Buffer] = field(default_factory=list)
+    size_bytes: int = 0
+    filtered_end_offset: int | None = None
+
+
+def resolve_offset(tablet: LogTablet, offset: int) -> int:
+    """Check a fetch offset; -2 stands for the earliest."""
+    tablet.check_usable()
+    if offset == -2:
+        return tablet.start_offset
+    if offset < tablet.start_offset or offset > tablet.end_offset:
+        raise LogOffsetOutOfRangeError(
+            f"offset {offset} of {tablet.bucket} is out of range; the log has the offsets "
+            f"{tablet.start_offset} to {tablet.end_offset}"
+        )
+    return offset
+
+
+def readable_bytes(tablet: LogTablet, offset: int) -> int:
+    """About how many bytes a client can read from ``offset``; exact enough to decide whether to wait."""
+    if offset >= tablet.high_watermark or tablet.committed_segment is None:
+        return 0
+    segment = tablet.segment_of(offset)
+    if segment is None:
+        return 0
+    if segment is not tablet.committed_segment:
+        return max(tablet.committed_position, 1) + segment.size_bytes
+    position, _ = segment.position_at_or_before(offset)
+    return max(tablet.readable_end(segment) - position, 1)
+
+
+def plan_read(
+    tablet: LogTablet,
+    offset: int,
+    bytes_max: int,
+    *,
+    first_batch_always: bool,
+    projection: Projection | None = None,
+    may_match: Filter | None = None,
+) -> ReadPlan:
+    """Decide what to read from a resolved offset."""
+    segments: list[tuple[Segment, int, int]] = []
+    if offset < tablet.high_watermark and (bytes_max > 0 or first_batch_always):
+        segment = tablet.segment_of(offset)
+        at = tablet.segments.index(segment) if segment is not None else len(tablet.segments)
+        count = FILTERED_SEGMENTS_MAX if may_match is not None else 1
+        for candidate in tablet.segments[at : at + count]:
+            end = tablet.readable_end(candidate)
+            if end > 0:
+                committed = candidate is tablet.committed_segment
+                segments.append((candidate, end, tablet.high_watermark if committed else candidate.end_offset))
+    return ReadPlan(tablet, offset, tuple(segments), bytes_max, first_batch_always, projection, may_match)
+
+
+def read(plan: ReadPlan) -> ReadResult:
+    """Carry out a plan. May run in a thread. Raises DamagedLogError."""
+    reading = _Reading(plan)
+    for segment, end, end_offset in plan.segments:
+        if not reading.run(segment, end, end_offset):
+            break
+    return reading.result
+
+
+class _Reading:
+    def __init__(self, plan: ReadPlan) -> None:
+        self.plan = plan
+        self.result = ReadResult()
+        self.scanned_bytes = 0
+
+    def run(self, segment: Segment, end: int, end_offset: int) -> bool:
+        """Read one segment; False when the answer is full."""
+        plan = self.plan
+        start, indexed_last = segment.position_at_or_before(max(plan.offset, segment.base_offset))
+        try:
+            return self._walk(segment, start, indexed_last, end, end_offset)
+        except _IndexMismatch:
+            # The index is only a hint. Make it anew from the log; if the log itself is broken, that is said below.
+            segment.discard_index()
+            start, indexed_last = segment.position_at_or_before(max(plan.offset, segment.base_offset))
+            try:
+                return self._walk(segment, start, indexed_last, end, end_offset)
+            except _IndexMismatch as mismatch:
+                raise _damaged(segment, mismatch.position, mismatch.reason) from None
+
+    def _walk(self, segment: Segment, start: int, indexed_last: int | None, end: int, end_offset: int) -> bool:
+        plan, result = self.plan, self.result
+        pruning = plan.projection is not None or plan.may_match is not None
+        # One read is to cover the answer, and the batches before the wanted offset that the sparse index leaves.
+        window = min(max(plan.bytes_max, 64 * 1024) + 64 * 1024, _WINDOW_BYTES_MAX)
+        expected = segment.base_offset if start == 0 else None
+        newest = -1
+        run_view: memoryview | None = None
+        run_start = run_end = 0
+
+        def flush() -> None:
+            nonlocal run_view
+            if run_view is not None:
+                result.parts.append(run_view[run_start:run_end])
+                run_view = None
+
+        position = start
+        try:
+            for view, span, position in walk_file(segment.file, start, end, window):
+                if expected is None:
+                    if span.last_offset != indexed_last or span.base_offset < segment.base_offset:
+                        raise _IndexMismatch(position, "the index points to another batch")
+                elif span.base_offset != expected:
+                    raise _damaged_or_index(
+                        segment, position, start, f"the base offset is {span.base_offset}, expected {expected}"
+                    )
+                if span.timestamp < newest:
+                    raise _damaged(segment, position, f"the timestamp {span.timestamp} is older than the one before")
+                expected, newest = span.last_offset + 1, span.timestamp
+                if span.last_offset < plan.offset:
+                    continue
+                size = span.end - span.start
+                self.scanned_bytes += size
+                if not crc_fits(view, span):
+                    raise _damaged(segment, position, "the checksum does not fit")
+                if plan.may_match is not None and not plan.may_match(view, span):
+                    result.filtered_end_offset = span.last_offset + 1
+                    if self.scanned_bytes > _SCAN_BYTES_MAX:
+                        flush()
+                        return False
+                    continue
+                parts: Sequence[Buffer] | None = None
+                if plan.projection is not None and span.record_count > 0:
+                    parts = plan.projection(view, span)
+                    size = sum(len(part) for part in parts)
+                if result.size_bytes + size > plan.bytes_max and (
+                    result.parts or run_view is not None or not plan.first_batch_always
+                ):
+                    flush()
+                    return False
+                result.size_bytes += size
+                if parts is not None:
+                    flush()
+                    result.parts.extend(parts)
+                elif run_view is view and run_end == span.start:
+                    run_end = span.end
+                else:
+                    flush()
+                    run_view, run_start, run_end = view, span.start, span.end
+                result.filtered_end_offset = span.last_offset + 1 if plan.may_match is not None else None
+                if result.size_bytes >= plan.bytes_max or (not pruning and self.scanned_bytes > _SCAN_BYTES_MAX):
+                    flush()
+                    return False
+        except BadBatch as bad:
+            raise _damaged_or_index(segment, bad.position, start, bad.reason) from None
+        flush()
+        if expected != end_offset:
+            raise _damaged(segment, position, f"the file ends at offset {expected}, expected {end_offset}")
+        return True
+
+
+class _IndexMismatch(Exception):
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+        self.reason = reason
+
+
+def _damaged_or_index(segment: Segment, position: int, start: int, reason: str) -> Exception:
+    if position == start and start > 0:
+        return _IndexMismatch(position, reason)
+    return _damaged(segment, position, reason)
+
+
+def _damaged(segment: Segment, position: int, reason: str) -> DamagedLogError:
+    return DamagedLogError(
+        f"the log file '{segment.path}' is damaged at byte {position}: {reason}. "
+        "Rows behind that byte cannot be served; restore the file from a copy, or drop the table."
+    )
+
+
+def offset_for_timestamp(tablet: LogTablet, timestamp: int) -> int:
+    """The base offset of the first batch that is at least as new; the high watermark when there is none."""
+    for segment in tablet.segments:
+        end = tablet.readable_end(segment)
+        if end == 0 or segment.max_timestamp < timestamp:
+            continue
+        entry = segment.index.before_timestamp(timestamp)
+        try:
+            for _, span, _ in walk_file(segment.file, entry[1] if entry else 0, end, _WINDOW_BYTES_MAX):
+                if span.timestamp >= timestamp:
+                    return span.base_offset
+        except BadBatch as bad:
+            raise _damaged(segment, bad.position, bad.reason) from None
+    return tablet.high_watermark

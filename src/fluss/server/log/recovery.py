@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a log that is on disk.
+
+A recovery point says up to which position everything was flushed, indexed and taken into the writers' state. What lies
+below it is trusted now and checked when it is read; what lies above is read and checked here. The end of that part may
+be torn by a crash and is cut, but never below the committed offset: what was acknowledged and is broken now was not
+torn by a crash. The bucket is put out of service then, and the damage reported.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import struct
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fluss.errors import FormatError
+from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import OpenFiles, SegmentFile, sync_folder, write_atomically
+from fluss.server.log.index import SegmentIndex
+from fluss.server.log.segment import (
+    LOG_SUFFIX,
+    SCAN_WINDOW_BYTES,
+    WRITER_SNAPSHOT_SUFFIX,
+    Segment,
+    segment_path,
+)
+from fluss.server.log.settings import LogSettings
+from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, walk_file
+from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
+
+logger = logging.getLogger("fluss.server.log")
+
+RECOVERY_POINT_NAME = "recovery-point"
+COMMITTED_NAME = "committed"
+_COMMITTED = struct.Struct("<q")
+
+
+@dataclass(frozen=True)
+class RecoveryPoint:
+    """Everything before ``position`` of the segment ``segment`` is on disk and accounted for."""
+
+    segment: int
+    position: int
+    offset: int
+    max_timestamp: int
+
+    def to_bytes(self) -> bytes:
+        body = json.dumps({"version": 1, **asdict(self)}, separators=(",", ":")).encode()
+        return body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RecoveryPoint:
+        body, _, check = data.partition(b"\n")
+        if check.strip() != f"{zlib.crc32(body):08x}".encode():
+            raise FormatError("recovery point: the checksum does not fit")
+        try:
+            document = json.loads(body)
+            return cls(*(int(document[name]) for name in ("segment", "position", "offset", "max_timestamp")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"recovery point: {error}") from None
+
+
+def write_recovery_point(segment: Segment, index: SegmentIndex, writers: bytes, point: RecoveryPoint) -> None:
+    """Write the three parts so that a crash between them leaves the point before in force."""
+    folder = segment.folder
+    segment.write_index(index)
+    write_atomically(segment_path(folder, point.offset, WRITER_SNAPSHOT_SUFFIX), writers)
+    write_atomically(folder / RECOVERY_POINT_NAME, point.to_bytes())
+    sync_folder(folder)
+    bases = {path.stem for path in folder.glob(f"*{LOG_SUFFIX}")}
+    for path in folder.glob(f"*{WRITER_SNAPSHOT_SUFFIX}"):
+        # Snapshots at the start of a segment go with it to the remote log; the others serve recovery only.
+        if path.stem not in bases and int(path.stem) != point.offset:
+            path.unlink(missing_ok=True)
+
+
+class CommittedMark:
+    """The offset below which everything was flushed, written after every flush.
+
+    The mark itself is left to the operating system: it survives a crash of the process, and after a power cut it may be
+    some seconds old, but never ahead of the log.
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(self, folder: Path) -> None:
+        self._file = SegmentFile(folder / COMMITTED_NAME, create=True)
+
+    def write(self, offset: int) -> None:
+        body = _COMMITTED.pack(offset)
+        self._file.write((body + zlib.crc32(body).to_bytes(4, "little"),), 0)
+
+
+def read_committed(folder: Path) -> int:
+    """The committed mark; 0 when there is none that can be trusted."""
+    try:
+        data = (folder / COMMITTED_NAME).read_bytes()
+    except FileNotFoundError:
+        return 0
+    body = data[:8]
+    if len(data) != 12 or zlib.crc32(body).to_bytes(4, "little") != data[8:]:
+        logger.warning("'%s' is unusable; only the recovery point tells what was acknowledged", folder / COMMITTED_NAME)
+        return 0
+    return int(_COMMITTED.unpack(body)[0])
+
+
+@dataclass
+class RecoveredLog:
+    segments: list[Segment]
+    writers: WriterStates
+    max_timestamp: int
+    end_offset: int
+    recovery_offset: int
+    scanned_bytes: int
+
+
+def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> RecoveredLog | None:
+    """Open the log in a folder; None when there is none. Raises DamagedLogError."""
+    bases = sorted(
+        int(path.stem) for path in folder.glob(f"*{LOG_SUFFIX}") if path.stem.isdigit() and len(path.stem) == 20
+    )
+    point = _read_recovery_point(folder)
+    committed = max(read_committed(folder), point.offset if point else 0)
+    if not bases:
+        if committed > 0:
+            raise DamagedLogError(f"the log files of '{folder}' are gone, although offset {committed} was acknowledged")
+        return None
+    segments = [Segment(folder, base, settings, open_files) for base in bases]
+    for segment, following in itertools.pairwise(segments):
+        segment.end_offset = following.base_offset
+    for segment in segments:
+        segment.size_bytes = segment.path.stat().st_size
+    writers = WriterStates()
+    if point is not None:
+        snapshot = _read_writers(folder, point.offset)
+        if snapshot is None:
+            # Without the writers' state the log has to be read from its beginning to know it again.
+            point = None
+        else:
+            writers = snapshot
+    if point is not None and point.segment not in bases:
+        raise DamagedLogError(
+            f"the log file '{segment_path(folder, point.segment, LOG_SUFFIX)}' is gone, although it was written"
+        )
+    start = bases.index(point.segment) if point is not None else 0
+    scan = _Scan(writers, point.max_timestamp if point else -1, point.offset if point else bases[0])
+    for number in range(start, len(segments)):
+        segment = segments[number]
+        scan_from = point.position if point is not None and number == start else 0
+        if segment.base_offset > scan.next_offset:
+            raise DamagedLogError(f"a log file before '{segment.path}' is gone: offset {scan.next_offset} is missing")
+        index = SegmentIndex()
+        if scan_from > 0 and point is not None:
+            if segment.size_bytes < scan_from:
+                raise DamagedLogError(
+                    f"the log file '{segment.path}' was cut: it has {segment.size_bytes} bytes, "
+                    f"{scan_from} were written"
+                )
+            loaded = segment.load_index(segment.size_bytes)
+            if loaded is None:
+                logger.warning("the index of '%s' is unusable and is made anew", segment.path)
+                segment_end, segment.size_bytes = segment.size_bytes, scan_from
+                loaded = segment.rebuild_index()
+                segment.size_bytes = segment_end
+            index = loaded
+            index.truncate(scan_from)
+        file_end = segment.size_bytes
+        segment.size_bytes = scan_from
+        segment.open_for_append(index)
+        segment.end_offset = scan.next_offset
+        segment.max_timestamp = scan.max_timestamp
+        bad = scan.run(segment, scan_from, file_end)
+        if bad is not None:
+            if scan.next_offset < committed:
+                raise DamagedLogError(
+                    f"the log file '{segment.path}' is damaged at byte {bad.position} (offset {scan.next_offset}): "
+                    f"{bad.reason}. Offsets up to {committed} were acknowledged, so nothing is cut. "
+                    "Restore the file from a copy, or drop the table."
+                )
+            _cut(segments, number, bad, file_end)
+            break
+    if scan.next_offset < committed:
+        raise DamagedLogError(
+            f"the log file '{segments[-1].path}' was cut: it ends at offset {scan.next_offset}, although offsets up to "
+            f"{committed} were acknowledged. Restore the file from a copy, or drop the table."
+        )
+    for segment in segments[:-1]:
+        segment.close()
+    return RecoveredLog(
+        segments, scan.writers, scan.max_timestamp, scan.next_offset, point.offset if point else bases[0], scan.bytes
+    )
+
+
+def _read_recovery_point(folder: Path) -> RecoveryPoint | None:
+    path = folder / RECOVERY_POINT_NAME
+    try:
+        return RecoveryPoint.from_bytes(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except FormatError as error:
+        logger.warning("'%s' is unusable (%s); the whole log is checked instead", path, error.message)
+        return None
+
+
+def _read_writers(folder: Path, offset: int) -> WriterStates | None:
+    path = segment_path(folder, offset, WRITER_SNAPSHOT_SUFFIX)
+    try:
+        return WriterStates.from_snapshot(path.read_bytes())
+    except (OSError, FormatError) as error:
+        logger.warning("'%s' is unusable (%s); the whole log is read instead", path, error)
+        return None
+
+
+class _Scan:
+    """Reads batches and collects what they say."""
+
+    def __init__(self, writers: WriterStates, max_timestamp: int, next_offset: int) -> None:
+        self.writers = writers
+        self.max_timestamp = max_timestamp
+        self.next_offset = next_offset
+        self.bytes = 0
+
+    def run(self, segment: Segment, start: int, end: int) -> BadBatch | None:
+        """Take every good batch into the segment's books; the first bad one ends the scan."""
+        try:
+            for view, span, position in walk_file(segment.file, start, end, SCAN_WINDOW_BYTES):
+                problem = self._problem(view, span)
+                if problem is not None:
+                    return BadBatch(position, problem)
+                segment.note_batch(span, position)
+                self.max_timestamp = span.timestamp
+                self.next_offset = span.last_offset + 1
+                self.bytes += span.end - span.start
+                if span.writer_id != NO_WRITER_ID:
+                    delta = span.last_offset - span.base_offset
+                    self.writers.record(
+                        span.writer_id, WrittenBatch(span.sequence, span.last_offset, delta, span.timestamp)
+                    )
+        except BadBatch as bad:
+            return bad
+        return None
+
+    def _problem(self, view: memoryview, span: BatchSpan) -> str | None:
+        if span.base_offset != self.next_offset:
+            return f"the base offset is {span.base_offset}, expected {self.next_offset}"
+        if span.timestamp < self.max_timestamp:
+            return f"the timestamp {span.timestamp} is older than the one before"
+        if not crc_fits(view, span):
+            return "the checksum does not fit"
+        return None
+
+
+def _cut(segments: list[Segment], number: int, bad: BadBatch, file_end: int) -> None:
+    """Cut a torn tail: the rest of this segment and all later ones."""
+    segment = segments[number]
+    logger.warning(
+        "cutting '%s' at byte %d of %d (offset %d), torn by a crash: %s",
+        segment.path, bad.position, file_end, segment.end_offset, bad.reason,
+    )  # fmt: skip
+    segment.file.truncate(bad.position)
+    os.fsync(segment.file.fd)
+    for later in segments[number + 1 :]:
+        later.delete()
+    del segments[number + 1 :]
+    if segment.size_bytes == 0 and number > 0 and segments[number - 1].end_offset != segment.base_offset:
+        segments.pop().delete()

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One segment of a log: a file of batches and its indexes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+
+from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import OpenFiles, SegmentFile, write_atomically
+from fluss.server.log.index import SegmentIndex
+from fluss.server.log.settings import LogSettings
+from fluss.server.log.walk import BadBatch, BatchSpan, walk_file
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+WRITER_SNAPSHOT_SUFFIX = ".writer_snapshot"
+SCAN_WINDOW_BYTES = 8 * 1024 * 1024
+
+
+def segment_path(folder: Path, offset: int, suffix: str) -> Path:
+    return folder / f"{offset:020d}{suffix}"
+
+
+class Segment:
+    """A part of a log that starts at ``base_offset``. The last segment of a log is open, the others are closed."""
+
+    def __init__(self, folder: Path, base_offset: int, settings: LogSettings, open_files: OpenFiles) -> None:
+        self.folder = folder
+        self.base_offset = base_offset
+        self.path = segment_path(folder, base_offset, LOG_SUFFIX)
+        self._settings = settings
+        self._open_files = open_files
+        self._file: SegmentFile | None = None
+        self._index: SegmentIndex | None = None
+        self._index_lock = threading.Lock()
+        self._max_timestamp: int | None = None
+        self.size_bytes = 0
+        self.end_offset = base_offset
+        self.bytes_since_entry = 0
+
+    def __repr__(self) -> str:
+        return f"Segment({self.base_offset}..{self.end_offset}, {self.size_bytes} bytes)"
+
+    # Files -------------------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Begin an empty segment. Whatever a crash left under this name is cut away."""
+        self._file = SegmentFile(self.path, create=True)
+        self._file.truncate(0)
+        self._index = SegmentIndex()
+
+    def open_for_append(self, index: SegmentIndex) -> None:
+        self._file = SegmentFile(self.path)
+        self._index = index
+
+    def close(self) -> None:
+        """No more appends; from now on the file is opened when it is read."""
+        self._file = None
+
+    @property
+    def file(self) -> SegmentFile:
+        if self._file is not None:
+            return self._file
+        try:
+            return self._open_files.get(self.path)
+        except OSError as error:
+            raise DamagedLogError(f"the log file '{self.path}' cannot be opened: {error.strerror}") from None
+
+    def delete(self) -> None:
+        self._file = None
+        self._open_files.forget(self.path)
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(segment_path(self.folder, self.base_offset, suffix))
+
+    # Index -------------------------------------------------------------------------------------------------------
+
+    @property
+    def index(self) -> SegmentIndex:
+        """The indexes; those of a closed segment are read when first needed and made anew if they are unusable."""
+        index = self._index
+        if index is None:
+            with self._index_lock:
+                if self._index is None:
+                    self._index = self.load_index(self.size_bytes) or self.rebuild_index()
+                index = self._index
+        return index
+
+    @property
+    def index_is_full(self) -> bool:
+        index = self._index
+        return index is not None and index.size_bytes + 12 > self._settings.index_bytes_max
+
+    def load_index(self, limit_bytes: int) -> SegmentIndex | None:
+        try:
+            offsets = segment_path(self.folder, self.base_offset, INDEX_SUFFIX).read_bytes()
+            times = segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX).read_bytes()
+        except OSError:
+            return None
+        return SegmentIndex.parse(offsets, times, limit_bytes)
+
+    def write_index(self, index: SegmentIndex) -> None:
+        write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), index.offset_file())
+        write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), index.time_file())
+
+    def discard_index(self) -> None:
+        """The index told something that the log contradicts: build it from the log."""
+        with self._index_lock:
+            self._index = self.rebuild_index()
+
+    def rebuild_index(self) -> SegmentIndex:
+        """Read the whole segment; a batch that is damaged ends the index, not the segment."""
+        index = SegmentIndex()
+        since = 0
+        expected = self.base_offset
+        try:
+            for _, span, position in walk_file(self.file, 0, self.size_bytes, SCAN_WINDOW_BYTES):
+                if span.base_offset != expected:
+                    return index
+                since = self._index_batch(index, span, position, since)
+                expected = span.last_offset + 1
+        except BadBatch:
+            return index
+        self.write_index(index)
+        return index
+
+    def _index_batch(self, index: SegmentIndex, span: BatchSpan, position: int, since: int) -> int:
+        if since > self._settings.index_interval_bytes:
+            base = self.base_offset
+            index.append(span.last_offset - base, position, span.timestamp, span.base_offset - base)
+            since = 0
+        return since + span.end - span.start
+
+    # State -------------------------------------------------------------------------------------------------------
+
+    def note_batch(self, span: BatchSpan, position: int) -> None:
+        """Take a batch into the books that lies at ``position`` of the file."""
+        self.bytes_since_entry = self._index_batch(self.index, span, position, self.bytes_since_entry)
+        self.size_bytes = position + span.end - span.start
+        self.end_offset = span.last_offset + 1
+        self._max_timestamp = span.timestamp
+
+    @property
+    def max_timestamp(self) -> int:
+        """The newest commit timestamp; -1 for an empty segment."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self._find_max_timestamp()
+        return self._max_timestamp
+
+    @max_timestamp.setter
+    def max_timestamp(self, value: int) -> None:
+        self._max_timestamp = value
+
+    def _find_max_timestamp(self) -> int:
+        newest = -1
+        index = self.index
+        start = index.positions[-1] if len(index) else 0
+        with contextlib.suppress(BadBatch):
+            for _, span, _ in walk_file(self.file, start, self.size_bytes, SCAN_WINDOW_BYTES):
+                newest = max(newest, span.timestamp)
+        return newest
+
+    def position_at_or_before(self, offset: int) -> tuple[int, int | None]:
+        """Where to start looking for ``offset``: a position, and the last offset of the batch that lies there
+        according to the index (None at the start of the segment)."""
+        entry = self.index.floor(offset - self.base_offset)
+        if entry is None:
+            return 0, None
+        return entry[1], self.base_offset + entry[0]

@@ -1,0 +1,558 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of one bucket.
+
+Appends to one log happen one after the other. An append has three steps: look at the headers and decide where the bytes
+go (event loop), check the checksums and write (event loop when small, a thread when large), take the result into the
+books (event loop). Only the second step runs beside the loop, and it touches nothing but its own bytes and the file. So
+everything else here belongs to the event loop, and readers see a log that changes in whole steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluss.errors import CorruptRecordError, FlussError, LogStorageError
+from fluss.metadata import TableBucket
+from fluss.records.log_batch import patch_batch
+from fluss.server.clock import Clock
+from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import OpenFiles, SegmentFile, sync_folder, write_atomically
+from fluss.server.log.index import SegmentIndex, fits_int32
+from fluss.server.log.recovery import CommittedMark, RecoveryPoint, recover, write_recovery_point
+from fluss.server.log.segment import WRITER_SNAPSHOT_SUFFIX, Segment, segment_path
+from fluss.server.log.settings import LogSettings
+from fluss.server.log.walk import BatchSpan, NeedMoreBytes, crc_fits, read_span
+from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
+
+logger = logging.getLogger("fluss.server.log")
+
+INLINE_APPEND_BYTES_MAX = 64 * 1024
+"""Smaller appends are cheaper on the event loop than the way to a thread and back."""
+
+CommitListener = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class AppendResult:
+    """What became of one append: the offset of its first record, and the offset after its last."""
+
+    base_offset: int
+    end_offset: int
+    timestamp: int
+    duplicate: bool = False
+
+
+@dataclass
+class _Append:
+    """Bytes on their way into the log."""
+
+    records: memoryview
+    spans: list[BatchSpan]
+    timestamp: int
+    segment: Segment
+    position: int
+    file: SegmentFile
+    end_offset: int
+
+
+@dataclass(frozen=True)
+class SyncPlan:
+    """What has to reach the disk for the log to be committed up to an offset."""
+
+    tablet: LogTablet
+    files: tuple[SegmentFile, ...]
+    offset: int
+    segment: Segment
+    position: int
+    checkpoint: Checkpoint | None
+    mark: CommittedMark | None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A recovery point that becomes valid once the log is flushed."""
+
+    segment: Segment
+    index: SegmentIndex
+    writers: bytes
+    point: RecoveryPoint
+    sealed: tuple[tuple[Segment, SegmentIndex, bytes], ...]
+    """Segments closed since the last point, with the writers' state at their end."""
+
+
+class LogTablet:
+    """The log of one bucket: append, commit, and the facts that reading needs."""
+
+    def __init__(
+        self,
+        bucket: TableBucket,
+        folder: Path,
+        settings: LogSettings,
+        *,
+        clock: Clock,
+        open_files: OpenFiles,
+        executor: Executor,
+        on_append: Callable[[LogTablet], None],
+    ) -> None:
+        self.bucket = bucket
+        self.folder = folder
+        self.settings = settings
+        self._clock = clock
+        self._open_files = open_files
+        self._executor = executor
+        self._on_append = on_append
+        self.segments: list[Segment] = []
+        self.writers = WriterStates()
+        self.start_offset = 0
+        self.end_offset = 0
+        self.max_timestamp = -1
+        self.high_watermark = 0
+        # Where the high watermark lies: the segment with that end, and the position of the end in it.
+        self.committed_segment: Segment | None = None
+        self.committed_position = 0
+        self.damage: DamagedLogError | None = None
+        self.failure: LogStorageError | None = None
+        self.deleted = False
+        self.before_commit: list[CommitListener] = []
+        """Called on the event loop with the new high watermark just before readers can see it."""
+        self._queue: deque[tuple[memoryview, asyncio.Future[AppendResult]]] = deque()
+        self._writing = False
+        self._commit_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._fetch_waiters: set[asyncio.Future[None]] = set()
+        self._dirty_files: list[SegmentFile] = []
+        self._newly_sealed: list[tuple[Segment, SegmentIndex, bytes]] = []
+        self._bytes_since_checkpoint = 0
+        self._checkpoint_offset = 0
+        self._mark: CommittedMark | None = None
+
+    def __repr__(self) -> str:
+        return f"LogTablet({self.bucket}, {self.start_offset}..{self.high_watermark}..{self.end_offset})"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    # Opening and closing -----------------------------------------------------------------------------------------
+
+    def open(self) -> int:
+        """Recover what is on disk; returns the bytes that had to be checked. Runs before the log is shared."""
+        if not self.folder.is_dir():
+            return 0
+        try:
+            recovered = recover(self.folder, self.settings, self._open_files)
+        except DamagedLogError as error:
+            logger.error("%s is out of service: %s", self.bucket, error.message)
+            self.damage = error
+            return 0
+        except OSError as error:
+            self.damage = DamagedLogError(f"the log in '{self.folder}' cannot be read: {error.strerror or error}")
+            logger.error("%s is out of service: %s", self.bucket, self.damage.message)
+            return 0
+        if recovered is None:
+            return 0
+        self.segments = recovered.segments
+        self.writers = recovered.writers
+        self.max_timestamp = recovered.max_timestamp
+        self.start_offset = self.segments[0].base_offset
+        self.end_offset = self.high_watermark = recovered.end_offset
+        self.committed_segment = self.segments[-1]
+        self.committed_position = self.segments[-1].size_bytes
+        self._checkpoint_offset = recovered.recovery_offset
+        self._bytes_since_checkpoint = recovered.scanned_bytes
+        # Whatever the crash left in memory of the operating system becomes durable before anyone can read it.
+        if recovered.scanned_bytes:
+            for segment in self.segments:
+                if segment.end_offset > recovered.recovery_offset:
+                    segment.file.sync()
+        return recovered.scanned_bytes
+
+    def check_usable(self) -> None:
+        if self.damage is not None:
+            raise self.damage
+        if self.deleted:
+            raise LogStorageError(f"{self.bucket} was dropped")
+
+    # Append ------------------------------------------------------------------------------------------------------
+
+    def append(self, records: memoryview | bytearray | bytes) -> AppendResult:
+        """Append one or more whole batches now, on the calling thread, which must be the event loop's.
+
+        For callers that keep their own order (the key-value store); it must not be mixed with ``submit``.
+        """
+        if self._writing or self._queue:
+            raise LogStorageError(f"{self.bucket} has an append under way")
+        pending = self._prepare(_writable(records))
+        if isinstance(pending, AppendResult):
+            return pending
+        self._write(pending)
+        return self._publish(pending)
+
+    def submit(self, records: memoryview) -> asyncio.Future[AppendResult]:
+        """Append in the order of the calls. The place in that order is taken before this returns."""
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        if not self._writing and not self._queue and len(records) <= INLINE_APPEND_BYTES_MAX:
+            try:
+                future.set_result(self.append(records))
+            except FlussError as error:
+                _reject(future, error)
+            return future
+        self._queue.append((records, future))
+        if not self._writing:
+            self._write_next()
+        return future
+
+    def _write_next(self) -> None:
+        """Take appends from the queue until one is under way in a thread."""
+        loop = asyncio.get_running_loop()
+        while self._queue and not self._writing:
+            records, future = self._queue.popleft()
+            try:
+                pending = self._prepare(_writable(records))
+                if isinstance(pending, AppendResult):
+                    _resolve(future, pending)
+                elif len(records) <= INLINE_APPEND_BYTES_MAX:
+                    self._write(pending)
+                    _resolve(future, self._publish(pending))
+                else:
+                    self._writing = True
+                    work = loop.run_in_executor(self._executor, self._write, pending)
+                    work.add_done_callback(lambda done, p=pending, f=future: self._written(done, p, f))  # type: ignore[misc]
+            except FlussError as error:
+                _reject(future, error)
+
+    def _written(self, done: asyncio.Future[None], pending: _Append, future: asyncio.Future[AppendResult]) -> None:
+        self._writing = False
+        error = done.exception()
+        if error is None:
+            _resolve(future, self._publish(pending))
+        else:
+            _reject(future, error)
+        self._write_next()
+
+    def _prepare(self, records: memoryview) -> _Append | AppendResult:
+        """Check the headers, find the place, and fill in offsets and time."""
+        self.check_usable()
+        if self.failure is not None:
+            raise self.failure
+        spans = _split(records)
+        if not spans:
+            return AppendResult(-1, self.end_offset, self.max_timestamp)
+        duplicate = self._check_writers(spans)
+        if duplicate is not None:
+            return AppendResult(duplicate.base_offset, duplicate.last_offset + 1, duplicate.timestamp, duplicate=True)
+        # Never falls, even when the wall clock does: readers search the log by time.
+        timestamp = max(self._clock.now_ms(), self.max_timestamp)
+        offset = self.end_offset
+        placed: list[BatchSpan] = []
+        for span in spans:
+            patch_batch(records, span.start, offset, timestamp)
+            last = offset + span.last_offset - span.base_offset
+            placed.append(span._replace(base_offset=offset, last_offset=last, timestamp=timestamp))
+            offset = last + 1
+        segment = self._segment_for(len(records), offset)
+        return _Append(records, placed, timestamp, segment, segment.size_bytes, segment.file, offset)
+
+    def _check_writers(self, spans: list[BatchSpan]) -> WrittenBatch | None:
+        """The earlier copy of a duplicate, None for new batches; a gap raises."""
+        last_sequences: dict[int, int | None] = {}
+        for span in spans:
+            writer = span.writer_id
+            if writer == NO_WRITER_ID:
+                continue
+            if span.sequence < 0:
+                raise CorruptRecordError(f"writer {writer} sent the batch sequence {span.sequence}")
+            if writer not in last_sequences:
+                duplicate = self.writers.duplicate_of(writer, span.sequence)
+                if duplicate is not None:
+                    return duplicate
+                last_sequences[writer] = self.writers.last_sequence(writer)
+            self.writers.check_follows(writer, span.sequence, last_sequences[writer])
+            last_sequences[writer] = span.sequence
+        return None
+
+    def _segment_for(self, size_bytes: int, end_offset: int) -> Segment:
+        if not self.segments:
+            return self._roll()
+        active = self.segments[-1]
+        if active.size_bytes and (
+            active.size_bytes + size_bytes > self.settings.segment_bytes_max
+            or active.index_is_full
+            or not fits_int32(end_offset - active.base_offset)
+        ):
+            return self._roll()
+        return active
+
+    def _roll(self) -> Segment:
+        """Close the open segment and begin the next one at the end of the log."""
+        try:
+            if not self.segments:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            segment = Segment(self.folder, self.end_offset, self.settings, self._open_files)
+            segment.create()
+            sync_folder(self.folder)
+            if not self.segments:
+                _sync_parents(self.folder)
+        except OSError as error:
+            raise LogStorageError(f"cannot begin a log file in '{self.folder}': {error.strerror}") from error
+        if self.segments:
+            old = self.segments[-1]
+            self._newly_sealed.append((old, old.index, self.writers.to_snapshot()))
+            old.close()
+        self.segments.append(segment)
+        if self.committed_segment is None:
+            self.committed_segment = segment
+        return segment
+
+    def roll_if_not_empty(self) -> None:
+        """Close the open segment, so that it can be expired or copied away."""
+        if self.segments and self.segments[-1].size_bytes and not self._writing:
+            self._roll()
+
+    def _write(self, pending: _Append) -> None:
+        """Check the checksums and write. May run in a thread."""
+        view = pending.records
+        for span in pending.spans:
+            if not crc_fits(view, span):
+                raise CorruptRecordError(
+                    f"a batch of {span.end - span.start} bytes for {self.bucket} is damaged: its checksum does not fit"
+                )
+        try:
+            pending.file.write((view,), pending.position)
+        except OSError as error:
+            # Cut what was written of it; if even that fails, the next append overwrites the same place.
+            try:
+                pending.file.truncate(pending.position)
+            except OSError:
+                logger.exception("cannot cut '%s' after a failed write", pending.file.path)
+            raise LogStorageError(f"cannot write to '{pending.file.path}': {error.strerror or error}") from error
+
+    def _publish(self, pending: _Append) -> AppendResult:
+        segment = pending.segment
+        position = pending.position
+        for span in pending.spans:
+            segment.note_batch(span, position)
+            position += span.end - span.start
+            if span.writer_id != NO_WRITER_ID:
+                delta = span.last_offset - span.base_offset
+                self.writers.record(
+                    span.writer_id, WrittenBatch(span.sequence, span.last_offset, delta, span.timestamp)
+                )
+        base_offset = self.end_offset
+        self.end_offset = pending.end_offset
+        self.max_timestamp = pending.timestamp
+        self._bytes_since_checkpoint += len(pending.records)
+        if not self._dirty_files or self._dirty_files[-1] is not pending.file:
+            self._dirty_files.append(pending.file)
+        self._on_append(self)
+        return AppendResult(base_offset, pending.end_offset, pending.timestamp)
+
+    # Commit ------------------------------------------------------------------------------------------------------
+
+    def committed(self, offset: int) -> asyncio.Future[None]:
+        """Done when everything before ``offset`` is committed."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.failure is not None:
+            future.set_exception(self.failure)
+        elif offset <= self.high_watermark:
+            future.set_result(None)
+        else:
+            self._commit_waiters.append((offset, future))
+        return future
+
+    def sync_plan(self, *, checkpoint: bool = False, checkpoint_due: bool = True, mark: bool = True) -> SyncPlan:
+        """What to flush now. Taken on the event loop; the files themselves are flushed elsewhere.
+
+        A checkpoint is part of it when asked for, or when one is due and ``checkpoint_due`` permits it.
+        """
+        files, self._dirty_files = tuple(self._dirty_files), []
+        if mark and self._mark is None and self.segments:
+            self._mark = CommittedMark(self.folder)
+        segment = self.segments[-1]
+        due = checkpoint_due and (
+            bool(self._newly_sealed) or self._bytes_since_checkpoint >= self.settings.recovery_point_interval_bytes
+        )
+        taken = self._checkpoint() if due or checkpoint else None
+        return SyncPlan(self, files, self.end_offset, segment, segment.size_bytes, taken, self._mark if mark else None)
+
+    def commit(self, plan: SyncPlan) -> None:
+        """The plan's files are on disk: let readers and waiting writers see it."""
+        if plan.offset <= self.high_watermark:
+            return
+        for listener in self.before_commit:
+            listener(plan.offset)
+        self.high_watermark = plan.offset
+        self.committed_segment = plan.segment
+        self.committed_position = plan.position
+        while self._commit_waiters and self._commit_waiters[0][0] <= plan.offset:
+            _resolve(self._commit_waiters.popleft()[1], None)
+        self.wake_fetches()
+
+    def fail(self, error: OSError) -> None:
+        """Flushing failed: what reached the disk is unknown, so nothing more is accepted until a restart."""
+        self.failure = LogStorageError(
+            f"the log in '{self.folder}' could not be flushed ({error.strerror or error}); "
+            "it refuses writes until the server is restarted"
+        )
+        logger.error("%s", self.failure.message)
+        while self._commit_waiters:
+            _reject(self._commit_waiters.popleft()[1], self.failure)
+
+    @property
+    def idle(self) -> bool:
+        """No append is under way or waiting for its flush."""
+        return not self._writing and not self._queue and self.high_watermark == self.end_offset
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        return bool(self.segments) and (self._checkpoint_offset < self.end_offset or bool(self._newly_sealed))
+
+    def _checkpoint(self) -> Checkpoint:
+        segment = self.segments[-1]
+        sealed, self._newly_sealed = tuple(self._newly_sealed), []
+        self._bytes_since_checkpoint = 0
+        self._checkpoint_offset = self.end_offset
+        point = RecoveryPoint(segment.base_offset, segment.size_bytes, self.end_offset, self.max_timestamp)
+        return Checkpoint(segment, segment.index.copy(), self.writers.to_snapshot(), point, sealed)
+
+    # Waiting readers ---------------------------------------------------------------------------------------------
+
+    def add_fetch_waiter(self, future: asyncio.Future[None]) -> None:
+        self._fetch_waiters.add(future)
+
+    def remove_fetch_waiter(self, future: asyncio.Future[None]) -> None:
+        self._fetch_waiters.discard(future)
+
+    def wake_fetches(self) -> None:
+        waiters, self._fetch_waiters = self._fetch_waiters, set()
+        for future in waiters:
+            _resolve(future, None)
+
+    # Reading support ---------------------------------------------------------------------------------------------
+
+    def segment_of(self, offset: int) -> Segment | None:
+        """The segment that holds ``offset``, if it is in the log."""
+        segments = self.segments
+        if not segments or offset < segments[0].base_offset:
+            return None
+        low, high = 0, len(segments)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if segments[middle].base_offset <= offset:
+                low = middle
+            else:
+                high = middle
+        return segments[low]
+
+    def readable_end(self, segment: Segment) -> int:
+        """The position in a segment up to which clients may read."""
+        committed = self.committed_segment
+        if committed is None or segment.base_offset > committed.base_offset:
+            return 0
+        return self.committed_position if segment is committed else segment.size_bytes
+
+    # Expiry ------------------------------------------------------------------------------------------------------
+
+    def delete_segments_before(self, offset: int) -> int:
+        """Delete closed segments whose records all lie before ``offset``; returns how many."""
+        count = 0
+        while len(self.segments) > 1 and self.segments[0].end_offset <= min(offset, self.high_watermark):
+            if self.committed_segment is self.segments[0]:
+                self.committed_segment = self.segments[1]
+                self.committed_position = 0
+            segment = self.segments.pop(0)
+            self.start_offset = self.segments[0].base_offset
+            self._newly_sealed = [entry for entry in self._newly_sealed if entry[0] is not segment]
+            segment.delete()
+            count += 1
+        return count
+
+    def forget(self) -> None:
+        """The bucket was dropped: fail everything that waits and close the files."""
+        self.deleted = True
+        gone = LogStorageError(f"{self.bucket} was dropped")
+        while self._queue:
+            _reject(self._queue.popleft()[1], gone)
+        while self._commit_waiters:
+            _reject(self._commit_waiters.popleft()[1], gone)
+        self.wake_fetches()
+        self.release()
+
+    def release(self) -> None:
+        """Close the files."""
+        for segment in self.segments:
+            segment.close()
+        self._dirty_files = []
+        self._mark = None
+        self._open_files.forget_under(self.folder)
+
+
+def run_sync(plan: SyncPlan) -> None:
+    """Flush a plan's files. Runs in a thread."""
+    for file in plan.files:
+        file.sync()
+    if plan.mark is not None:
+        plan.mark.write(plan.offset)
+
+
+def run_checkpoint(checkpoint: Checkpoint) -> None:
+    """Write a recovery point after its plan was flushed. Runs in a thread."""
+    for segment, index, writers in checkpoint.sealed:
+        if segment.path.exists():
+            segment.write_index(index)
+            write_atomically(segment_path(segment.folder, segment.end_offset, WRITER_SNAPSHOT_SUFFIX), writers)
+    write_recovery_point(checkpoint.segment, checkpoint.index, checkpoint.writers, checkpoint.point)
+
+
+def _split(records: memoryview) -> list[BatchSpan]:
+    spans: list[BatchSpan] = []
+    at = 0
+    while at < len(records):
+        try:
+            span = read_span(records, at)
+        except NeedMoreBytes:
+            raise CorruptRecordError(
+                f"the batch at byte {at} of the records is cut: {len(records) - at} bytes are left"
+            ) from None
+        except ValueError as error:
+            raise CorruptRecordError(f"the batch at byte {at} of the records is malformed: {error}") from None
+        if span.last_offset - span.base_offset != max(span.record_count - 1, 0):
+            raise CorruptRecordError(
+                f"the batch at byte {at} of the records has {span.record_count} records but says that its last offset "
+                f"lies {span.last_offset - span.base_offset} after its first"
+            )
+        spans.append(span)
+        at = span.end
+    return spans
+
+
+def _writable(records: memoryview | bytearray | bytes) -> memoryview:
+    view = memoryview(records)
+    return memoryview(bytearray(view)) if view.readonly else view
+
+
+def _resolve(
+    future: asyncio.Future[object] | asyncio.Future[AppendResult] | asyncio.Future[None], value: object
+) -> None:
+    if not future.done():
+        future.set_result(value)  # type: ignore[arg-type]
+
+
+def _reject(future: asyncio.Future[AppendResult] | asyncio.Future[None], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+        # Whoever asked may be gone by now; an error that nobody waits for is not worth a warning.
+        future.exception()
+
+
+def _sync_parents(folder: Path) -> None:
+    """A new bucket brings new folders; their names must be durable as well, up to the folder of all tables."""
+    for parent in list(folder.parents)[:4]:
+        if os.access(parent, os.R_OK):
+            sync_folder(parent)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Idempotent writers: which batches of whom are already in the log."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fluss.errors import FormatError, OutOfOrderSequenceError
+
+BATCHES_REMEMBERED = 5
+SEQUENCE_MAX = 2**31 - 1
+NO_WRITER_ID = -1
+_SNAPSHOT_VERSION = 1
+
+
+class WrittenBatch(NamedTuple):
+    """One batch of a writer in the log."""
+
+    sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+def next_sequence(sequence: int) -> int:
+    return 0 if sequence == SEQUENCE_MAX else sequence + 1
+
+
+class WriterStates:
+    """The last batches of every writer of one bucket."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self) -> None:
+        # Newest last. Tuples, so that a snapshot taken in passing cannot change while it is written.
+        self._batches: dict[int, tuple[WrittenBatch, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def duplicate_of(self, writer_id: int, sequence: int) -> WrittenBatch | None:
+        """The remembered batch with this sequence, if it was written before."""
+        for batch in reversed(self._batches.get(writer_id, ())):
+            if batch.sequence == sequence:
+                return batch
+        return None
+
+    def last_sequence(self, writer_id: int) -> int | None:
+        batches = self._batches.get(writer_id)
+        return batches[-1].sequence if batches else None
+
+    def check_follows(self, writer_id: int, sequence: int, last: int | None) -> None:
+        """Refuse a batch that leaves a gap; ``last`` is the writer's sequence before it (None: never seen here)."""
+        expected = 0 if last is None else next_sequence(last)
+        if sequence != expected:
+            known = "has written nothing to this bucket" if last is None else f"is at sequence {last}"
+            raise OutOfOrderSequenceError(
+                f"writer {writer_id} sent batch sequence {sequence} but {known}; expected {expected}"
+            )
+
+    def record(self, writer_id: int, batch: WrittenBatch) -> None:
+        batches = (*self._batches.get(writer_id, ()), batch)
+        self._batches[writer_id] = batches[-BATCHES_REMEMBERED:]
+
+    def expire(self, before_timestamp: int) -> int:
+        """Forget writers whose last batch is older; returns how many."""
+        gone = [writer for writer, batches in self._batches.items() if batches[-1].timestamp < before_timestamp]
+        for writer in gone:
+            del self._batches[writer]
+        return len(gone)
+
+    def copy(self) -> WriterStates:
+        other = WriterStates()
+        other._batches = dict(self._batches)
+        return other
+
+    # Snapshots: a line of JSON and its checksum. --------------------------------------------------------------------
+
+    def to_snapshot(self) -> bytes:
+        entries = [
+            {"writer_id": writer, "batches": [list(batch) for batch in batches]}
+            for writer, batches in self._batches.items()
+        ]
+        body = json.dumps({"version": _SNAPSHOT_VERSION, "writers": entries}, separators=(",", ":")).encode()
+        return body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n"
+
+    @classmethod
+    def from_snapshot(cls, data: bytes) -> WriterStates:
+        body, _, check = data.partition(b"\n")
+        if check.strip() != f"{zlib.crc32(body):08x}".encode():
+            raise FormatError("writer snapshot: the checksum does not fit")
+        try:
+            document = json.loads(body)
+            if document["version"] != _SNAPSHOT_VERSION:
+                raise ValueError("unknown version")
+            states = cls()
+            for entry in document["writers"]:
+                states._batches[int(entry["writer_id"])] = _batches(entry["batches"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"writer snapshot: {error}") from None
+        return states
+
+
+def _batches(rows: Iterable[Iterable[int]]) -> tuple[WrittenBatch, ...]:
+    batches = tuple(WrittenBatch(*(int(value) for value in row)) for row in rows)
+    if not batches:
+        raise ValueError("a writer without batches")
+    return batches[-BATCHES_REMEMBERED:]

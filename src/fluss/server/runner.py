@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a server in the foreground until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+
+from fluss.server.config import ServerConfig
+from fluss.server.server import Server
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def set_up_logging(config: ServerConfig) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    if config.text("log.format") == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    root = logging.getLogger("fluss")
+    root.handlers[:] = [handler]
+    root.propagate = False
+    root.setLevel(config.text("log.level") or "INFO")
+
+
+async def serve(config: ServerConfig, *, watch_stdin: bool = False) -> None:
+    """Start, say so on standard output, and stop on SIGTERM, SIGINT, or the end of standard input if it is watched."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    server = Server(config)
+    await server.start()
+    if watch_stdin:
+        watch_parent(loop, ended)
+    addresses = ",".join(listener.address for listener in server.listeners.values())
+    print(f"ready {addresses}", flush=True)
+    try:
+        await ended.wait()
+    finally:
+        await server.stop()
+
+
+def watch_parent(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    """The parent holds the other end of standard input; when it is gone, however it went, the pipe ends."""
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 1024):
+                pass
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=wait, name="fluss-parent-watch", daemon=True).start()

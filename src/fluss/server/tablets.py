@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The buckets of this server: which log belongs to which bucket, where it lies, and when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+
+from fluss.errors import UnknownTableOrBucketError
+from fluss.metadata import TableBucket
+from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+from fluss.server.clock import Clock
+from fluss.server.commit import GroupCommitter
+from fluss.server.config import ServerConfig
+from fluss.server.log.files import OpenFiles
+from fluss.server.log.settings import LogSettings
+from fluss.server.log.tablet import LogTablet
+from fluss.server.metrics import Metrics
+
+logger = logging.getLogger("fluss.server.tablets")
+
+TABLES_NAME = "tables"
+_DELETED_SUFFIX = ".deleted"
+_TABLE_FOLDER = re.compile(r"(.+)-(\d+)")
+_PARTITION_FOLDER = re.compile(r"(.+)-p(\d+)")
+_LOG_FOLDER = re.compile(r"log-(\d+)")
+_RECOVERY_THREADS = 4
+
+
+class Tablets:
+    """All logs, by bucket."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        catalog: Catalog,
+        config: ServerConfig,
+        *,
+        clock: Clock,
+        committer: GroupCommitter,
+        executor: Executor,
+        metrics: Metrics,
+    ) -> None:
+        self._root = data_dir / TABLES_NAME
+        self._catalog = catalog
+        self._config = config
+        self._settings = LogSettings.from_config(config)
+        self._clock = clock
+        self._committer = committer
+        self._executor = executor
+        self._metrics = metrics
+        self._open_files = OpenFiles()
+        self._logs: dict[TableBucket, LogTablet] = {}
+        self._removals: set[asyncio.Future[None]] = set()
+        catalog.on_table_dropped.append(self.drop_table)
+        catalog.on_partition_dropped.append(self.drop_partition)
+
+    def __iter__(self) -> Iterator[LogTablet]:
+        return iter(tuple(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    # Look-up -----------------------------------------------------------------------------------------------------
+
+    def tablet(self, bucket: TableBucket) -> LogTablet:
+        """The log of a bucket; it begins to exist when it is first asked for."""
+        log = self._logs.get(bucket)
+        if log is None:
+            log = self._new(bucket, self.bucket_folder(bucket, "log"))
+            self._logs[bucket] = log
+        return log
+
+    def find(self, bucket: TableBucket) -> LogTablet | None:
+        return self._logs.get(bucket)
+
+    def bucket_folder(self, bucket: TableBucket, kind: str) -> Path:
+        """Where a bucket keeps its ``log`` or ``kv`` files. Unknown buckets raise: the client's metadata is stale."""
+        entry = self._catalog.table_by_id(bucket.table_id)
+        if entry is None:
+            raise UnknownTableOrBucketError(f"the table of {bucket} is not known to this server")
+        partition: PartitionEntry | None = None
+        if bucket.partition_id is not None:
+            found = self._catalog.partition_by_id(bucket.partition_id)
+            if found is None or found[0].table_id != bucket.table_id:
+                raise UnknownTableOrBucketError(f"the partition of {bucket} is not known to this server")
+            partition = found[1]
+        elif entry.is_partitioned:
+            raise UnknownTableOrBucketError(f"table '{entry.table_path}' is partitioned, but {bucket} has no partition")
+        if not 0 <= bucket.bucket_id < entry.bucket_count:
+            raise UnknownTableOrBucketError(
+                f"table '{entry.table_path}' has {entry.bucket_count} buckets, not {bucket}"
+            )
+        folder = self.table_folder(entry)
+        if partition is not None:
+            folder = self.partition_folder(entry, partition)
+        return folder / f"{kind}-{bucket.bucket_id}"
+
+    def table_folder(self, entry: TableEntry) -> Path:
+        path = entry.table_path
+        return self._root / path.database_name / f"{path.table_name}-{entry.table_id}"
+
+    def partition_folder(self, entry: TableEntry, partition: PartitionEntry) -> Path:
+        return self.table_folder(entry) / f"{partition.name}-p{partition.partition_id}"
+
+    def _new(self, bucket: TableBucket, folder: Path) -> LogTablet:
+        return LogTablet(
+            bucket,
+            folder,
+            self._settings,
+            clock=self._clock,
+            open_files=self._open_files,
+            executor=self._executor,
+            on_append=self._committer.dirty,
+        )
+
+    # Opening and closing -----------------------------------------------------------------------------------------
+
+    def open_existing(self) -> None:
+        """Recover every log on disk, before the server listens."""
+        if not self._root.is_dir():
+            self._root.mkdir(parents=True, exist_ok=True)
+            return
+        started = self._clock.monotonic()
+        found = [self._new(bucket, folder) for bucket, folder in self._scan_folders()]
+        if found:
+            with ThreadPoolExecutor(_RECOVERY_THREADS, thread_name_prefix="fluss-recovery") as pool:
+                checked_bytes = sum(pool.map(LogTablet.open, found))
+            damaged = sum(1 for log in found if log.damage is not None)
+            logger.info(
+                "opened %d logs in %.2f s, checked %d bytes, %d damaged",
+                len(found), self._clock.monotonic() - started, checked_bytes, damaged,
+            )  # fmt: skip
+        self._logs.update((log.bucket, log) for log in found)
+
+    def _scan_folders(self) -> Iterator[tuple[TableBucket, Path]]:
+        """The logs on disk. What belongs to nothing in the catalog is left from a drop that a crash cut short."""
+        for database in _folders(self._root):
+            for table in _folders(database):
+                match = _TABLE_FOLDER.fullmatch(table.name)
+                if match is None or table.name.endswith(_DELETED_SUFFIX):
+                    _remove_tree(table)
+                    continue
+                table_id = int(match.group(2))
+                if not self._catalog.owns_data_of(table_id):
+                    logger.info("removing '%s': its table was dropped", table)
+                    _remove_tree(table)
+                    continue
+                yield from self._scan_table(table, table_id)
+
+    def _scan_table(self, table: Path, table_id: int) -> Iterator[tuple[TableBucket, Path]]:
+        for folder in _folders(table):
+            log = _LOG_FOLDER.fullmatch(folder.name)
+            if log is not None:
+                yield TableBucket(table_id, int(log.group(1))), folder
+                continue
+            partition = _PARTITION_FOLDER.fullmatch(folder.name)
+            if partition is None:
+                if folder.name.endswith(_DELETED_SUFFIX):
+                    _remove_tree(folder)
+                continue
+            partition_id = int(partition.group(2))
+            if not self._catalog.owns_data_of(table_id, partition_id):
+                logger.info("removing '%s': its partition was dropped", folder)
+                _remove_tree(folder)
+                continue
+            for inner in _folders(folder):
+                log = _LOG_FOLDER.fullmatch(inner.name)
+                if log is not None:
+                    yield TableBucket.with_partition(table_id, partition_id, int(log.group(1))), inner
+
+    async def close(self) -> bool:
+        """Flush everything and write the recovery points; True when all of it worked."""
+        clean = await self._committer.checkpoint(self._logs.values())
+        if self._removals:
+            await asyncio.gather(*self._removals, return_exceptions=True)
+        for log in self._logs.values():
+            log.release()
+        return clean and not any(log.failure for log in self._logs.values())
+
+    def wake_fetches(self) -> None:
+        """Let every waiting fetch answer with what there is."""
+        for log in self._logs.values():
+            log.wake_fetches()
+
+    # Drops -------------------------------------------------------------------------------------------------------
+
+    def drop_table(self, entry: TableEntry) -> None:
+        """Forget a table that left the catalog and delete its files."""
+        self._forget(lambda bucket: bucket.table_id == entry.table_id)
+        self._metrics.forget_table(entry.table_path.database_name, entry.table_path.table_name)
+        self._remove(self.table_folder(entry))
+
+    def drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
+        self._forget(lambda bucket: bucket.partition_id == partition.partition_id)
+        self._remove(self.partition_folder(entry, partition))
+
+    def _forget(self, matches: Callable[[TableBucket], bool]) -> None:
+        for bucket in [bucket for bucket in self._logs if matches(bucket)]:
+            self._logs.pop(bucket).forget()
+
+    def _remove(self, folder: Path) -> None:
+        """Rename at once, so that the data is gone for a restart, and delete in the background."""
+        doomed = folder.with_name(folder.name + _DELETED_SUFFIX)
+        try:
+            os.replace(folder, doomed)
+        except FileNotFoundError:
+            return
+        except OSError:
+            logger.exception("cannot remove '%s'; the next start will", folder)
+            return
+        work = asyncio.get_running_loop().run_in_executor(self._executor, _remove_tree, doomed)
+        self._removals.add(work)
+        work.add_done_callback(self._removals.discard)
+
+    # Housekeeping ------------------------------------------------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        """Move the recovery points of logs that were written to."""
+        await self._committer.checkpoint([log for log in self._logs.values() if log.damage is None])
+
+    def expire_writers(self, after_ms: int) -> None:
+        before = self._clock.now_ms() - after_ms
+        for log in self._logs.values():
+            log.writers.expire(before)
+
+    def expire_segments(self) -> None:
+        """Delete closed segments that are older than their table keeps them."""
+        now_ms = self._clock.now_ms()
+        roll_active = bool(self._config.boolean("log.retention.roll-active-segment.enabled"))
+        for log in tuple(self._logs.values()):
+            entry = self._catalog.table_by_id(log.bucket.table_id)
+            if entry is None or not log.segments or log.damage is not None:
+                continue
+            deleted = self._expire(log, entry, now_ms, roll_active)
+            if deleted:
+                logger.info("deleted %d expired segments of %s", deleted, log.bucket)
+
+    def _expire(self, log: LogTablet, entry: TableEntry, now_ms: int, roll_active: bool) -> int:
+        info = entry.table_info
+        ttl_ms = info.config.log_ttl_ms
+        # The state of a primary-key table is rebuilt from its whole changelog.
+        if ttl_ms <= 0 or info.has_primary_key():
+            return 0
+        limit = log.high_watermark
+        if info.config.lake_enabled:
+            limit = min(limit, self._catalog.lake_end_offset(log.bucket) or 0)
+        oldest_kept = now_ms - ttl_ms
+        if roll_active and log.segments[-1].size_bytes and log.segments[-1].max_timestamp < oldest_kept and log.idle:
+            log.roll_if_not_empty()
+        expired_end = log.start_offset
+        for segment in log.segments[:-1]:
+            if segment.max_timestamp >= oldest_kept:
+                break
+            expired_end = segment.end_offset
+        return log.delete_segments_before(min(expired_end, limit))
+
+    def disk_usage(self) -> float:
+        usage = shutil.disk_usage(self._root)
+        return usage.used / max(usage.used + usage.free, 1)
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if entry.is_dir())
+
+
+def _remove_tree(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
