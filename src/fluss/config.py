@@ -224,6 +224,13 @@ class Config:
     writer_max_inflight_requests_per_bucket = IntOption(
         "writer.max-inflight-requests-per-bucket", 5, "Write requests of a bucket under way at a time.", minimum=1
     )
+    writer_delivery_timeout_ms = IntOption(
+        "writer.delivery-timeout-ms",
+        120_000,
+        "How long a batch is tried before its rows fail with the last error.",
+        minimum=1,
+        maximum=LONG_MAX,
+    )
     writer_buffer_memory_size = IntOption(
         "writer.buffer.memory-size", 64 * MB, "Memory in bytes for rows not yet sent.", minimum=1, maximum=LONG_MAX
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from fluss.client.write.routing import groups_of, partition_codes
 from fluss.client.write.sender import Sender, Target
 from fluss.client.write.writer import Key, Routed, TableWriter
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, MissingDependencyError, RecordTooLargeError
-from fluss.metadata import TableInfo
-from fluss.records import build_statistics, encode_arrow_body, encode_row_body, seal_log_batch
+from fluss.metadata import TableBucket, TableInfo
+from fluss.records import build_statistics, encode_arrow_body, encode_row_body, seal_log_batch, statistics_columns
 from fluss.rows import bucket_key_encoder, buckets_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class ArrowEncoder:
         self._log_format = info.log_format
         self._compression, self._level = info.arrow_compression
         self._types = [column.data_type for column in info.schema.columns]
-        self._statistics_columns = info.statistics_columns if self._log_format == "ARROW" else ()
+        wanted = info.get_properties().get("table.statistics.columns") if self._log_format == "ARROW" else None
+        self._statistics_columns = statistics_columns(info.schema, wanted)
 
     def __call__(self, pieces: Sequence[ArrowPiece]) -> tuple[Seal, int]:
         batch = pieces[0].batch
@@ -251,11 +253,16 @@ class AppendWriter(TableWriter):
     def _assigner(self, partition: str | None) -> Sticky | RoundRobin:
         assigner = self._assigners.get(partition)
         if assigner is None:
-            cluster, path = self._sender.cluster, self._info.table_path
-            available = lambda: cluster.buckets_with_leader(path, partition)  # noqa: E731
-            assigner = make_assigner(self._assigner_kind, self._info.num_buckets, available)
+            assigner = make_assigner(self._assigner_kind, self._info.num_buckets, partial(self._led_buckets, partition))
             self._assigners[partition] = assigner
         return assigner
+
+    def _led_buckets(self, partition: str | None) -> list[int]:
+        """The buckets that can be written to at once, as far as is known."""
+        if partition is not None:
+            return []
+        cluster, table_id = self._sender.cluster, self._info.table_id
+        return [b for b in range(self._info.num_buckets) if cluster.known_leader(TableBucket(table_id, b)) is not None]
 
     def _sealed(self, key: Key) -> None:
         assigner = self._assigners.get(key[0])

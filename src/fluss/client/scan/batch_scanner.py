@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One-shot reads of a bucket: the last rows of a log, some rows or all rows of a primary-key table."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.scan.fold import fold_changelog
+from fluss.client.scan.frames import to_pandas, to_polars
+from fluss.client.scan.records import RecordBatch
+from fluss.errors import FormatError, InvalidArgumentError, error_for_code
+from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket
+from fluss.protocol import apis, messages
+from fluss.protocol.record_messages import decode_limit_scan_response, decode_scan_kv_response
+from fluss.records import align_batch, decode_value_batch, iter_log_batches
+from fluss.rows import Slices, decode_compacted, indexed, logical
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    from fluss.client.scan.scan import ScanPlan
+
+_KV_STEP_BYTES = 4 * 1024 * 1024
+
+
+class BatchScanner:
+    """A bounded read of one bucket. It runs when the first batch is asked for, and once only.
+
+    With a limit: the last rows of a log table, or some rows of a primary-key table. Without one (primary-key tables
+    only): all current rows of the bucket.
+    """
+
+    def __init__(self, plan: ScanPlan, bucket: TableBucket) -> None:
+        info = plan.info
+        if bucket.table_id != info.table_id:
+            raise InvalidArgumentError(
+                f"bucket {bucket} belongs to table id {bucket.table_id}, but {info.table_path} has id {info.table_id}"
+            )
+        if not 0 <= bucket.bucket_id < info.num_buckets:
+            raise InvalidArgumentError(
+                f"bucket {bucket.bucket_id} is out of range: {info.table_path} has buckets 0 to {info.num_buckets - 1}"
+            )
+        if (bucket.partition_id is not None) != info.is_partitioned():
+            state = "is" if info.is_partitioned() else "is not"
+            raise InvalidArgumentError(f"{info.table_path} {state} partitioned; the bucket given is {bucket}")
+        if plan.predicate is not None:
+            raise InvalidArgumentError("a filter cannot be combined with a bucket batch scan")
+        if plan.limit is None and not info.has_primary_key():
+            raise InvalidArgumentError("a bucket batch scan of a log table needs a limit: call limit(n) first")
+        if info.log_format != "ARROW" and not info.has_primary_key():
+            raise InvalidArgumentError(
+                f"{info.table_path} has log format {info.log_format}; batch scans of log tables need ARROW"
+            )
+        self._plan = plan
+        self._bucket = bucket
+        self._batches: AsyncGenerator[RecordBatch, None] | None = None
+        columns = info.schema.columns if plan.projection is None else [info.schema.columns[i] for i in plan.projection]
+        self._arrow_schema = pa.schema(
+            [pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns]
+        )
+
+    @property
+    def bucket(self) -> TableBucket:
+        """The bucket this scanner reads."""
+        return self._bucket
+
+    async def next_batch(self) -> RecordBatch | None:
+        """The next batch, or None when there is no more."""
+        if self._batches is None:
+            self._batches = self._run()
+        async for batch in self._batches:
+            return batch
+        return None
+
+    async def collect_all_batches(self) -> list[RecordBatch]:
+        """All batches that are left."""
+        batches = []
+        while (batch := await self.next_batch()) is not None:
+            batches.append(batch)
+        return batches
+
+    async def to_arrow(self) -> pa.Table:
+        """All rows that are left as an Arrow table."""
+        batches = [batch.batch for batch in await self.collect_all_batches()]
+        return pa.Table.from_batches(batches, self._arrow_schema)
+
+    async def to_pandas(self) -> pd.DataFrame:
+        """All rows that are left as a pandas DataFrame."""
+        return to_pandas(await self.to_arrow())
+
+    async def to_polars(self) -> pl.DataFrame:
+        """All rows that are left as a polars DataFrame."""
+        return to_polars(await self.to_arrow())
+
+    async def close(self) -> None:
+        """Stop reading; a cursor that the server keeps is given back."""
+        if self._batches is not None:
+            await self._batches.aclose()
+
+    async def __aenter__(self) -> BatchScanner:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[RecordBatch]:
+        if self._batches is None:
+            self._batches = self._run()
+        return self._batches
+
+    # -- the reads ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> AsyncGenerator[RecordBatch, None]:
+        if not self._plan.info.has_primary_key():
+            return self._last_rows()
+        return self._some_values() if self._plan.limit is not None else self._all_values()
+
+    async def _limit_scan(self) -> memoryview:
+        plan, bucket = self._plan, self._bucket
+        assert plan.limit is not None
+        request = messages.LimitScanRequest(
+            table_id=bucket.table_id, bucket_id=bucket.bucket_id, limit=min(plan.limit, 2**31 - 1)
+        )
+        if bucket.partition_id is not None:
+            request.partition_id = bucket.partition_id
+
+        async def attempt() -> memoryview:
+            connection = await plan.cluster.leader(bucket, plan.info.table_path)
+            body = await connection.call_parts(apis.LIMIT_SCAN, [request.SerializeToString()])
+            response = decode_limit_scan_response(body)
+            if response.error_code:
+                raise error_for_code(response.error_code, response.error_message)
+            return response.records if response.records is not None else memoryview(b"")
+
+        return await plan.cluster.retry(attempt, what="LIMIT_SCAN", path=plan.info.table_path, bucket=bucket)
+
+    async def _last_rows(self) -> AsyncGenerator[RecordBatch, None]:
+        """The last rows of a log, as one batch."""
+        plan = self._plan
+        assert plan.limit is not None
+        records = await self._limit_scan()
+        schemas: dict[int, Schema] = {}
+        found = []
+        for batch in iter_log_batches(records, verify=True):
+            schema_id = batch.header.schema_id
+            if schema_id not in schemas:
+                schemas[schema_id] = await plan.cluster.schema(plan.info.table_path, schema_id)
+            found.append(batch)
+        decoder = plan.decoder(schemas.__getitem__)
+        parts = []
+        for batch in found:
+            decoded = decoder.decode(batch, batch.header.base_offset, None, projected=False)
+            if decoded is not None:
+                parts.append(decoded)
+        if not parts:
+            return
+        table = pa.Table.from_batches([part.batch for part in parts], self._arrow_schema)
+        last = parts[-1].last_offset
+        kept = table.slice(max(0, table.num_rows - plan.limit)).combine_chunks().to_batches()[0]
+        yield RecordBatch(kept, self._bucket, last - kept.num_rows + 1, last, parts[-1].timestamp)
+
+    async def _some_values(self) -> AsyncGenerator[RecordBatch, None]:
+        records = await self._limit_scan()
+        assert self._plan.limit is not None
+        if len(records):
+            batch = await self.decode_values(decode_value_batch(records))
+            batch = batch.slice(0, self._plan.limit)
+            if batch.num_rows:
+                yield RecordBatch(batch, self._bucket, 0, batch.num_rows - 1)
+
+    async def _all_values(self) -> AsyncGenerator[RecordBatch, None]:
+        """All current rows: with the server's cursor where it has one, else by folding the changelog."""
+        connection = await self._plan.cluster.leader(self._bucket, self._plan.info.table_path)
+        read = self._with_cursor() if connection.supports(apis.SCAN_KV) else self._from_changelog()
+        async for batch in read:
+            yield batch
+
+    async def _with_cursor(self) -> AsyncGenerator[RecordBatch, None]:
+        plan, bucket = self._plan, self._bucket
+        connection = await plan.cluster.leader(bucket, plan.info.table_path)
+        request = messages.ScanKvRequest(call_seq_id=0, batch_size_bytes=_KV_STEP_BYTES)
+        request.bucket_scan_req.table_id = bucket.table_id
+        request.bucket_scan_req.bucket_id = bucket.bucket_id
+        if bucket.partition_id is not None:
+            request.bucket_scan_req.partition_id = bucket.partition_id
+        scanner_id = b""
+        rows = 0
+        try:
+            while True:
+                response = decode_scan_kv_response(
+                    await connection.call_parts(apis.SCAN_KV, [request.SerializeToString()])
+                )
+                if response.error_code:
+                    raise error_for_code(response.error_code, response.error_message)
+                more = bool(response.has_more_results)
+                scanner_id = (response.scanner_id or scanner_id) if more else b""
+                if response.records is not None and len(response.records):
+                    batch = await self.decode_values(decode_value_batch(response.records))
+                    yield RecordBatch(batch, bucket, rows, rows + batch.num_rows - 1)
+                    rows += batch.num_rows
+                if not more:
+                    return
+                sequence = request.call_seq_id + 1
+                request = messages.ScanKvRequest(
+                    scanner_id=scanner_id, call_seq_id=sequence, batch_size_bytes=_KV_STEP_BYTES
+                )
+        finally:
+            if scanner_id:
+                close = messages.ScanKvRequest(scanner_id=scanner_id, close_scanner=True)
+                await connection.call_parts(apis.SCAN_KV, [close.SerializeToString()])
+
+    async def _from_changelog(self) -> AsyncGenerator[RecordBatch, None]:
+        """The last image of every key, for servers that cannot list rows."""
+        plan = self._plan
+        names = [column.name for column in plan.info.schema.columns]
+        key = [names.index(name) for name in plan.info.physical_primary_key]
+        whole = plan.without_projection()
+        batches = [found async for found in whole.read({self._bucket: EARLIEST_OFFSET})]
+        table = fold_changelog(batches, key, plan.info.schema.arrow_schema)
+        if table.num_rows:
+            batch = table.combine_chunks().to_batches()[0]
+            yield RecordBatch(self._project(batch), self._bucket, 0, batch.num_rows - 1)
+
+    # -- values ---------------------------------------------------------------------------------------------------
+
+    async def decode_values(self, values: Slices) -> pa.RecordBatch:
+        """Stored values (schema id and row each) as an Arrow batch of the wanted columns."""
+        info = self._plan.info
+        if int(values.lengths.min(initial=2)) < 2:
+            raise FormatError("a stored value is shorter than its schema id")
+        ids = values.data[values.starts].astype(np.int32) | (values.data[values.starts + 1].astype(np.int32) << 8)
+        rows = Slices(values.data, values.starts + 2, values.lengths - 2)
+        kinds = np.unique(ids).tolist()
+        if len(kinds) == 1:
+            return self._project(await self._decode_rows(kinds[0], rows))
+        # Rows of several schema versions: each kind at once, then back into the order they came in.
+        order = np.argsort(ids, kind="stable")
+        parts = [await self._decode_rows(kind, rows.take(order[ids[order] == kind])) for kind in kinds]
+        table = pa.Table.from_batches(parts, info.schema.arrow_schema)
+        back = table.take(pa.array(np.argsort(order, kind="stable")))
+        return self._project(back.combine_chunks().to_batches()[0])
+
+    async def _decode_rows(self, schema_id: int, rows: Slices) -> pa.RecordBatch:
+        info = self._plan.info
+        schema = await self._plan.cluster.schema(info.table_path, schema_id)
+        types = [column.data_type for column in schema.columns]
+        if info.kv_format == "COMPACTED":
+            arrays: Sequence[pa.Array] = decode_compacted(types, rows)
+        else:
+            decoded = [indexed.decode_row(types, row) for row in rows.to_list()]
+            columns: list[Any] = [list(column) for column in zip(*decoded)] or [[] for _ in types]
+            arrays = [logical.to_arrow(column, data_type) for column, data_type in zip(columns, types)]
+        batch = pa.RecordBatch.from_arrays(list(arrays), schema=schema.arrow_schema)
+        return align_batch(batch, schema, info.schema)
+
+    def _project(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._plan.projection is None:
+            return batch
+        arrays = [batch.column(i) for i in self._plan.projection]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
+
+    def __repr__(self) -> str:
+        return f"<BatchScanner of {self._plan.info.table_path} {self._bucket}>"

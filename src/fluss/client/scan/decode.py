@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log batches to Arrow: the right schema version, the wanted columns, only the wanted rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.metadata import Predicate, Schema, TableInfo
+from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch
+
+
+class Decoded:
+    """The rows of one log batch that the scan wants."""
+
+    __slots__ = ("batch", "change_types", "first_offset", "last_offset", "offsets", "timestamp")
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+        change_types: bytes | None,
+        offsets: Sequence[int] | None = None,
+    ) -> None:
+        self.batch = batch
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.timestamp = timestamp
+        self.change_types = change_types
+        self.offsets = offsets
+        """The offset of each row where they are not consecutive (after a filter)."""
+
+    @property
+    def rows(self) -> int:
+        return int(self.batch.num_rows)
+
+    def slice(self, start: int, length: int) -> Decoded:
+        """Some of the rows. The range of offsets shrinks with them."""
+        change_types = None if self.change_types is None else self.change_types[start : start + length]
+        offsets = None if self.offsets is None else self.offsets[start : start + length]
+        first = offsets[0] if offsets else self.first_offset + start
+        last = self.last_offset if start + length == self.rows else (offsets[-1] if offsets else first + length - 1)
+        return Decoded(self.batch.slice(start, length), first, last, self.timestamp, change_types, offsets)
+
+
+class BatchDecoder:
+    """Decodes the log batches of one scan.
+
+    `projection` holds column positions in the order the user wants them; a server that projects keeps them ascending.
+    """
+
+    def __init__(
+        self,
+        info: TableInfo,
+        schema_of: Callable[[int], Schema],
+        projection: Sequence[int] | None,
+        predicate: Predicate | None,
+        *,
+        fixed_schema: bool = True,
+    ) -> None:
+        self.info = info
+        self._schema_of = schema_of
+        self._projection = list(projection) if projection is not None else None
+        self._sorted = sorted(set(projection)) if projection is not None else None
+        """What a server is asked for; with a filter all columns are needed here, and the cut comes after it."""
+        self._fixed = fixed_schema
+        columns = info.schema.columns if projection is None else [info.schema.columns[i] for i in projection]
+        self.columns = list(columns)
+        self.types = [column.data_type for column in columns]
+        self.arrow_schema = pa.schema(
+            [pa.field(column.name, column.data_type.to_arrow(), column.data_type.nullable) for column in columns]
+        )
+        self._expression = predicate.to_arrow_expression(info.schema) if predicate is not None else None
+
+    def decode(self, batch: LogBatch, from_offset: int, to_offset: int | None, *, projected: bool) -> Decoded | None:
+        """The wanted rows of one batch: offsets in [from_offset, to_offset), filtered and projected.
+
+        None when nothing of it is wanted. `projected`: the server cut the columns of this very batch.
+        """
+        header = batch.header
+        count = header.record_count
+        base = header.base_offset
+        start = max(0, from_offset - base)
+        stop = count if to_offset is None else min(count, to_offset - base)
+        if start >= stop:
+            return None
+        written = self._schema_of(header.schema_id)
+        arrow = self._to_arrow(batch, written, projected)
+        changes = batch.change_types(self.info.log_format)
+        change_types = None if changes is None else bytes(changes)
+        if start or stop < count:
+            arrow = arrow.slice(start, stop - start)
+            change_types = change_types and change_types[start:stop]
+        decoded = Decoded(arrow, base + start, base + stop - 1, header.commit_timestamp_ms, change_types)
+        return decoded if self._expression is None else self._filter(decoded)
+
+    def _to_arrow(self, batch: LogBatch, written: Schema, projected: bool) -> pa.RecordBatch:
+        schema = self.info.schema
+        if self._sorted is not None and (projected or self._expression is None):
+            # A schema older than the table's may lack some of the wanted columns: a server leaves those out.
+            present = [i for i in self._sorted if i < len(written.columns)]
+            if projected:
+                fields = pa.schema([written.arrow_schema.field(i) for i in present])
+                arrow = decode_arrow_batch(batch, fields)
+            elif self.info.log_format == "ARROW":
+                arrow = decode_arrow_batch(batch, written.arrow_schema, columns=present)
+            else:
+                arrow = decode_log_batch(batch, written, self.info.log_format).select(present)
+            return self._arrange(arrow, [schema.columns[i].name for i in present])
+        arrow = decode_log_batch(batch, written, self.info.log_format)
+        if written is not schema and self._fixed:
+            arrow = align_batch(arrow, written, schema)
+        return arrow
+
+    def _arrange(self, arrow: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """The wanted columns in the wanted order; a column that was not written yet reads as null."""
+        at = {name: i for i, name in enumerate(names)}
+        arrays = []
+        for field in self.arrow_schema:
+            position = at.get(field.name)
+            arrays.append(pa.nulls(arrow.num_rows, field.type) if position is None else arrow.column(position))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+    def _filter(self, decoded: Decoded) -> Decoded:
+        table = pa.Table.from_batches([decoded.batch])
+        keep = _mask(table, self._expression)
+        batch = decoded.batch
+        offsets: Sequence[int] | None = None
+        change_types = decoded.change_types
+        if not keep.all():
+            at = np.flatnonzero(keep)
+            batch = batch.take(pa.array(at))
+            offsets = (at + decoded.first_offset).tolist()
+            change_types = change_types and bytes(np.frombuffer(change_types, np.uint8)[at])
+        if self._projection is not None:
+            batch = self._arrange(batch, batch.schema.names)
+        return Decoded(batch, decoded.first_offset, decoded.last_offset, decoded.timestamp, change_types, offsets)
+
+
+def _mask(table: pa.Table, expression: pc.Expression) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """For each row whether it satisfies the expression; unknown counts as no."""
+    marked = pa.acero.Declaration.from_sequence(
+        [
+            pa.acero.Declaration("table_source", pa.acero.TableSourceNodeOptions(table)),
+            pa.acero.Declaration("project", pa.acero.ProjectNodeOptions([expression], ["keep"])),
+        ]
+    ).to_table(use_threads=False)
+    column = marked.column("keep").fill_null(False).combine_chunks()
+    return np.asarray(column.to_numpy(zero_copy_only=False))

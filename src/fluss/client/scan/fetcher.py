@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps buckets flowing: the next fetch is on its way while the rows of the last one are decoded and used.
+
+A bucket is in at most one request at a time; all idle buckets of one server share a request. What arrives is decoded in
+a thread of its own, in order, and waits in the bucket's queue. A bucket whose queue is full is left out of fetches, so
+memory stays bounded whatever the size of the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fluss.client.retry import DEFAULT_BACKOFF
+from fluss.client.scan.decode import BatchDecoder, Decoded
+from fluss.client.scan.remote import RemoteReader
+from fluss.errors import (
+    FencedLeaderEpochError,
+    FlussError,
+    InvalidCoordinatorError,
+    KvStorageError,
+    LogStorageError,
+    NetworkError,
+    StorageError,
+    UnknownServerError,
+    error_for_code,
+)
+from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket, TableInfo
+from fluss.protocol import apis, messages
+from fluss.protocol.record_messages import FetchedBucket, decode_fetch_log_response
+from fluss.records import LogBatch, iter_log_batches
+
+if TYPE_CHECKING:
+    from fluss.client.cluster import Cluster
+    from fluss.net.connection import Connection
+
+logger = logging.getLogger("fluss.client.scan")
+
+_DECODE_INLINE_BYTES = 64 * 1024
+"""Smaller batches are decoded at once: handing them to a thread costs more than it saves."""
+
+# Seen while a bucket moves to another server or a disk hiccups: the scan goes on by itself.
+_PASSING = (FencedLeaderEpochError, InvalidCoordinatorError, LogStorageError, KvStorageError, StorageError)
+_UNKNOWN_TRIES_MAX = 20
+
+
+@dataclass(frozen=True)
+class FetchOptions:
+    """Limits of one scan."""
+
+    max_bytes: int
+    max_bytes_for_bucket: int
+    min_bytes: int
+    max_wait_ms: int
+    buffered_bytes_for_bucket: int
+    request_timeout_ms: int
+    remote_prefetch: int = 4
+    remote_threads: int = 3
+
+
+class Subscription:
+    """One bucket of a scan."""
+
+    __slots__ = (
+        "bucket",
+        "buffered_bytes",
+        "busy",
+        "error",
+        "failures",
+        "fetch_offset",
+        "high_watermark",
+        "not_before",
+        "position",
+        "queue",
+        "remote",
+        "stop_offset",
+        "taken",
+    )
+
+    def __init__(self, bucket: TableBucket, start_offset: int, stop_offset: int | None = None) -> None:
+        self.bucket = bucket
+        self.position = start_offset
+        """The next offset to hand out."""
+        self.fetch_offset = start_offset
+        """The next offset to ask for."""
+        self.stop_offset = stop_offset
+        self.high_watermark: int | None = None
+        self.queue: deque[tuple[asyncio.Future[Decoded | None], int, int]] = deque()
+        """Decoded (or being decoded) batches, the offset after each, and its size."""
+        self.buffered_bytes = 0
+        self.busy = False
+        self.not_before = 0.0
+        self.failures = 0
+        self.error: FlussError | None = None
+        self.remote: asyncio.Task[None] | None = None
+        self.taken = asyncio.Event()
+
+    @property
+    def fetched_all(self) -> bool:
+        return self.stop_offset is not None and self.fetch_offset >= self.stop_offset
+
+    @property
+    def done(self) -> bool:
+        return self.fetched_all and not self.queue
+
+
+class Fetcher:
+    """The buckets of one scan. Lives on the connection's event loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        info: TableInfo,
+        decoder_of: Callable[[Callable[[int], Schema]], BatchDecoder],
+        options: FetchOptions,
+        *,
+        projection: list[int] | None = None,
+        predicate: messages.PbPredicate | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.info = info
+        self.options = options
+        self.subscriptions: dict[TableBucket, Subscription] = {}
+        self._schemas: dict[int, Schema] = {info.schema_id: info.schema}
+        self.decoder = decoder_of(self._schemas.__getitem__)
+        self._projection = projection
+        self._predicate = predicate
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="fluss-decode")
+        self._remote = RemoteReader(cluster, options.remote_threads, options.remote_prefetch)
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._pumping = False
+        self._turn: deque[TableBucket] = deque()
+        self._closed = False
+
+    # -- subscriptions --------------------------------------------------------------------------------------------
+
+    def add(self, subscription: Subscription) -> None:
+        old = self.subscriptions.get(subscription.bucket)
+        if old is not None:
+            self.remove(old.bucket)
+        self.subscriptions[subscription.bucket] = subscription
+        self._turn.append(subscription.bucket)
+        self.pump()
+
+    def remove(self, bucket: TableBucket) -> Subscription | None:
+        subscription = self.subscriptions.pop(bucket, None)
+        if subscription is not None:
+            self._turn.remove(bucket)
+            if subscription.remote is not None:
+                subscription.remote.cancel()
+            for future, _, _ in subscription.queue:
+                future.cancel()
+            subscription.queue.clear()
+        return subscription
+
+    async def close(self) -> None:
+        self._closed = True
+        for bucket in list(self.subscriptions):
+            self.remove(bucket)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False)
+        self._remote.close()
+        self._changed.set()
+
+    # -- taking out -----------------------------------------------------------------------------------------------
+
+    async def next(self, timeout_s: float | None) -> tuple[Subscription, Decoded] | None:
+        """The next batch of any bucket, buckets taking turns; None when time is up or all buckets are read.
+
+        Batches without wanted rows are passed over, but move their bucket's position.
+        """
+        deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        while True:
+            self._changed.clear()
+            for _ in range(len(self._turn)):
+                bucket = self._turn[0]
+                self._turn.rotate(-1)
+                subscription = self.subscriptions[bucket]
+                if subscription.error is not None:
+                    error, subscription.error = subscription.error, None
+                    raise error
+                found = await self._take(subscription)
+                if found is not None:
+                    return subscription, found
+            if all(subscription.done for subscription in self.subscriptions.values()):
+                return None
+            if not self._changed.is_set():
+                remaining = None if deadline is None else deadline - self._loop.time()
+                if remaining is not None and remaining <= 0:
+                    return None
+                try:
+                    await asyncio.wait_for(self._changed.wait(), remaining)
+                except asyncio.TimeoutError:
+                    return None
+
+    async def _take(self, subscription: Subscription) -> Decoded | None:
+        while subscription.queue:
+            future, next_offset, size = subscription.queue[0]
+            decoded = await asyncio.shield(future)
+            if not subscription.queue or subscription.queue[0][0] is not future:
+                return None  # unsubscribed meanwhile
+            subscription.queue.popleft()
+            subscription.buffered_bytes -= size
+            subscription.taken.set()
+            subscription.position = max(subscription.position, next_offset)
+            self.pump()
+            if decoded is not None and decoded.rows:
+                return decoded
+        return None
+
+    # -- fetching -------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Ask for more wherever there is room. Cheap to call often."""
+        if self._pumping or self._closed:
+            return
+        now = self._loop.time()
+        idle = []
+        for subscription in self.subscriptions.values():
+            if subscription.busy or subscription.fetched_all or subscription.error is not None:
+                continue
+            if subscription.buffered_bytes >= self.options.buffered_bytes_for_bucket:
+                continue
+            if subscription.not_before > now:
+                self._loop.call_at(subscription.not_before, self.pump)
+                continue
+            idle.append(subscription)
+        if not idle:
+            return
+        self._pumping = True
+        try:
+            groups: dict[int, list[Subscription]] = {}
+            homeless = []
+            for subscription in idle:
+                node_id = self.cluster.known_leader(subscription.bucket)
+                if node_id is None:
+                    homeless.append(subscription)
+                else:
+                    groups.setdefault(node_id, []).append(subscription)
+            for node_id, group in groups.items():
+                self._start(group, self._fetch(node_id, group))
+            if homeless:
+                self._start(homeless, self._find_leaders(homeless))
+        finally:
+            self._pumping = False
+
+    def _start(self, group: Iterable[Subscription], work: Awaitable[None]) -> None:
+        for subscription in group:
+            subscription.busy = True
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _find_leaders(self, group: list[Subscription]) -> None:
+        for subscription in group:
+            try:
+                await self.cluster.leader_id(subscription.bucket, self.info.table_path)
+            except FlussError as error:
+                self._note(subscription, error)
+            finally:
+                subscription.busy = False
+        self.pump()
+
+    async def _fetch(self, node_id: int, group: list[Subscription]) -> None:
+        try:
+            connection = await self.cluster.node(node_id)
+            answer = await self._exchange(connection, group)
+            by_bucket = {(s.bucket.partition_id, s.bucket.bucket_id): s for s in group}
+            for table in answer:
+                for part in table.buckets:
+                    subscription = by_bucket.pop((part.partition_id, part.bucket_id), None)
+                    # An answer to a question that is no longer asked is dropped.
+                    if subscription is not None and self.subscriptions.get(subscription.bucket) is subscription:
+                        await self._received(subscription, part)
+        except FlussError as error:
+            if isinstance(error, NetworkError):
+                self.cluster.invalidate_node(node_id)
+            for subscription in group:
+                self._note(subscription, error)
+        finally:
+            for subscription in group:
+                subscription.busy = subscription.remote is not None
+            self._changed.set()
+        self.pump()
+
+    async def _exchange(self, connection: Connection, group: list[Subscription]) -> list[Any]:
+        options = self.options
+        request = messages.FetchLogRequest(
+            follower_server_id=-1,
+            max_bytes=options.max_bytes,
+            max_wait_ms=options.max_wait_ms,
+            min_bytes=options.min_bytes,
+        )
+        table = request.tables_req.add(
+            table_id=self.info.table_id, projection_pushdown_enabled=self._projection is not None
+        )
+        if self._projection is not None:
+            table.projected_fields.extend(self._projection)
+        if self._predicate is not None:
+            table.filter_predicate.CopyFrom(self._predicate)
+            table.filter_schema_id = self.info.schema_id
+        for subscription in group:
+            part = table.buckets_req.add(
+                bucket_id=subscription.bucket.bucket_id,
+                fetch_offset=subscription.fetch_offset,
+                max_fetch_bytes=options.max_bytes_for_bucket,
+            )
+            if subscription.bucket.partition_id is not None:
+                part.partition_id = subscription.bucket.partition_id
+        timeout_ms = options.max_wait_ms + options.request_timeout_ms
+        body = await connection.call_parts(apis.FETCH_LOG, [request.SerializeToString()], timeout_ms=timeout_ms)
+        return decode_fetch_log_response(body)
+
+    async def _received(self, subscription: Subscription, part: FetchedBucket[memoryview]) -> None:
+        if part.error_code:
+            self._note(subscription, error_for_code(part.error_code, part.error_message))
+            return
+        subscription.failures = 0
+        if part.high_watermark is not None:
+            subscription.high_watermark = part.high_watermark
+        if part.remote_log_fetch_info is not None:
+            task = asyncio.ensure_future(self._read_remote(subscription, part.remote_log_fetch_info))
+            subscription.remote = task
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        if part.records:
+            await self._enqueue(subscription, part.records, projected=self._projection is not None)
+        if part.filtered_end_offset is not None and part.filtered_end_offset > subscription.fetch_offset:
+            self._skip_to(subscription, part.filtered_end_offset)
+
+    async def _enqueue(self, subscription: Subscription, records: memoryview, *, projected: bool) -> None:
+        # A server that projects leaves the checksum of the whole batch in place: nothing to verify there.
+        for batch in iter_log_batches(records, verify=not projected):
+            if batch.header.next_offset <= subscription.fetch_offset:
+                continue
+            await self._add_batch(subscription, batch, projected)
+            if subscription.fetched_all:
+                break
+
+    async def _add_batch(self, subscription: Subscription, batch: LogBatch, projected: bool) -> None:
+        header = batch.header
+        if header.schema_id not in self._schemas:
+            schema = await self.cluster.schema(self.info.table_path, header.schema_id)
+            self._schemas[header.schema_id] = schema
+        start = subscription.fetch_offset if subscription.fetch_offset != EARLIEST_OFFSET else header.base_offset
+        stop = subscription.stop_offset
+        future: asyncio.Future[Decoded | None]
+        if header.size_bytes < _DECODE_INLINE_BYTES:
+            future = self._loop.create_future()
+            try:
+                future.set_result(self.decoder.decode(batch, start, stop, projected=projected))
+            except FlussError as error:
+                future.set_exception(error)
+                future.exception()
+        else:
+            future = asyncio.ensure_future(
+                self._loop.run_in_executor(self._threads, self._decode, batch, start, stop, projected)
+            )
+        next_offset = header.next_offset if stop is None else min(header.next_offset, stop)
+        subscription.queue.append((future, next_offset, header.size_bytes))
+        subscription.buffered_bytes += header.size_bytes
+        subscription.fetch_offset = next_offset
+        self._changed.set()
+
+    def _decode(self, batch: LogBatch, start: int, stop: int | None, projected: bool) -> Decoded | None:
+        return self.decoder.decode(batch, start, stop, projected=projected)
+
+    def _skip_to(self, subscription: Subscription, offset: int) -> None:
+        """Everything below `offset` was looked at by the server and is not wanted."""
+        future: asyncio.Future[Decoded | None] = self._loop.create_future()
+        future.set_result(None)
+        if subscription.stop_offset is not None:
+            offset = min(offset, subscription.stop_offset)
+        subscription.queue.append((future, offset, 0))
+        subscription.fetch_offset = offset
+
+    async def _read_remote(self, subscription: Subscription, info: messages.PbRemoteLogFetchInfo) -> None:
+        """Read tiered segments; the bucket stays busy meanwhile."""
+        try:
+            async for block in self._remote.blocks(info, lambda: self._room(subscription)):
+                await self._enqueue(subscription, block, projected=False)
+                if subscription.fetched_all:
+                    return
+            end = max((s.remote_log_end_offset for s in info.remote_log_segments), default=0)
+            if end > subscription.fetch_offset:
+                self._skip_to(subscription, end)
+        except FlussError as error:
+            self._note(subscription, error)
+        finally:
+            subscription.remote = None
+            subscription.busy = False
+            self._changed.set()
+        self.pump()
+
+    async def _room(self, subscription: Subscription) -> None:
+        while subscription.buffered_bytes >= self.options.buffered_bytes_for_bucket:
+            subscription.taken.clear()
+            await subscription.taken.wait()
+
+    # -- failures -------------------------------------------------------------------------------------------------
+
+    def _note(self, subscription: Subscription, error: FlussError) -> None:
+        """Try again later, or have the error raised from the next poll."""
+        subscription.failures += 1
+        passing = error.is_stale_metadata or isinstance(error, (*_PASSING, NetworkError))
+        if isinstance(error, UnknownServerError):
+            passing = subscription.failures <= _UNKNOWN_TRIES_MAX
+        if not passing:
+            subscription.error = error
+            self._changed.set()
+            return
+        logger.debug("%s: %s; the scan goes on", subscription.bucket, error)
+        self.cluster.invalidate(subscription.bucket)
+        subscription.not_before = self._loop.time() + DEFAULT_BACKOFF.delay_ms(subscription.failures - 1) / 1000

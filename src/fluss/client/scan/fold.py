@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A changelog folded into the rows it leaves: the last image of every key, without those that were deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.scan.records import RecordBatch
+from fluss.metadata import ChangeType
+
+_AT = "__position"
+
+
+def fold_changelog(batches: Sequence[RecordBatch], key: Sequence[int], schema: pa.Schema) -> pa.Table:
+    """The live rows after all changes of one bucket, in the order of their last change.
+
+    `key` holds the positions of the primary key columns. Only the last change of a key counts: a delete removes it,
+    anything else is its row (an "update before" is never the last one).
+    """
+    table = pa.Table.from_batches([batch.batch for batch in batches], schema)
+    if not table.num_rows:
+        return table
+    changes = np.concatenate(
+        [
+            np.frombuffer(batch.change_types, np.uint8)
+            if batch.change_types is not None
+            else np.zeros(batch.num_records, np.uint8)
+            for batch in batches
+        ]
+    )
+    keys = table.select(list(key)).append_column(_AT, pa.array(np.arange(table.num_rows)))
+    names = [name for name in keys.column_names if name != _AT]
+    last = keys.group_by(names).aggregate([(_AT, "max")]).column(f"{_AT}_max").to_numpy()
+    live = np.sort(last[changes[last] != int(ChangeType.Delete)])
+    return table.take(pa.array(live))
+
+
+def merge_by_key(base: pa.Table, batches: Sequence[RecordBatch], key: Sequence[int]) -> pa.Table:
+    """`base` (live rows) with a later changelog applied."""
+    if not batches:
+        return base
+    inserts = RecordBatch(base.combine_chunks().to_batches()[0], batches[0].bucket, -1, -1) if base.num_rows else None
+    return fold_changelog([inserts, *batches] if inserts is not None else batches, key, base.schema)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a scan gives: single records with their metadata, or Arrow batches with theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import pyarrow as pa
+
+from fluss.client.scan.values import rows_to_python
+from fluss.metadata import ChangeType, DataType, TableBucket
+
+_CHANGE_TYPES = tuple(ChangeType)
+
+
+class ScanRecord:
+    """One record of a log: its row, where it stands in the log, and what it did."""
+
+    __slots__ = ("_change", "offset", "row", "timestamp")
+
+    offset: int
+    """The position of this record in its bucket's log."""
+    timestamp: int
+    """When the server committed it, in milliseconds since 1970."""
+    row: dict[str, Any]
+    """The row as `{column name: value}`."""
+
+    def __init__(self, offset: int, timestamp: int, change: int, row: dict[str, Any]) -> None:
+        self.offset = offset
+        self.timestamp = timestamp
+        self._change = change
+        self.row = row
+
+    @property
+    def change_type(self) -> ChangeType:
+        """What this record did: appended, inserted, updated (before and after) or deleted."""
+        return _CHANGE_TYPES[self._change]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ScanRecord):
+            return NotImplemented
+        mine = (self.offset, self.timestamp, self._change, self.row)
+        return mine == (other.offset, other.timestamp, other._change, other.row)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"ScanRecord(offset={self.offset}, timestamp={self.timestamp}, "
+            f"change_type={self.change_type.short_string()}, row={self.row})"
+        )
+
+
+class Run:
+    """Consecutive records of one bucket as a slice of an Arrow batch, turned into records when they are looked at."""
+
+    __slots__ = ("base_offset", "batch", "change_types", "timestamp", "types")
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        types: Sequence[DataType],
+        base_offset: int | Sequence[int],
+        timestamp: int,
+        change_types: bytes | None,
+    ) -> None:
+        self.batch = batch
+        self.types = types
+        self.base_offset = base_offset
+        self.timestamp = timestamp
+        self.change_types = change_types
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def records(self) -> list[ScanRecord]:
+        rows = rows_to_python(self.batch, self.types)
+        base, timestamp = self.base_offset, self.timestamp
+        offsets = range(base, base + len(rows)) if isinstance(base, int) else base
+        if self.change_types is None:
+            return [ScanRecord(offset, timestamp, 0, row) for offset, row in zip(offsets, rows)]
+        return [
+            ScanRecord(offset, timestamp, change, row) for offset, change, row in zip(offsets, self.change_types, rows)
+        ]
+
+
+class ScanRecords:
+    """The records of one poll, grouped by bucket: a sequence of records and a mapping from buckets to them."""
+
+    __slots__ = ("_flat", "_lists", "_runs")
+
+    def __init__(self, runs: dict[TableBucket, list[Run]]) -> None:
+        self._runs = runs
+        self._lists: dict[TableBucket, list[ScanRecord]] = {}
+        self._flat: list[ScanRecord] | None = None
+
+    def _list(self, bucket: TableBucket) -> list[ScanRecord]:
+        known = self._lists.get(bucket)
+        if known is None:
+            known = [record for run in self._runs[bucket] for record in run.records()]
+            self._lists[bucket] = known
+        return known
+
+    def _all(self) -> list[ScanRecord]:
+        if self._flat is None:
+            lists = [self._list(bucket) for bucket in self._runs]
+            self._flat = lists[0] if len(lists) == 1 else [record for records in lists for record in records]
+        return self._flat
+
+    def buckets(self) -> list[TableBucket]:
+        """The buckets that have records here."""
+        return list(self._runs)
+
+    def records(self, bucket: TableBucket) -> list[ScanRecord]:
+        """The records of one bucket in offset order; empty if it has none here."""
+        return list(self._list(bucket)) if bucket in self._runs else []
+
+    def records_by_buckets(self) -> dict[TableBucket, list[ScanRecord]]:
+        """All records, grouped by bucket."""
+        return {bucket: self._list(bucket) for bucket in self._runs}
+
+    def count(self) -> int:
+        """How many records there are in all buckets together."""
+        return sum(len(run) for runs in self._runs.values() for run in runs)
+
+    def is_empty(self) -> bool:
+        """Whether there is no record at all."""
+        return self.count() == 0
+
+    def keys(self) -> list[TableBucket]:
+        """Same as `buckets()`."""
+        return self.buckets()
+
+    def values(self) -> Iterator[list[ScanRecord]]:
+        """The lists of records, one per bucket."""
+        return (self._list(bucket) for bucket in self._runs)
+
+    def items(self) -> Iterator[tuple[TableBucket, list[ScanRecord]]]:
+        """Pairs of bucket and its records."""
+        return ((bucket, self._list(bucket)) for bucket in self._runs)
+
+    def __len__(self) -> int:
+        return self.count()
+
+    @overload
+    def __getitem__(self, index: int, /) -> ScanRecord: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> list[ScanRecord]: ...
+    @overload
+    def __getitem__(self, index: TableBucket, /) -> list[ScanRecord]: ...
+    def __getitem__(self, index: int | slice | TableBucket, /) -> ScanRecord | list[ScanRecord]:
+        if isinstance(index, TableBucket):
+            return self.records(index)
+        return self._all()[index]
+
+    def __contains__(self, bucket: object, /) -> bool:
+        return bucket in self._runs
+
+    def __iter__(self) -> Iterator[ScanRecord]:
+        return iter(self._all())
+
+    def __repr__(self) -> str:
+        return f"ScanRecords({self.count()} records of {len(self._runs)} buckets)"
+
+
+class RecordBatch:
+    """An Arrow batch of one bucket with the offsets of its first and last record."""
+
+    __slots__ = ("base_offset", "batch", "bucket", "change_types", "last_offset", "timestamp")
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        bucket: TableBucket,
+        base_offset: int,
+        last_offset: int,
+        timestamp: int = -1,
+        change_types: bytes | None = None,
+    ) -> None:
+        self.batch = batch
+        self.bucket = bucket
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.timestamp = timestamp
+        """When the server committed it, in milliseconds since 1970; -1 where it is not known."""
+        self.change_types = change_types
+        """One byte per row (see `ChangeType`) for the changelog of a primary-key table, else None."""
+
+    @property
+    def num_records(self) -> int:
+        """How many rows the batch has."""
+        return int(self.batch.num_rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"RecordBatch({self.num_records} rows of {self.bucket}, offsets {self.base_offset} to {self.last_offset})"
+        )

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The builder of scans, and the plan it makes: which columns and rows of which table."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fluss.client.fanout import list_bucket_offsets
+from fluss.client.scan.decode import BatchDecoder
+from fluss.client.scan.fetcher import Fetcher, FetchOptions, Subscription
+from fluss.client.scan.records import RecordBatch
+from fluss.config import Config
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import OffsetSpec, Predicate, Schema, TableBucket, TableInfo
+from fluss.protocol.predicates import encode_predicate
+
+if TYPE_CHECKING:
+    from fluss.client.cluster import Cluster
+    from fluss.client.scan.batch_scanner import BatchScanner
+    from fluss.client.scan.scanner import LogScanner
+    from fluss.client.state import TableState
+
+_BOUNDED_FETCH_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """What to read of a table. Immutable, so that one builder can make many scanners."""
+
+    cluster: Cluster
+    info: TableInfo
+    projection: tuple[int, ...] | None = None
+    predicate: Predicate | None = None
+    limit: int | None = None
+    fixed_schema: bool = True
+
+    @property
+    def config(self) -> Config:
+        return self.cluster.config
+
+    def fetch_options(self) -> FetchOptions:
+        """Limits for a scan that goes on: what the configuration says."""
+        config = self.config
+        return FetchOptions(
+            max_bytes=config.scanner_log_fetch_max_bytes,
+            max_bytes_for_bucket=config.scanner_log_fetch_max_bytes_for_bucket,
+            min_bytes=config.scanner_log_fetch_min_bytes,
+            max_wait_ms=config.scanner_log_fetch_wait_max_time_ms,
+            buffered_bytes_for_bucket=2 * config.scanner_log_fetch_max_bytes_for_bucket,
+            request_timeout_ms=config.request_timeout_ms,
+            remote_prefetch=config.scanner_remote_log_prefetch_num,
+            remote_threads=config.remote_file_download_thread_num,
+        )
+
+    def bounded_options(self) -> FetchOptions:
+        """Limits for reading everything: larger steps, since it is known that all of it is wanted."""
+        options = self.fetch_options()
+        step = max(options.max_bytes_for_bucket, min(options.max_bytes, _BOUNDED_FETCH_BYTES))
+        return replace(options, max_bytes_for_bucket=step, buffered_bytes_for_bucket=2 * step)
+
+    @property
+    def server_projection(self) -> list[int] | None:
+        """The columns the server is asked for; all of them when rows are filtered here."""
+        if self.projection is None or self.predicate is not None or self.info.log_format != "ARROW":
+            return None
+        return sorted(set(self.projection))
+
+    def decoder(self, schema_of: Callable[[int], Schema]) -> BatchDecoder:
+        return BatchDecoder(self.info, schema_of, self.projection, self.predicate, fixed_schema=self.fixed_schema)
+
+    def fetcher(self, options: FetchOptions) -> Fetcher:
+        # Only batches in the ARROW format carry statistics that a server can prune by.
+        pushed = self.predicate if self.info.log_format == "ARROW" and not self.info.has_primary_key() else None
+        return Fetcher(
+            self.cluster,
+            self.info,
+            self.decoder,
+            options,
+            projection=self.server_projection,
+            predicate=encode_predicate(pushed, self.info.schema) if pushed is not None else None,
+        )
+
+    async def offsets(self, buckets: Sequence[TableBucket], spec: OffsetSpec) -> dict[TableBucket, int]:
+        """Offsets of many buckets at once."""
+        return await list_bucket_offsets(self.cluster, self.info.table_path, buckets, spec)
+
+    async def read(
+        self, start_offsets: dict[TableBucket, int], stop_offsets: dict[TableBucket, int] | None = None
+    ) -> AsyncGenerator[RecordBatch, None]:
+        """All rows of the buckets from their start offsets up to the end of the log now (or the given ends)."""
+        if stop_offsets is None:
+            stop_offsets = await self.offsets(list(start_offsets), OffsetSpec.latest())
+        fetcher = self.fetcher(self.bounded_options())
+        try:
+            for bucket, start in start_offsets.items():
+                stop = stop_offsets[bucket]
+                if stop > max(start, 0):
+                    fetcher.add(Subscription(bucket, start, stop))
+            while True:
+                found = await fetcher.next(None)
+                if found is None:
+                    return
+                subscription, decoded = found
+                yield RecordBatch(
+                    decoded.batch,
+                    subscription.bucket,
+                    decoded.first_offset,
+                    decoded.last_offset,
+                    decoded.timestamp,
+                    decoded.change_types,
+                )
+        finally:
+            await fetcher.close()
+
+    def without_projection(self) -> ScanPlan:
+        return replace(self, projection=None)
+
+    def project(self, indices: Sequence[int]) -> ScanPlan:
+        width = len(self.info.schema.columns)
+        for index in indices:
+            if not isinstance(index, int) or not 0 <= index < width:
+                raise InvalidArgumentError(
+                    f"column index {index!r} is out of range: table {self.info.table_path} has columns 0 to {width - 1}"
+                )
+        if not indices:
+            raise InvalidArgumentError("a projection needs at least one column")
+        if len(set(indices)) != len(indices):
+            raise InvalidArgumentError(f"a projection names each column once; got {list(indices)}")
+        return replace(self, projection=tuple(indices))
+
+    def project_by_name(self, names: Sequence[str]) -> ScanPlan:
+        known = self.info.schema.column_names
+        for name in names:
+            if name not in known:
+                raise InvalidArgumentError(
+                    f"unknown column {name!r}; table {self.info.table_path} has {', '.join(known)}"
+                )
+        return self.project([self.info.schema.column_index(name) for name in names])
+
+    def with_limit(self, n: int) -> ScanPlan:
+        if not isinstance(n, int) or isinstance(n, bool) or n <= 0:
+            raise InvalidArgumentError(f"a limit is a positive number of rows; got {n!r}")
+        return replace(self, limit=n)
+
+    def with_filter(self, predicate: Predicate) -> ScanPlan:
+        if not isinstance(predicate, Predicate):
+            raise InvalidArgumentError(
+                f"a filter is built from columns, such as fluss.col('id') > 3; got {type(predicate).__name__}"
+            )
+        predicate.to_arrow_expression(self.info.schema)  # names and types are checked now, not at the first row
+        return replace(self, predicate=predicate)
+
+
+class TableScan:
+    """Builder of scanners. Obtain it with `table.new_scan()`.
+
+    Example:
+        scanner = await table.new_scan().project_by_name(["id", "name"]).create_record_batch_log_scanner()
+    """
+
+    def __init__(self, cluster: Cluster, state: TableState, plan: ScanPlan | None = None) -> None:
+        self._cluster = cluster
+        self._state = state
+        self._plan = plan if plan is not None else ScanPlan(cluster, state.table_info)
+
+    def _with(self, plan: ScanPlan) -> TableScan:
+        return TableScan(self._cluster, self._state, plan)
+
+    def project(self, indices: Sequence[int]) -> TableScan:
+        """Read only the columns at these positions, in this order."""
+        return self._with(self._plan.project(indices))
+
+    def project_by_name(self, names: Sequence[str]) -> TableScan:
+        """Read only these columns, in this order."""
+        return self._with(self._plan.project_by_name(names))
+
+    def filter(self, predicate: Predicate) -> TableScan:
+        """Read only rows that match, for instance `fluss.col("id") > 3`."""
+        return self._with(self._plan.with_filter(predicate))
+
+    def limit(self, n: int) -> TableScan:
+        """Read at most `n` rows, with `create_bucket_batch_scanner`."""
+        return self._with(self._plan.with_limit(n))
+
+    def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
+        """Whether rows written with an older schema are brought to the schema of this scan (the default)."""
+        return self._with(replace(self._plan, fixed_schema=fixed_schema))
+
+    async def create_log_scanner(self) -> LogScanner:
+        """A scanner of single records with offset, timestamp and change type, for `poll()`."""
+        return self._log_scanner(batches=False)
+
+    async def create_record_batch_log_scanner(self) -> LogScanner:
+        """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like."""
+        return self._log_scanner(batches=True)
+
+    async def create_batch_scanner(self) -> LogScanner:
+        """Older name of `create_record_batch_log_scanner`."""
+        return await self.create_record_batch_log_scanner()
+
+    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
+        """A scanner that reads one bucket once and ends: the last rows, or (primary-key tables) some or all rows."""
+        from fluss.client.scan.batch_scanner import BatchScanner
+
+        return BatchScanner(self._plan, bucket)
+
+    def _log_scanner(self, *, batches: bool) -> LogScanner:
+        from fluss.client.scan.scanner import LogScanner
+
+        if self._plan.limit is not None:
+            raise InvalidArgumentError("a log scanner has no limit; use create_bucket_batch_scanner() with limit()")
+        return LogScanner(self._plan, batches=batches)
+
+    def __repr__(self) -> str:
+        return f"TableScan({self._plan.info.table_path})"

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the log of a table: record by record, or batch by batch, for ever or up to now."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import weakref
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss.client.scan.blocking import blocking_batches
+from fluss.client.scan.decode import Decoded
+from fluss.client.scan.fetcher import Subscription
+from fluss.client.scan.frames import to_pandas, to_polars
+from fluss.client.scan.records import RecordBatch, Run, ScanRecord, ScanRecords
+from fluss.errors import ConnectionClosedError, InvalidArgumentError
+from fluss.metadata import EARLIEST_OFFSET, LATEST_OFFSET, OffsetSpec, TableBucket
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    from fluss.client.scan.scan import ScanPlan
+
+logger = logging.getLogger("fluss.client.scan")
+
+_ITERATION_POLL_MS = 1_000
+
+
+class LogScanner:
+    """Reads buckets of a table's log from given offsets on.
+
+    A record scanner gives records (`poll`), a batch scanner Arrow (`poll_arrow`, `poll_record_batch`, `to_arrow`).
+    Subscribe to buckets first; `poll*` then goes on from where the last one ended. `to_arrow` and its kin read from the
+    current position up to the log's end at the time of the call and leave the position where it is.
+    """
+
+    def __init__(self, plan: ScanPlan, *, batches: bool) -> None:
+        self._plan = plan
+        self._batches = batches
+        self._loop = asyncio.get_running_loop()
+        self._fetcher = plan.fetcher(plan.fetch_options())
+        self._leftover: dict[TableBucket, Decoded] = {}
+        """What a poll fetched but had no room for."""
+        self._latest: set[TableBucket] = set()
+        """Buckets whose subscription waits for the latest offset."""
+        self._resolving: asyncio.Task[None] | None = None
+        self._reader: weakref.ref[Any] | None = None
+        self._closed = False
+        plan.cluster.attach(self)
+
+    # -- subscriptions --------------------------------------------------------------------------------------------
+
+    def subscribe(self, bucket_id: int, start_offset: int) -> None:
+        """Read a bucket from `start_offset` on (`EARLIEST_OFFSET`, `LATEST_OFFSET` or an offset)."""
+        self.subscribe_buckets({bucket_id: start_offset})
+
+    def subscribe_buckets(self, bucket_offsets: Mapping[int, int]) -> None:
+        """Read several buckets: `{bucket id: start offset}`."""
+        if self.is_partitioned():
+            raise InvalidArgumentError(
+                f"table {self._plan.info.table_path} is partitioned: use subscribe_partition() or "
+                "subscribe_partition_buckets()"
+            )
+        table_id = self._plan.info.table_id
+        self._subscribe({TableBucket(table_id, self._checked(b)): o for b, o in bucket_offsets.items()})
+
+    def subscribe_partition(self, partition_id: int, bucket_id: int, start_offset: int) -> None:
+        """Read one bucket of one partition from `start_offset` on."""
+        self.subscribe_partition_buckets({(partition_id, bucket_id): start_offset})
+
+    def subscribe_partition_buckets(self, partition_bucket_offsets: Mapping[tuple[int, int], int]) -> None:
+        """Read several buckets of partitions: `{(partition id, bucket id): start offset}`."""
+        if not self.is_partitioned():
+            raise InvalidArgumentError(
+                f"table {self._plan.info.table_path} is not partitioned: use subscribe() or subscribe_buckets()"
+            )
+        table_id = self._plan.info.table_id
+        self._subscribe(
+            {
+                TableBucket.with_partition(table_id, partition_id, self._checked(bucket_id)): offset
+                for (partition_id, bucket_id), offset in partition_bucket_offsets.items()
+            }
+        )
+
+    def _checked(self, bucket_id: int) -> int:
+        if not 0 <= bucket_id < self._plan.info.num_buckets:
+            raise InvalidArgumentError(
+                f"bucket {bucket_id} does not exist: table {self._plan.info.table_path} has buckets 0 to "
+                f"{self._plan.info.num_buckets - 1}"
+            )
+        return bucket_id
+
+    def _subscribe(self, offsets: dict[TableBucket, int]) -> None:
+        self._check_open()
+        self._check_no_reader()
+        for bucket, offset in offsets.items():
+            if offset < 0 and offset not in (EARLIEST_OFFSET, LATEST_OFFSET):
+                raise InvalidArgumentError(
+                    f"start offset {offset} of {bucket} is not an offset; "
+                    "use 0 or more, EARLIEST_OFFSET or LATEST_OFFSET"
+                )
+        latest = [bucket for bucket, offset in offsets.items() if offset == LATEST_OFFSET]
+        for bucket, offset in offsets.items():
+            self._leftover.pop(bucket, None)
+            self._latest.discard(bucket)
+            if offset == LATEST_OFFSET:
+                self._fetcher.remove(bucket)
+            else:
+                self._fetcher.add(Subscription(bucket, offset))
+        if latest:
+            self._latest.update(latest)
+            self._resolving = asyncio.ensure_future(self._resolve_latest(latest, self._resolving))
+
+    async def _resolve_latest(self, buckets: list[TableBucket], before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await before
+        ends = await self._plan.offsets(buckets, OffsetSpec.latest())
+        for bucket in buckets:
+            if bucket in self._latest:
+                self._latest.discard(bucket)
+                self._fetcher.add(Subscription(bucket, ends[bucket]))
+
+    async def settled(self) -> None:
+        """Wait until subscriptions to the latest offset know that offset."""
+        if self._resolving is not None:
+            resolving, self._resolving = self._resolving, None
+            try:
+                await resolving
+            finally:
+                self._latest.clear()
+
+    def unsubscribe(self, bucket_id: int) -> None:
+        """Stop reading a bucket."""
+        self._unsubscribe(TableBucket(self._plan.info.table_id, bucket_id))
+
+    def unsubscribe_partition(self, partition_id: int, bucket_id: int) -> None:
+        """Stop reading a bucket of a partition."""
+        self._unsubscribe(TableBucket.with_partition(self._plan.info.table_id, partition_id, bucket_id))
+
+    def _unsubscribe(self, bucket: TableBucket) -> None:
+        self._check_no_reader()
+        self._latest.discard(bucket)
+        self._leftover.pop(bucket, None)
+        self._fetcher.remove(bucket)
+
+    def get_subscribed_buckets(self) -> list[tuple[TableBucket, int]]:
+        """All subscribed buckets with the next offset each will give."""
+        return list(self._positions().items())
+
+    def _positions(self) -> dict[TableBucket, int]:
+        positions = {}
+        for bucket, subscription in self._fetcher.subscriptions.items():
+            leftover = self._leftover.get(bucket)
+            positions[bucket] = leftover.first_offset if leftover is not None else subscription.position
+        return positions
+
+    def is_partitioned(self) -> bool:
+        """Whether the table has partitions."""
+        return self._plan.info.is_partitioned()
+
+    def lag(self) -> dict[TableBucket, int | None]:
+        """How many offsets each bucket is behind the end of its log, as of the last answer; None before the first."""
+        positions = self._positions()
+        lags: dict[TableBucket, int | None] = {}
+        for bucket, subscription in self._fetcher.subscriptions.items():
+            end = subscription.high_watermark
+            lags[bucket] = None if end is None or positions[bucket] < 0 else max(0, end - positions[bucket])
+        return lags
+
+    # -- polling --------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout_ms: int) -> ScanRecords:
+        """The records that arrive within `timeout_ms`, at most `scanner.log.max-poll-records`; may be empty."""
+        self._check_kind(batches=False, call="poll")
+        runs: dict[TableBucket, list[Run]] = {}
+        room = self._plan.config.scanner_log_max_poll_records
+        types = self._fetcher.decoder.types
+        timeout_s: float = max(0, timeout_ms) / 1000
+        while room > 0:
+            taken = await self._next(room, timeout_s)
+            if taken is None:
+                break
+            bucket, decoded = taken
+            base = decoded.first_offset if decoded.offsets is None else decoded.offsets
+            runs.setdefault(bucket, []).append(Run(decoded.batch, types, base, decoded.timestamp, decoded.change_types))
+            room -= decoded.rows
+            timeout_s = 0
+        return ScanRecords(runs)
+
+    async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
+        """The batches that arrive within `timeout_ms`; may be empty."""
+        self._check_kind(batches=True, call="poll_record_batch")
+        found: list[RecordBatch] = []
+        timeout_s: float = max(0, timeout_ms) / 1000
+        while True:
+            taken = await self._next(None, timeout_s)
+            if taken is None:
+                return found
+            found.append(_record_batch(*taken))
+            timeout_s = 0
+
+    async def poll_arrow(self, timeout_ms: int) -> pa.Table:
+        """What arrives within `timeout_ms` as one Arrow table; may have no rows."""
+        batches = [found.batch for found in await self.poll_record_batch(timeout_ms)]
+        return pa.Table.from_batches(batches, self._fetcher.decoder.arrow_schema)
+
+    async def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
+        """Same as `poll_record_batch`."""
+        return await self.poll_record_batch(timeout_ms)
+
+    async def poll_items(self, timeout_ms: int) -> Sequence[ScanRecord | RecordBatch]:
+        """Records or batches, whichever this scanner gives."""
+        if self._batches:
+            return await self.poll_record_batch(timeout_ms)
+        return list(await self.poll(timeout_ms))
+
+    async def _next(self, rows_max: int | None, timeout_s: float) -> tuple[TableBucket, Decoded] | None:
+        await self.settled()
+        self._check_subscribed()
+        for bucket in list(self._leftover):
+            decoded = self._leftover.pop(bucket)
+            return bucket, self._cut(bucket, decoded, rows_max)
+        found = await self._fetcher.next(timeout_s)
+        if found is None:
+            return None
+        subscription, decoded = found
+        return subscription.bucket, self._cut(subscription.bucket, decoded, rows_max)
+
+    def _cut(self, bucket: TableBucket, decoded: Decoded, rows_max: int | None) -> Decoded:
+        if rows_max is None or decoded.rows <= rows_max:
+            return decoded
+        self._leftover[bucket] = decoded.slice(rows_max, decoded.rows - rows_max)
+        return decoded.slice(0, rows_max)
+
+    # -- bounded reads --------------------------------------------------------------------------------------------
+
+    async def read_batches(self) -> AsyncIterator[RecordBatch]:
+        """All rows from the current position up to the end of the log now, batch by batch, in bounded memory."""
+        self._check_kind(batches=True, call="to_arrow")
+        await self.settled()
+        self._check_subscribed()
+        async for batch in self._plan.read(self._positions()):
+            yield batch
+
+    async def to_arrow(self) -> pa.Table:
+        """Everything from the current position up to the end of the log now, as an Arrow table."""
+        batches = [found.batch async for found in self.read_batches()]
+        return pa.Table.from_batches(batches, self._fetcher.decoder.arrow_schema)
+
+    async def to_pandas(self) -> pd.DataFrame:
+        """`to_arrow()` as a pandas DataFrame."""
+        return to_pandas(await self.to_arrow())
+
+    async def to_polars(self) -> pl.DataFrame:
+        """`to_arrow()` as a polars DataFrame."""
+        return to_polars(await self.to_arrow())
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """Everything from the current position up to the end of the log now, batch by batch as you read.
+
+        The reader is a plain iterator for plain code. While it is in use the subscriptions cannot be changed.
+        """
+        self._check_kind(batches=True, call="to_arrow_batch_reader")
+        self._check_subscribed()
+        self._check_no_reader()
+        batches = blocking_batches(self._plan, self._positions(), self._loop)
+        reader = pa.RecordBatchReader.from_batches(self.arrow_schema, batches)
+        self._reader = weakref.ref(batches)
+        return reader
+
+    def _check_no_reader(self) -> None:
+        batches = self._reader() if self._reader is not None else None
+        if batches is not None and inspect.getgeneratorstate(batches) != inspect.GEN_CLOSED:
+            raise InvalidArgumentError(
+                "a RecordBatchLogReader is active: read it to its end or drop it before changing the subscriptions"
+            )
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of the Arrow batches this scanner gives."""
+        return self._fetcher.decoder.arrow_schema
+
+    # -- iteration ------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[ScanRecord | RecordBatch]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[ScanRecord | RecordBatch]:
+        while not self._closed:
+            for item in await self.poll_items(_ITERATION_POLL_MS):
+                yield item
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Stop fetching and free what was fetched ahead."""
+        if not self._closed:
+            self._closed = True
+            self._plan.cluster.detach(self)
+            if self._resolving is not None:
+                self._resolving.cancel()
+            await self._fetcher.close()
+
+    async def drain(self) -> None:
+        """Nothing of a reader has to reach the servers."""
+
+    async def shut(self) -> None:
+        await self.close()
+
+    async def __aenter__(self) -> LogScanner:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionClosedError(f"the scanner of {self._plan.info.table_path} is closed")
+
+    def _check_subscribed(self) -> None:
+        self._check_open()
+        if not self._fetcher.subscriptions and not self._latest:
+            raise InvalidArgumentError("No buckets subscribed: call subscribe() or one of its kin first")
+
+    def _check_kind(self, *, batches: bool, call: str) -> None:
+        if batches != self._batches:
+            other = "create_record_batch_log_scanner()" if batches else "create_log_scanner()"
+            raise InvalidArgumentError(f"{call}() needs a scanner made with {other}")
+
+    def __repr__(self) -> str:
+        kind = "batches" if self._batches else "records"
+        return f"<LogScanner of {self._plan.info.table_path}, {kind}, {len(self._fetcher.subscriptions)} buckets>"
+
+
+def _record_batch(bucket: TableBucket, decoded: Decoded) -> RecordBatch:
+    return RecordBatch(
+        decoded.batch, bucket, decoded.first_offset, decoded.last_offset, decoded.timestamp, decoded.change_types
+    )

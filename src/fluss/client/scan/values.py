@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrow columns to Python values, a whole column at a time.
+
+pyarrow's own `to_pylist` makes a scalar object per value; numpy's `tolist` is several times faster where it gives the
+same values. What it does not cover goes through the logical values, which every other reader uses too.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.metadata import (
+    BigIntType,
+    BooleanType,
+    BytesType,
+    CharType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntType,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TinyIntType,
+)
+from fluss.rows import logical
+
+_NUMBERS = (TinyIntType, SmallIntType, IntType, BigIntType, FloatType, DoubleType, BooleanType)
+_OBJECTS = (StringType, CharType, BytesType)
+_UTC = dt.timezone.utc
+
+
+def column_to_python(array: pa.Array, data_type: DataType) -> list[Any]:
+    """The values of a column as Python objects of the types the reference names; nulls are None."""
+    if isinstance(data_type, _NUMBERS):
+        if not array.null_count:
+            return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+        filled = array.fill_null(False if isinstance(data_type, BooleanType) else 0)
+        values: list[Any] = filled.to_numpy(zero_copy_only=False).tolist()
+        for position in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
+            values[position] = None
+        return values
+    if isinstance(data_type, _OBJECTS):
+        return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    if isinstance(data_type, TimestampType | TimestampLtzType):
+        # Python knows microseconds; numpy gives datetime objects for them, and None for a missing value.
+        micros = array.cast(pa.int64()).to_numpy(zero_copy_only=False) if not array.null_count else None
+        if micros is not None:
+            unit = array.type.unit
+            datetimes: list[Any] = micros.astype(f"M8[{unit}]").astype("M8[us]").tolist()
+            if isinstance(data_type, TimestampLtzType):
+                return [value.replace(tzinfo=_UTC) if isinstance(value, dt.datetime) else value for value in datetimes]
+            return datetimes
+    return [logical.to_python(value, data_type) for value in logical.from_arrow(array, data_type)]
+
+
+def rows_to_python(batch: pa.RecordBatch, types: Sequence[DataType]) -> list[dict[str, Any]]:
+    """The rows of a batch as dicts."""
+    names = batch.schema.names
+    if not names:
+        return [{} for _ in range(batch.num_rows)]
+    columns = [column_to_python(batch.column(i), data_type) for i, data_type in enumerate(types)]
+    return [dict(zip(names, values)) for values in zip(*columns)]
