@@ -19,15 +19,12 @@ from fluss.client.write.handle import Positions, Ticket, WriteResultHandle
 from fluss.client.write.routing import groups_of, partition_codes
 from fluss.client.write.sender import Sender, Target
 from fluss.client.write.writer import Key, Routed, TableWriter
-from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, MissingDependencyError, RecordTooLargeError
+from fluss.errors import FlussError, InvalidArgumentError, RecordTooLargeError
 from fluss.metadata import TableBucket, TableInfo
 from fluss.records import build_statistics, encode_arrow_body, encode_row_body, seal_log_batch, statistics_columns
 from fluss.rows import bucket_key_encoder, buckets_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-
     from fluss.config import Config
 
 _REQUEST_OVERHEAD_BYTES = 64 * 1024
@@ -125,33 +122,7 @@ class AppendWriter(TableWriter):
             values = self._reader.read(row)
         return self._collect(values)
 
-    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """Append all rows of a record batch; columns are matched by name, and cast where nothing is lost."""
-        ticket = Ticket(self._hurry)
-        self._write_batches([batch], ticket)
-        return WriteResultHandle((ticket, None))
-
-    append_arrow_batch = write_arrow_batch
-
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Append all rows of a table."""
-        ticket = Ticket(self._hurry)
-        self._write_batches(table.to_batches(), ticket)
-        return WriteResultHandle((ticket, None))
-
-    def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
-        """Append all rows of a pandas DataFrame."""
-        try:
-            table = pa.Table.from_pandas(df, schema=self._pandas_schema(df), preserve_index=False)
-        except ImportError as error:
-            raise MissingDependencyError(f"write_pandas needs pandas: pip install pandas ({error})") from None
-        except (pa.ArrowException, ValueError, TypeError) as error:
-            raise InvalidRowError(f"table {self._info.table_path}: the DataFrame does not fit: {error}") from None
-        return self.write_arrow(table)
-
-    def write_polars(self, df: pl.DataFrame) -> WriteResultHandle:
-        """Append all rows of a polars DataFrame."""
-        return self.write_arrow(df.to_arrow())
+    append_arrow_batch = TableWriter.write_arrow_batch
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
@@ -180,12 +151,6 @@ class AppendWriter(TableWriter):
                 for position, error in found.errors.items():
                     bad.setdefault(position, error)
         return arrays, bad
-
-    def _pandas_schema(self, df: pd.DataFrame) -> pa.Schema:
-        names = list(df.columns)
-        known = [field for field in self._batch_reader.schema if field.name in names]
-        # Unknown columns are left to the usual check, which names them.
-        return pa.schema(known) if len(known) == len(names) else None
 
     # -- batches ---------------------------------------------------------------------------------------------------
 

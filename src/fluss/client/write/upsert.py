@@ -156,19 +156,7 @@ class UpsertWriter(TableWriter):
             pk = [pk[i] for i in self._delete_reader.positions]
         return self._collect(self._delete_reader.read(pk), is_delete=True)
 
-    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """Upsert all rows of a record batch; columns are matched by name."""
-        ticket = Ticket(self._hurry)
-        self._write_batches([batch], ticket)
-        return WriteResultHandle((ticket, None))
-
-    upsert_arrow_batch = write_arrow_batch
-
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Upsert all rows of a table."""
-        ticket = Ticket(self._hurry)
-        self._write_batches(table.to_batches(), ticket)
-        return WriteResultHandle((ticket, None))
+    upsert_arrow_batch = TableWriter.write_arrow_batch
 
     def delete_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Delete the rows whose primary keys the batch holds; other columns are ignored."""
@@ -176,7 +164,7 @@ class UpsertWriter(TableWriter):
         schema = self._info.schema
         keys = BatchReader(self._delete_reader.what, [schema.columns[i] for i in self._delete_reader.positions])
         names = [name for name in batch.schema.names if name in self._delete_reader.names]
-        self._write_batches([batch.select(names)], ticket, keys, is_delete=True)
+        self._write(keys, [batch.select(names)], ticket, is_delete=True)
         return WriteResultHandle((ticket, None))
 
     # -- conversion ------------------------------------------------------------------------------------------------
@@ -218,14 +206,12 @@ class UpsertWriter(TableWriter):
                         )
         return arrays, bad
 
-    def _write_batches(
-        self,
-        batches: Sequence[pa.RecordBatch],
-        ticket: Ticket,
-        reader: BatchReader | None = None,
-        is_delete: bool = False,
+    def _write_batches(self, batches: Sequence[pa.RecordBatch], ticket: Ticket) -> None:
+        self._write(self._batch_reader, batches, ticket, is_delete=False)
+
+    def _write(
+        self, reader: BatchReader, batches: Sequence[pa.RecordBatch], ticket: Ticket, *, is_delete: bool
     ) -> None:
-        reader = reader or self._batch_reader
         read = [reader.read(batch) for batch in batches if batch.num_rows]
         ticket.close(sum(batch.num_rows for batch in read))
         may_block = not self._on_loop()

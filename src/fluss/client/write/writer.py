@@ -13,15 +13,21 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from fluss.client.promise import Promise
+from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import Encoder, OpenBatch, Piece, Share, WriteBatch
 from fluss.client.write.collector import Chunk, RowCollector
 from fluss.client.write.handle import Positions, Ticket, WriteResultHandle
 from fluss.client.write.sender import Lane, Sender, Target
-from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError
+from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
     from fluss.config import Config
 
 logger = logging.getLogger("fluss.client.write")
@@ -60,6 +66,8 @@ class Failures:
 class TableWriter:
     """Base of `AppendWriter` and `UpsertWriter`. Create it on the connection's loop."""
 
+    _batch_reader: BatchReader
+
     def __init__(self, sender: Sender, info: TableInfo, config: Config, target: Target) -> None:
         self._sender = sender
         self._loop = sender.loop
@@ -76,11 +84,45 @@ class TableWriter:
         self._failures = Failures()
         self._collector = RowCollector(lambda: Ticket(self._hurry), _CHUNK_ROWS_FIRST)
 
+    # -- whole batches ---------------------------------------------------------------------------------------------
+
+    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+        """Write all rows of a record batch; columns are matched by name, and cast where nothing is lost."""
+        return self._write_all([batch])
+
+    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
+        """Write all rows of a table."""
+        return self._write_all(table.to_batches())
+
+    def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
+        """Write all rows of a pandas DataFrame."""
+        names = list(df.columns)
+        known = [field for field in self._batch_reader.schema if field.name in names]
+        # The table's own types tell an empty column's type; unknown columns are left to the check that names them.
+        schema = pa.schema(known) if len(known) == len(names) else None
+        try:
+            table = pa.Table.from_pandas(df, schema=schema, preserve_index=False)
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise InvalidRowError(f"table {self._info.table_path}: the DataFrame does not fit: {error}") from None
+        return self.write_arrow(table)
+
+    def write_polars(self, df: pl.DataFrame) -> WriteResultHandle:
+        """Write all rows of a polars DataFrame."""
+        return self.write_arrow(df.to_arrow())
+
+    def _write_all(self, batches: Sequence[pa.RecordBatch]) -> WriteResultHandle:
+        ticket = Ticket(self._hurry)
+        self._write_batches(batches, ticket)
+        return WriteResultHandle((ticket, None))
+
     # -- for the subclasses ---------------------------------------------------------------------------------------
 
     def _convert(self, chunk: Chunk) -> Sequence[Routed]:
         """The rows of a chunk as pieces for their buckets; rows that do not fit are settled with their errors."""
         raise AssertionError("a writer says how its rows are converted")
+
+    def _write_batches(self, batches: Sequence[pa.RecordBatch], ticket: Ticket) -> None:
+        raise AssertionError("a writer says how it takes Arrow batches")
 
     def _encoder(self) -> Encoder:
         raise AssertionError("a writer says how its batches are encoded")
