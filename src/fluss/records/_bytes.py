@@ -19,11 +19,9 @@ INT32_MAX = 2**31 - 1
 def as_view(data: Any) -> memoryview:
     """The bytes behind any buffer (bytes, memoryview, numpy array, Arrow buffer), as a flat view without a copy."""
     view = memoryview(data)
-    if view.ndim != 1 or view.itemsize != 1 or not view.c_contiguous:
-        if not view.c_contiguous:
-            return memoryview(view.tobytes())
-        return view.cast("B")
-    return view if view.format == "B" else view.cast("B")
+    if not view.c_contiguous:
+        return memoryview(view.tobytes())
+    return view if view.ndim == 1 and view.format == "B" else view.cast("B")
 
 
 def checksum(parts: Iterable[Part], value: int = 0) -> int:

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schemas and random rows for the tests of this room."""
+
+from __future__ import annotations
+
+import decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from fluss.metadata import (
+    ArrayType,
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    BytesType,
+    CharType,
+    Column,
+    DataField,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    MapType,
+    RowType,
+    Schema,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+from fluss.rows import logical
+
+ID_NAME = Schema.of([Column("id", IntType()), Column("name", StringType())])
+
+ALL_TYPES = Schema.of(
+    [
+        Column(f"f{i}", data_type)
+        for i, data_type in enumerate(
+            [
+                BooleanType(),
+                TinyIntType(),
+                SmallIntType(),
+                IntType(),
+                BigIntType(),
+                FloatType(),
+                DoubleType(),
+                CharType(5),
+                StringType(),
+                BinaryType(4),
+                BytesType(),
+                DecimalType(10, 2),
+                DecimalType(25, 5),
+                DateType(),
+                TimeType(3),
+                TimestampType(3),
+                TimestampType(6),
+                TimestampLtzType(3),
+                TimestampLtzType(9),
+            ]
+        )
+    ]
+)
+_MS = 1_705_314_600_123
+ROW_A: tuple[Any, ...] = (
+    True,
+    -2,
+    -300,
+    -5,
+    1234567890123,
+    1.5,
+    -2.25,
+    "abc",
+    "héllo",
+    b"\x01\x02\x03\x04",
+    b"\xff\x00",
+    decimal.Decimal("12345.67"),
+    decimal.Decimal("-12345678901234567890.12345"),
+    19737,
+    37800123,
+    _MS * 1_000_000,
+    _MS * 1_000_000 + 456_000,
+    _MS * 1_000_000,
+    _MS * 1_000_000 + 456_000,
+)
+ROW_B: tuple[Any, ...] = (None,) * 19
+
+NESTED = Schema.of(
+    [
+        Column("id", IntType(nullable=False)),
+        Column("numbers", ArrayType(IntType())),
+        Column("words", ArrayType(StringType())),
+        Column("properties", MapType(StringType(nullable=False), IntType())),
+        Column("pair", RowType((DataField("a", IntType()), DataField("b", StringType())))),
+    ]
+)
+NESTED_ROWS: list[tuple[Any, ...]] = [
+    (1, [1, None, 3], ["a", "longer than seven", None], [("x", 1), ("y", None)], (7, "q")),
+    (2, None, None, None, None),
+]
+
+
+def to_batch(schema: Schema, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Rows of logical values as a record batch."""
+    columns = list(zip(*rows)) if rows else [() for _ in schema.columns]
+    arrays = [logical.to_arrow(list(v), c.data_type) for v, c in zip(columns, schema.columns)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow_schema)
+
+
+def to_rows(batch: pa.RecordBatch, schema: Schema) -> list[tuple[Any, ...]]:
+    """A record batch as rows of logical values."""
+    return list(zip(*(logical.from_arrow(a, c.data_type) for a, c in zip(batch.columns, schema.columns))))
+
+
+def _ints(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _decimals(precision: int, scale: int) -> st.SearchStrategy[decimal.Decimal]:
+    limit = 10**precision - 1
+    return st.integers(-limit, limit).map(lambda n: decimal.Decimal(n).scaleb(-scale, decimal.Context(prec=60)))
+
+
+_text = st.text(st.characters(codec="utf-8"), max_size=12)
+# CHAR is padded with zero bytes in indexed rows, so values must not end in them.
+_char = st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=5)
+_numbers = st.floats(allow_nan=False)
+
+FLAT: list[tuple[DataType, st.SearchStrategy[Any]]] = [
+    (BooleanType(), st.booleans()),
+    (TinyIntType(), _ints(8)),
+    (SmallIntType(), _ints(16)),
+    (IntType(), _ints(32)),
+    (BigIntType(), _ints(64)),
+    (FloatType(), st.floats(width=32, allow_nan=False)),
+    (DoubleType(), _numbers),
+    (CharType(5), _char),
+    (StringType(), _text),
+    (BinaryType(4), st.binary(min_size=4, max_size=4).filter(lambda b: b[-1] != 0)),
+    (BytesType(), st.binary(max_size=12)),
+    (DecimalType(10, 2), _decimals(10, 2)),
+    (DecimalType(38, 5), _decimals(38, 5)),
+    (DateType(), _ints(32)),
+    (TimeType(3), st.integers(0, 86_399_999)),
+    (TimestampType(3), st.integers(-(2**41), 2**41).map(lambda ms: ms * 1_000_000)),
+    (TimestampType(6), st.integers(-(2**51), 2**51).map(lambda us: us * 1_000)),
+    (TimestampLtzType(9), _ints(62)),
+]
+NESTED_TYPES: list[tuple[DataType, st.SearchStrategy[Any]]] = [
+    (ArrayType(IntType()), st.lists(st.none() | _ints(32), max_size=4)),
+    (ArrayType(ArrayType(StringType())), st.lists(st.lists(_text, max_size=3), max_size=3)),
+    (MapType(StringType(nullable=False), BigIntType()), st.lists(st.tuples(_text, _ints(64)), max_size=3)),
+    (
+        RowType((DataField("a", IntType()), DataField("b", ArrayType(StringType())))),
+        st.tuples(_ints(32), st.lists(_text, max_size=3)),
+    ),
+]
+
+
+@st.composite
+def tables(
+    draw: st.DrawFn, *, nested: bool = True, rows_min: int = 0, rows_max: int = 20
+) -> tuple[Schema, list[tuple[Any, ...]]]:
+    """A schema and rows of it."""
+    palette = FLAT + (NESTED_TYPES if nested else [])
+    chosen = draw(st.lists(st.sampled_from(palette), min_size=1, max_size=5))
+    # Fields of a ROW carry ids of their own; a schema numbers them.
+    schema = Schema.of([Column(f"c{i}", data_type) for i, (data_type, _) in enumerate(chosen)])
+    row = st.tuples(*(st.none() | values for _, values in chosen))
+    return schema, draw(st.lists(row, min_size=rows_min, max_size=rows_max))
