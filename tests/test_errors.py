@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The error tree and its table."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fluss import errors
+from fluss.errors import (
+    ERROR_CLASSES,
+    ERROR_TABLE,
+    ErrorCode,
+    FlussError,
+    FormatError,
+    TableNotExistError,
+    error_for_code,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+RETRIABLE = {1, 3, 9, 10, 11, 12, 14, 21, 25, 26, 28, 29, 44, 70, 72, 73}
+STALE_METADATA = {1, 12, 21, 24, 44, 65}
+
+
+def test_table_has_every_code_once() -> None:
+    assert [row.code for row in ERROR_TABLE] == list(range(-1, 74))
+    assert len({row.name for row in ERROR_TABLE}) == len(ERROR_TABLE)
+    assert {row.code for row in ERROR_TABLE if row.retriable} == RETRIABLE
+    assert {row.code for row in ERROR_TABLE if row.stale_metadata} == STALE_METADATA
+
+
+def test_generated_classes_are_current() -> None:
+    check = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "generate_errors.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert check.returncode == 0, check.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (-1, "UnknownServerError"),
+        (1, "NetworkError"),
+        (7, "TableNotExistError"),
+        (10, "LogStorageError"),
+        (15, "InvalidTableError"),
+        (25, "RequestTimeOutError"),
+        (39, "InvalidConfigError"),
+        (64, "ClusterConfigError"),
+        (72, "StorageBackpressureError"),
+    ],
+)
+def test_class_names(code: int, name: str) -> None:
+    assert type(error_for_code(code)).__name__ == name
+    assert name in errors.__all__
+    assert getattr(errors, name) is ERROR_CLASSES[code]
+
+
+def test_error_codes_have_the_names_of_the_protocol() -> None:
+    assert ErrorCode.CLIENT_ERROR == -2
+    assert ErrorCode.NONE == 0
+    for row in ERROR_TABLE:
+        assert getattr(ErrorCode, row.name) == row.code
+
+
+@pytest.mark.parametrize("row", [row for row in ERROR_TABLE if row.code], ids=lambda row: row.name)
+def test_every_code_makes_its_own_error(row: errors.ErrorRow) -> None:
+    error = error_for_code(row.code)
+    assert error.error_code == row.code
+    assert error.error_name == row.name
+    assert error.is_retriable == row.retriable
+    assert error.is_stale_metadata == row.stale_metadata
+    assert error.message == row.message
+    assert f"code {row.code}" in str(error)
+    assert type(error)("told").error_code == row.code
+
+
+def test_message_of_the_server_wins_unless_empty() -> None:
+    assert error_for_code(7, "Table 'a.b' does not exist.").message == "Table 'a.b' does not exist."
+    assert error_for_code(7, "").message == "The table does not exist."
+
+
+def test_unknown_code_keeps_its_number() -> None:
+    error = error_for_code(4711, "new in a later version")
+    assert type(error) is FlussError
+    assert (error.error_code, error.message, error.error_name) == (4711, "new in a later version", "UNKNOWN")
+    assert not error.is_retriable
+    assert not error.is_stale_metadata
+    assert "4711" in error_for_code(4712, None).message or "4712" in error_for_code(4712, None).message
+
+
+def test_base_class_with_a_code_knows_its_policy() -> None:
+    error = FlussError("gone", 1)
+    assert error.is_retriable
+    assert error.is_stale_metadata
+    assert isinstance(TableNotExistError("x"), FlussError)
+
+
+def test_client_errors() -> None:
+    for cls in (
+        FormatError,
+        errors.ConfigError,
+        errors.InvalidRowError,
+        errors.InvalidArgumentError,
+        errors.ConnectionClosedError,
+        errors.DeadlineExceededError,
+        errors.MissingDependencyError,
+    ):
+        error = cls("what, to what, what next")
+        assert error.error_code == ErrorCode.CLIENT_ERROR
+        assert error.error_name == "CLIENT_ERROR"
+        assert str(error) == "what, to what, what next"
+        assert not error.is_retriable
+    assert issubclass(errors.InvalidArgumentError, ValueError)
+    assert issubclass(errors.DeadlineExceededError, TimeoutError)
+    assert issubclass(errors.MissingDependencyError, ImportError)
+    assert FlussError("m").error_code == -2
+
+
+@pytest.mark.parametrize(
+    "error", [TableNotExistError("a"), FormatError("b"), FlussError("c", 99), errors.DeadlineExceededError("d")]
+)
+def test_errors_survive_pickling(error: FlussError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (copy.message, copy.error_code, str(copy)) == (error.message, error.error_code, str(error))
+
+
+def test_export_list() -> None:
+    for name in errors.__all__:
+        assert hasattr(errors, name)
+    assert {cls.__name__ for cls in ERROR_CLASSES.values()} <= set(errors.__all__)
