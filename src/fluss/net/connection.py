@@ -168,8 +168,8 @@ class Connection:
     ) -> memoryview:
         """Call an API with an encoded request and return the encoded response.
 
-        The parts are not copied as a whole; they must not change until the call returns. If the call is cancelled or
-        takes too long its answer is dropped when it comes.
+        The parts are sent without being joined, so they must not change before the answer has come. A call that is
+        cancelled or takes too long may still be sent; its answer is dropped when it comes.
         """
         deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         return await self._call(api, self._version_of(api), body, deadline_ms)
@@ -206,7 +206,8 @@ class Connection:
             return ConnectionClosedError(
                 f"{api.name} was called on the closed connection to server {self.host}:{self.port}; open a new one"
             )
-        return NetworkError(f"{api.name} was not sent: {self._lost_reason}; open a new connection")
+        reason = "" if self._lost_reason is None else f": {self._lost_reason.message}"
+        return NetworkError(f"{api.name} was not sent{reason}; open a new connection")
 
     def _version_of(self, api: Api[Any, Any]) -> int:
         chosen = self._chosen_versions.get(api.key)

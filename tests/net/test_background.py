@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError, MissingDependencyError
+from fluss.net import LoopThread
+
+
+@pytest.fixture
+def thread() -> Iterator[LoopThread]:
+    with LoopThread("test-io") as running:
+        yield running
+
+
+async def double(number: int) -> int:
+    await asyncio.sleep(0)
+    return number * 2
+
+
+def test_run_returns_results_and_raises_errors(thread: LoopThread) -> None:
+    async def fail() -> None:
+        raise KeyError("lost")
+
+    assert "not started" in repr(thread)
+    assert thread.run(double(4)) == 8
+    assert "running" in repr(thread)
+    with pytest.raises(KeyError, match="lost"):
+        thread.run(fail())
+    assert thread.submit(double(5)).result(5) == 10
+
+
+def test_the_thread_is_a_daemon_with_a_name(thread: LoopThread) -> None:
+    async def where() -> threading.Thread:
+        return threading.current_thread()
+
+    worker = thread.run(where())
+    assert worker.daemon
+    assert worker.name == "test-io"
+    assert not thread.in_loop_thread()
+
+
+def test_many_threads_share_one_loop(thread: LoopThread) -> None:
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda n: thread.run(double(n)), range(50)))
+    assert results == [n * 2 for n in range(50)]
+
+
+def test_timeout_cancels(thread: LoopThread) -> None:
+    cancelled = threading.Event()
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with pytest.raises(DeadlineExceededError, match=r"did not finish within 0\.05 s"):
+        thread.run(slow(), timeout=0.05)
+    assert cancelled.wait(5)
+
+
+def test_a_timeout_of_the_coroutine_itself_is_passed_on(thread: LoopThread) -> None:
+    async def fail() -> None:
+        raise DeadlineExceededError("the server was slow")
+
+    with pytest.raises(DeadlineExceededError, match="the server was slow"):
+        thread.run(fail(), timeout=5)
+
+
+def test_a_coroutine_that_cancels_itself(thread: LoopThread) -> None:
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(concurrent.futures.CancelledError):
+        thread.run(give_up())
+
+
+def test_an_interrupt_cancels(thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = threading.Event()
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupted(self: Any, timeout: float | None = None) -> None:
+        time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(slow())
+    assert cancelled.wait(5)
+
+
+def test_run_on_its_own_thread_is_refused(thread: LoopThread) -> None:
+    async def nested() -> int:
+        return thread.run(double(1))
+
+    with pytest.raises(InvalidArgumentError, match="would never return"):
+        thread.run(nested())
+
+
+def test_wrap_from_another_loop(thread: LoopThread) -> None:
+    async def where(seen: list[threading.Thread]) -> str:
+        seen.append(threading.current_thread())
+        return "done"
+
+    async def caller() -> None:
+        seen: list[threading.Thread] = []
+        assert await thread.wrap(where(seen)) == "done"
+        assert seen[0] is not threading.current_thread()
+
+    async def inside() -> int:
+        return await thread.wrap(double(3))
+
+    asyncio.run(caller())
+    assert thread.run(inside()) == 6
+
+
+def test_cancelling_wrap_reaches_the_coroutine(thread: LoopThread) -> None:
+    cancelled = threading.Event()
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async def caller() -> None:
+        task = asyncio.ensure_future(thread.wrap(slow()))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(caller())
+    assert cancelled.wait(5)
+
+
+def test_call_soon(thread: LoopThread) -> None:
+    seen: list[threading.Thread] = []
+    done = threading.Event()
+
+    def note() -> None:
+        seen.append(threading.current_thread())
+        done.set()
+
+    thread.call_soon(note)
+    assert done.wait(5)
+    assert seen[0].name == "test-io"
+
+
+def test_close_cancels_what_is_under_way(thread: LoopThread) -> None:
+    started = threading.Event()
+
+    async def slow() -> None:
+        started.set()
+        await asyncio.sleep(30)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(thread.run, slow())
+        assert started.wait(5)
+        loop = thread.loop
+        thread.close()
+        with pytest.raises(ConnectionClosedError, match="closed while the call was under way"):
+            waiting.result(5)
+    thread.close()
+    assert loop.is_closed()
+    assert thread.closed
+    assert "closed" in repr(thread)
+    with pytest.raises(ConnectionClosedError, match="open a new one"):
+        thread.run(double(1))
+    with pytest.raises(ConnectionClosedError):
+        _ = thread.loop
+
+
+def test_close_before_start_and_from_inside() -> None:
+    LoopThread().close()
+    thread = LoopThread()
+    with pytest.raises(ConnectionClosedError, match="closed while the call was under way"):
+        thread.run(close_and_wait(thread))
+    assert thread.closed
+
+
+async def close_and_wait(thread: LoopThread) -> None:
+    thread.close()
+    await asyncio.sleep(30)
+
+
+def test_uvloop_on_request() -> None:
+    uvloop = pytest.importorskip("uvloop")
+    with LoopThread(use_uvloop=True) as thread:
+        assert thread.run(double(2)) == 4
+        assert isinstance(thread.loop, uvloop.Loop)
+
+
+def test_uvloop_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with LoopThread(use_uvloop=True) as thread, pytest.raises(MissingDependencyError, match="pip install uvloop"):
+        thread.run(double(2))
+
+
+def run_script(script: str) -> subprocess.CompletedProcess[str]:
+    # Newer Pythons warn about fork in a process with threads; that is the very thing under test.
+    command = [sys.executable, "-W", "error", "-W", "ignore:.*fork:DeprecationWarning", "-c", textwrap.dedent(script)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_child_of_a_fork_gets_an_error_not_a_hang() -> None:
+    done = run_script(
+        """
+        import asyncio, os, sys
+        from fluss.errors import ConnectionClosedError
+        from fluss.net import LoopThread
+
+        async def value():
+            return 5
+
+        used, fresh = LoopThread(), LoopThread()
+        assert used.run(value()) == 5
+        child = os.fork()
+        if child == 0:
+            try:
+                used.run(value())
+            except ConnectionClosedError as error:
+                assert "forked" in str(error), error
+                assert used.closed
+                used.close()
+                assert fresh.run(value()) == 5
+                fresh.close()
+                os._exit(7)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7, status
+        assert used.run(value()) == 5
+        print("fine")
+        """
+    )
+    assert (done.stdout, done.returncode) == ("fine\n", 0), done.stderr
+
+
+def test_the_interpreter_exits_with_work_under_way() -> None:
+    started = time.monotonic()
+    done = run_script(
+        """
+        import asyncio
+        from fluss.net import LoopThread
+
+        async def slow():
+            try:
+                await asyncio.sleep(300)
+            finally:
+                print("cancelled", flush=True)
+
+        thread = LoopThread()
+        thread.submit(slow())
+        thread.run(asyncio.sleep(0.05))
+        print("leaving", flush=True)
+        """
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("leaving\ncancelled\n", "", 0)
+    assert time.monotonic() - started < 20

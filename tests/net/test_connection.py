@@ -1,0 +1,786 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from fluss.errors import (
+    AuthenticateError,
+    ConnectionClosedError,
+    DeadlineExceededError,
+    FormatError,
+    InvalidArgumentError,
+    NetworkError,
+    RetriableAuthenticateError,
+    StorageError,
+    TableNotExistError,
+    UnsupportedVersionError,
+)
+from fluss.net import Connection
+from fluss.protocol import apis, frames
+from fluss.protocol import messages as pb
+from fluss.protocol.apis import ServerType
+from fluss.protocol.sasl import PlainCredentials
+
+ALICE = PlainCredentials("alice", "open sesame")
+T_LOG = pb.PbTablePath(database_name="fluss", table_name="t_log")
+
+
+def run(scenario: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(scenario, 30))
+
+
+async def connect(port: int, **options: Any) -> Connection:
+    settings = {"connect_timeout_ms": 5_000, "request_timeout_ms": 5_000} | options
+    return await Connection.open("127.0.0.1", port, **settings)
+
+
+def shaken(behaviour: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
+    async def whole(session: Any) -> None:
+        await session.shake_hands()
+        await behaviour(session)
+
+    return whole
+
+
+async def forever(session: Any) -> None:
+    while True:
+        await session.next_request()
+
+
+async def empty_answers(session: Any) -> None:
+    while True:
+        session.answer(await session.next_request())
+
+
+# ---- calls ----
+
+
+def test_call_sends_and_returns_messages(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.answer(await session.next_request(), pb.ListTablesResponse(table_name=["a", "b"]))
+        session.answer(await session.next_request(), pb.InitWriterResponse(writer_id=7))
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port, software_name="tester")
+            response = await connection.call(apis.LIST_TABLES, pb.ListTablesRequest(database_name="fluss"))
+            assert list(response.table_name) == ["a", "b"]
+            assert (await connection.call(apis.INIT_WRITER)).writer_id == 7
+            first, second, third = server.sessions[0].requests
+            assert [r.request_id for r in (first, second, third)] == [0, 1, 2]
+            assert pb.ApiVersionsRequest.FromString(first.body).client_software_name == "tester"
+            assert (second.api_key, second.version, bytes(second.body)) == (1008, 0, b"\x0a\x05fluss")
+            assert bytes(third.body) == b""
+            assert repr(connection) == f"<Connection to 127.0.0.1:{server.port}, 0 calls under way>"
+            await connection.close()
+            assert "closed" in repr(connection)
+
+    run(scenario())
+
+
+def test_answers_in_any_order(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        requests = [await session.next_request() for _ in range(20)]
+        for request in reversed(requests):
+            session.answer(request, bytes(request.body))
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            calls = [connection.call_parts(apis.FETCH_LOG, [bytes([n])]) for n in range(20)]
+            assert [bytes(answer) for answer in await asyncio.gather(*calls)] == [bytes([n]) for n in range(20)]
+            sent = [bytes(r.body) for r in server.sessions[0].requests[1:]]
+            assert sent == [bytes([n]) for n in range(20)]
+            assert connection.in_flight == 0
+            await connection.close()
+
+    run(scenario())
+
+
+def test_errors_of_the_server(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.refuse(await session.next_request(), 7, "No table x.")
+        session.refuse(await session.next_request(), 7)
+        session.refuse(await session.next_request(), 999, "new")
+        session.answer(await session.next_request())
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            with pytest.raises(TableNotExistError, match=r"No table x\."):
+                await connection.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=T_LOG))
+            with pytest.raises(TableNotExistError, match="does not exist"):
+                await connection.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=T_LOG))
+            with pytest.raises(Exception, match="new") as caught:
+                await connection.call(apis.GET_METADATA)
+            assert caught.value.error_code == 999
+            await connection.call(apis.GET_METADATA)
+            await connection.close()
+
+    run(scenario())
+
+
+def test_broken_bodies_fail_only_their_call(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.answer(await session.next_request(), b"\x0a\xff")
+        request = await session.next_request()
+        session.writer.write(struct.pack(">ibi", 6, 1, request.request_id) + b"\x08")
+        session.writer.write(b"".join(frames.encode_response(4711, [b"nobody asked"])))
+        session.answer(await session.next_request(), pb.ListDatabasesResponse(database_name=["d"]))
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            with pytest.raises(FormatError, match="not a valid ListDatabasesResponse"):
+                await connection.call(apis.LIST_DATABASES)
+            with pytest.raises(FormatError, match="not a valid ErrorResponse"):
+                await connection.call(apis.LIST_DATABASES)
+            assert list((await connection.call(apis.LIST_DATABASES)).database_name) == ["d"]
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_request_that_lacks_a_field_is_not_sent(serving: Any) -> None:
+    async def scenario() -> None:
+        async with serving(shaken(empty_answers)) as server:
+            connection = await connect(server.port)
+            with pytest.raises(InvalidArgumentError, match=r"LIST_TABLES request cannot be sent.*database_name"):
+                await connection.call(apis.LIST_TABLES, pb.ListTablesRequest())
+            assert len(server.sessions[0].requests) == 1
+            await connection.close()
+
+    run(scenario())
+
+
+def test_request_ids_wrap_and_skip_those_in_use(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        requests = [await session.next_request() for _ in range(4)]
+        for request in requests:
+            session.answer(request)
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            first = asyncio.ensure_future(connection.call(apis.LIST_DATABASES))
+            await asyncio.sleep(0)
+            connection._next_id = 2**31 - 1
+            await asyncio.gather(first, *(connection.call(apis.LIST_DATABASES) for _ in range(3)))
+            assert [r.request_id for r in server.sessions[0].requests[1:]] == [1, 2**31 - 1, 0, 2]
+            await connection.close()
+
+    run(scenario())
+
+
+# ---- large frames ----
+
+
+def test_large_requests_and_answers(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        request = await session.next_request()
+        await asyncio.sleep(0.1)  # let the socket fill up
+        following = await session.next_request()
+        session.answer(following)
+        session.answer(request, bytes(request.body))
+        assert following.api_key == apis.LIST_DATABASES.key
+
+    parts = [b"head", b"a" * 7_000_000, bytearray(b"small"), memoryview(b"b" * 5_000_000), b"c" * 70_000, b"tail"]
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            large = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, parts))
+            await asyncio.sleep(0)
+            await connection.call(apis.LIST_DATABASES)
+            assert (await large) == b"".join(parts)
+            await connection.close()
+
+    run(scenario())
+
+
+def test_parts_of_other_item_sizes(serving: Any) -> None:
+    words = memoryview(struct.pack("<20000q", *range(20000))).cast("q")
+
+    async def behaviour(session: Any) -> None:
+        request = await session.next_request()
+        session.answer(request, bytes(request.body))
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            assert await connection.call_parts(apis.PRODUCE_LOG, [words]) == words.tobytes()
+            await connection.close()
+
+    run(scenario())
+
+
+def test_many_middling_parts(serving: Any) -> None:
+    parts = [bytes([n]) * 30_000 for n in range(10)]
+
+    async def behaviour(session: Any) -> None:
+        request = await session.next_request()
+        session.answer(request, bytes(request.body))
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            assert await connection.call_parts(apis.PRODUCE_LOG, parts) == b"".join(parts)
+            await connection.close()
+
+    run(scenario())
+
+
+# ---- deadlines and cancellation ----
+
+
+def test_deadline_of_one_call(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        late = await session.next_request()
+        other = await session.next_request()
+        session.answer(late, b"too late")
+        session.answer(other, b"ok")
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            with pytest.raises(DeadlineExceededError, match=r"did not answer FETCH_LOG within 30 ms") as caught:
+                await connection.call_parts(apis.FETCH_LOG, [b"1"], timeout_ms=30)
+            assert isinstance(caught.value, TimeoutError)
+            assert connection.in_flight == 0
+            assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
+            await connection.close()
+
+    run(scenario())
+
+
+def test_cancelled_calls_leave_nothing_behind(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        late = await session.next_request()
+        other = await session.next_request()
+        session.answer(late, b"too late")
+        session.answer(other, b"ok")
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            call = asyncio.ensure_future(connection.call_parts(apis.FETCH_LOG, [b"1"]))
+            await asyncio.sleep(0.01)
+            assert connection.in_flight == 1
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert connection.in_flight == 0
+            assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
+            await connection.close()
+
+    run(scenario())
+
+
+# ---- the end of a connection ----
+
+
+def test_a_lost_connection_fails_every_call(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        for _ in range(3):
+            await session.next_request()
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            calls = [connection.call(apis.LIST_DATABASES) for _ in range(3)]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(error) for error in errors] == [NetworkError] * 3
+            assert len({id(error) for error in errors}) == 3
+            assert all(error.is_retriable for error in errors)
+            assert connection.closed
+            with pytest.raises(NetworkError, match=r"LIST_DATABASES was not sent: .* was lost; open a new connection"):
+                await connection.call(apis.LIST_DATABASES)
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_call_between_loss_and_notice_fails_too(serving: Any) -> None:
+    async def scenario() -> None:
+        async with serving(shaken(forever)) as server:
+            connection = await connect(server.port)
+            transport = connection._transport._transport
+            assert transport is not None
+            transport.abort()
+            with pytest.raises(NetworkError, match="was lost"):
+                await connection.call(apis.LIST_DATABASES)
+
+    run(scenario())
+
+
+def test_an_answer_cut_in_the_middle(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        request = await session.next_request()
+        session.writer.write(b"".join(frames.encode_response(request.request_id, [bytes(100)]))[:50])
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            with pytest.raises(NetworkError, match="in the middle of a response"):
+                await connection.call(apis.LIST_DATABASES)
+
+    run(scenario())
+
+
+def test_server_failure_fails_every_call(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        await session.next_request()
+        await session.next_request()
+        session.writer.write(b"".join(frames.encode_server_failure(26, "disk gone")))
+        await forever(session)
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            calls = [connection.call(apis.LIST_DATABASES) for _ in range(2)]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert [(type(error), error.message) for error in errors] == [(StorageError, "disk gone")] * 2
+            assert connection.closed
+            with pytest.raises(NetworkError, match="disk gone"):
+                await connection.call(apis.LIST_DATABASES)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "Frame length 1213486160 .* may not speak this protocol"),
+        (b"\xff\xff\xff\xff", "Frame length -1"),
+        (b"\0\0\0\0", "Frame length 0"),
+        (b"\0\0\0\x06\x09\0\0\0\0\0", "unknown kind 9"),
+        (b"\0\0\0\x02\x00\x00", "shorter than its 5-byte header"),
+        (b"\0\0\0\x02\x02\x08", "not a valid ErrorResponse"),
+    ],
+)
+def test_servers_that_speak_something_else(serving: Any, data: bytes, message: str) -> None:
+    async def behaviour(session: Any) -> None:
+        await session.next_request()
+        session.writer.write(data)
+        await forever(session)
+
+    async def scenario() -> None:
+        async with serving(behaviour) as server:
+            with pytest.raises(FormatError, match=message):
+                await connect(server.port)
+
+    run(scenario())
+
+
+def test_answers_have_a_limit(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.answer(await session.next_request(), bytes(20_000))
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port, max_frame_bytes=10_000)
+            with pytest.raises(FormatError, match="larger than the limit of 10000 bytes"):
+                await connection.call(apis.LIST_DATABASES)
+            assert connection.closed
+
+    run(scenario())
+
+
+def test_close_twice_and_use_after_close(serving: Any) -> None:
+    async def scenario() -> None:
+        async with serving(shaken(forever)) as server:
+            connection = await connect(server.port)
+            call = asyncio.ensure_future(connection.call(apis.LIST_DATABASES))
+            await asyncio.sleep(0.01)
+            await asyncio.gather(connection.close(), connection.close())
+            await connection.close()
+            with pytest.raises(ConnectionClosedError, match="was closed"):
+                await call
+            with pytest.raises(ConnectionClosedError, match="closed connection"):
+                await connection.call(apis.LIST_DATABASES)
+            assert connection.closed
+
+    run(scenario())
+
+
+def test_closing_while_much_waits_to_be_sent(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        await asyncio.sleep(30)
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            call = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, [bytes(30_000_000)]))
+            await asyncio.sleep(0.05)
+            started = time.monotonic()
+            await connection.close()
+            assert time.monotonic() - started < 2
+            with pytest.raises(ConnectionClosedError):
+                await call
+
+    run(scenario())
+
+
+# ---- connecting ----
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        with pytest.raises(NetworkError, match=f"Cannot connect to server 127.0.0.1:{port}: .*check that"):
+            run(connect(port))
+
+
+def test_unknown_host() -> None:
+    with pytest.raises(NetworkError, match=r"Cannot connect to server no-such-host\.invalid:1"):
+        run(Connection.open("no-such-host.invalid", 1, connect_timeout_ms=20_000))
+
+
+def test_connect_deadline(serving: Any) -> None:
+    async def scenario() -> None:
+        async with serving(forever) as server:
+            started = time.monotonic()
+            with pytest.raises(NetworkError, match="within 100 ms"):
+                await connect(server.port, connect_timeout_ms=100)
+            assert time.monotonic() - started < 2
+
+    run(scenario())
+
+
+def test_cancelled_open_closes_the_socket(serving: Any) -> None:
+    async def silent(session: Any) -> None:
+        await asyncio.sleep(30)
+
+    async def scenario() -> None:
+        async with serving(silent) as server:
+            opening = asyncio.ensure_future(connect(server.port))
+            await server.connected.wait()
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            await asyncio.wait_for(server.sessions[0].reader.read(), 5)
+            assert server.sessions[0].reader.at_eof()
+        gc.collect()  # a transport left open would warn now
+
+    run(scenario())
+
+
+def test_socket_options(serving: Any) -> None:
+    async def scenario() -> None:
+        async with serving(shaken(forever)) as server:
+            connection = await connect(server.port)
+            assert connection._transport._transport is not None
+            sock = connection._transport._transport.get_extra_info("socket")
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+            await connection.close()
+
+    run(scenario())
+
+
+# ---- versions ----
+
+
+def test_versions_are_negotiated_per_api(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        request = await session.next_request()
+        session.name_versions(request, 2, PUT_KV=(0, 1), LOOKUP=(0, 9), FETCH_LOG=(3, 4), LIST_DATABASES=(0, 0))
+        await empty_answers(session)
+
+    async def scenario() -> None:
+        async with serving(behaviour) as server:
+            connection = await connect(server.port, expected_server_type=ServerType.TABLET)
+            assert connection.server_type is ServerType.TABLET
+            assert connection.version_of(apis.PUT_KV) == 1
+            assert connection.version_of(apis.LOOKUP) == 1
+            await connection.call_parts(apis.PUT_KV, [b""])
+            await connection.call_parts(apis.PUT_KV, [b""])
+            assert [r.version for r in server.sessions[0].requests[1:]] == [1, 1]
+            assert connection.supports(apis.LIST_DATABASES)
+            assert not connection.supports(apis.SCAN_KV)
+            with pytest.raises(UnsupportedVersionError, match=r"does not serve SCAN_KV \(1061\)"):
+                await connection.call(apis.SCAN_KV)
+            with pytest.raises(UnsupportedVersionError, match="versions 3 to 4, but this client speaks 0 to 0"):
+                await connection.call(apis.FETCH_LOG)
+            await connection.call(apis.LIST_DATABASES)  # the connection is still good
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_server_of_the_wrong_type(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.name_versions(await session.next_request(), 1)
+        await forever(session)
+
+    async def scenario() -> None:
+        async with serving(behaviour) as server:
+            with pytest.raises(NetworkError, match="wrong type: coordinator, not tablet"):
+                await connect(server.port, expected_server_type=ServerType.TABLET)
+            connection = await connect(server.port)
+            assert connection.server_type is ServerType.COORDINATOR
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_server_of_an_unknown_type(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.name_versions(await session.next_request(), 9)
+        await forever(session)
+
+    async def scenario() -> None:
+        async with serving(behaviour) as server:
+            with pytest.raises(NetworkError, match="wrong type: type 9, not coordinator"):
+                await connect(server.port, expected_server_type=1)
+            connection = await connect(server.port)
+            assert connection.server_type is None
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_server_that_names_no_type_is_accepted(serving: Any) -> None:
+    async def scenario() -> None:
+        async with serving(shaken(forever)) as server:
+            connection = await connect(server.port, expected_server_type=ServerType.TABLET)
+            assert connection.server_type is None
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_server_that_ignores_api_versions(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        versions = await session.next_request()
+        request = await session.next_request()
+        session.name_versions(versions)  # too late to matter
+        session.answer(request)
+
+    async def scenario() -> None:
+        async with serving(behaviour) as server:
+            connection = await connect(server.port, api_versions_timeout_ms=50)
+            assert connection.supports(apis.SCAN_KV)
+            await connection.call_parts(apis.PUT_KV, [b""])
+            assert server.sessions[0].requests[1].version == 0
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_server_that_refuses_api_versions(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.refuse(await session.next_request(), 2, "what?")
+        session.answer(await session.next_request())
+
+    async def scenario() -> None:
+        async with serving(behaviour) as server:
+            connection = await connect(server.port)
+            await connection.call_parts(apis.LOOKUP, [b""])
+            assert server.sessions[0].requests[1].version == 0
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_server_that_hangs_up_on_api_versions(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        await session.next_request()
+
+    async def scenario() -> None:
+        async with serving(behaviour) as server:
+            with pytest.raises(NetworkError, match="was lost"):
+                await connect(server.port)
+
+    run(scenario())
+
+
+def test_api_versions_that_cannot_be_read(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.answer(await session.next_request(), b"\x0a\xff")
+
+    async def scenario() -> None:
+        async with serving(behaviour) as server:
+            with pytest.raises(FormatError, match="not a valid ApiVersionsResponse"):
+                await connect(server.port)
+
+    run(scenario())
+
+
+# ---- authentication ----
+
+
+def tokens(session: Any) -> list[tuple[str, bytes]]:
+    requests = [r for r in session.requests if r.api_key == apis.AUTHENTICATE.key]
+    messages = [pb.AuthenticateRequest.FromString(r.body) for r in requests]
+    return [(message.protocol, message.token) for message in messages]
+
+
+FIRST_TOKEN = ("PLAIN", b"\0alice\0open sesame")
+
+
+def test_plain_without_a_challenge(serving: Any) -> None:
+    async def scenario() -> None:
+        async with serving(shaken(empty_answers)) as server:
+            connection = await connect(server.port, credentials=ALICE)
+            await connection.call(apis.LIST_DATABASES)
+            assert tokens(server.sessions[0]) == [FIRST_TOKEN]
+            await connection.close()
+
+    run(scenario())
+
+
+def test_an_empty_challenge_is_acknowledged(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b""))
+        session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b""))
+        await empty_answers(session)
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port, credentials=ALICE)
+            await connection.call(apis.LIST_DATABASES)
+            assert tokens(server.sessions[0]) == [FIRST_TOKEN, ("PLAIN", b"")]
+            await connection.close()
+
+    run(scenario())
+
+
+def test_authentication_with_a_server_that_names_no_versions(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.refuse(await session.next_request(), 46, "authenticate first")
+        await empty_answers(session)
+
+    async def scenario() -> None:
+        async with serving(behaviour) as server:
+            connection = await connect(server.port, credentials=ALICE)
+            await connection.close()
+            assert tokens(server.sessions[0]) == [FIRST_TOKEN]
+
+    run(scenario())
+
+
+def test_a_wrong_password(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def behaviour(session: Any) -> None:
+        session.refuse(await session.next_request(), 46, "Wrong user or password.")
+        await forever(session)
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            with pytest.raises(AuthenticateError, match="Wrong user or password") as caught:
+                await connect(server.port, credentials=ALICE)
+            assert ALICE.password not in repr(caught.value)
+
+    with caplog.at_level(logging.DEBUG):
+        run(scenario())
+    assert ALICE.password not in caplog.text
+
+
+def test_a_real_challenge_is_refused(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b"prove it"))
+        await forever(session)
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            with pytest.raises(AuthenticateError, match="sent a challenge, but PLAIN has none"):
+                await connect(server.port, credentials=ALICE)
+
+    run(scenario())
+
+
+def test_the_server_asks_to_try_again(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def behaviour(session: Any) -> None:
+        for _ in range(2):
+            session.refuse(await session.next_request(), 51, "busy")
+        await empty_answers(session)
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            started = time.monotonic()
+            connection = await connect(server.port, credentials=ALICE)
+            assert 0.2 < time.monotonic() - started < 3  # 0.1 s and 0.2 s, each give or take a fifth
+            assert tokens(server.sessions[0]) == [FIRST_TOKEN] * 3
+            await connection.close()
+
+    with caplog.at_level(logging.DEBUG):
+        run(scenario())
+    assert "asks to authenticate again" in caplog.text
+    assert ALICE.password not in caplog.text
+
+
+def test_trying_again_ends_with_the_connect_deadline(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        while True:
+            session.refuse(await session.next_request(), 51, "still busy")
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            with pytest.raises(RetriableAuthenticateError, match="still busy"):
+                await connect(server.port, credentials=ALICE, connect_timeout_ms=400)
+            assert len(tokens(server.sessions[0])) >= 2
+
+    run(scenario())
+
+
+def test_authentication_that_is_never_answered(serving: Any) -> None:
+    async def scenario() -> None:
+        async with serving(shaken(forever)) as server:
+            with pytest.raises(DeadlineExceededError, match="did not answer AUTHENTICATE within 50 ms"):
+                await connect(server.port, credentials=ALICE, request_timeout_ms=50)
+            with pytest.raises(NetworkError, match="within 100 ms"):
+                await connect(server.port, credentials=ALICE, connect_timeout_ms=100)
+
+    run(scenario())
+
+
+# ---- cost ----
+
+
+def test_a_call_costs_little(serving: Any) -> None:
+    """Client and test server share the loop here; the bound is loose enough for a busy machine."""
+
+    async def scenario() -> float:
+        async with serving(shaken(empty_answers)) as server:
+            connection = await connect(server.port)
+            best = float("inf")
+            for _ in range(5):
+                started = time.process_time()
+                for _ in range(100):
+                    await connection.call(apis.LIST_DATABASES)
+                best = min(best, (time.process_time() - started) / 100)
+            await connection.close()
+            return best
+
+    assert run(scenario()) < 0.001
+
+
+def test_other_event_loops(serving: Any) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    body = b"x" * 3_000_000
+
+    async def behaviour(session: Any) -> None:
+        request = await session.next_request()
+        session.answer(request, bytes(request.body))
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            assert await connection.call_parts(apis.PRODUCE_LOG, [b"head", body]) == b"head" + body
+            await connection.close()
+
+    loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(asyncio.wait_for(scenario(), 30))
+    finally:
+        loop.close()
