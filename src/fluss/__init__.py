@@ -183,8 +183,17 @@ if TYPE_CHECKING:
     __version__: str
 
 _OWN: dict[str, tuple[str, ...]] = {
-    "fluss.client.faces": ("AppendWriter", "FlussConnection", "FlussTable", "UpsertWriter"),
-    "fluss.client.scan_faces": ("BatchScanner", "LogScanner", "TableScan"),
+    "fluss.client.faces": (
+        "AppendWriter",
+        "FlussConnection",
+        "FlussTable",
+        "UpsertWriter",
+    ),
+    "fluss.client.scan_faces": (
+        "BatchScanner",
+        "LogScanner",
+        "TableScan",
+    ),
 }
 
 __getattr__, __dir__ = lazy(__name__, _OWN, ("aio", "config", "errors", "metadata"))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says so when another installed distribution claims the import name `fluss` too.
 
-`pyfluss` (the official bindings) and an unrelated distribution named `fluss` install a package of the same name. Files of
-the two then lie in one folder, or one hides the other, and errors look inexplicable.
+`pyfluss` (the official bindings) and an unrelated distribution named `fluss` install a package of the same name. Files
+of the two then lie in one folder, or one hides the other, and errors look inexplicable.
 """
 
 from __future__ import annotations

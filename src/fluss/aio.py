@@ -184,9 +184,19 @@ if TYPE_CHECKING:
     __version__: str
 
 _OWN: dict[str, tuple[str, ...]] = {
-    "fluss.client.core": ("FlussConnection", "FlussTable"),
-    "fluss.client.scan": ("BatchScanner", "LogScanner", "TableScan"),
-    "fluss.client.write": ("AppendWriter", "UpsertWriter"),
+    "fluss.client.core": (
+        "FlussConnection",
+        "FlussTable",
+    ),
+    "fluss.client.scan": (
+        "BatchScanner",
+        "LogScanner",
+        "TableScan",
+    ),
+    "fluss.client.write": (
+        "AppendWriter",
+        "UpsertWriter",
+    ),
 }
 
 __getattr__, __dir__ = lazy(__name__, _OWN)

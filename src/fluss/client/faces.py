@@ -101,7 +101,7 @@ class _Writer:
     _background: Background
 
     async def flush(self) -> None:
-        """Send everything and wait until the server acknowledged it; raises the first error if rows were not written."""
+        """Send everything and wait until the server acknowledged it. Raises the first error if rows were lost."""
         await self._background.wrap(self._core.flush())
 
     def close(self) -> Awaitable[None]:

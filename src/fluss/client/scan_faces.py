@@ -152,8 +152,8 @@ class LogScanner(_Closing):
         """Whether the table is partitioned."""
         return self._core.is_partitioned()
 
-    def lag(self) -> dict[TableBucket, int]:
-        """For each bucket how many records lie between the reader and the end of the log, as last heard."""
+    def lag(self) -> dict[TableBucket, int | None]:
+        """How many offsets each bucket is behind the end of its log, as last heard; None before the first answer."""
         return self._background.call(self._core.lag)
 
     # -- endless reading ------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class LogScanner(_Closing):
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """The same, batch by batch as you read."""
-        return self._core.to_arrow_batch_reader()
+        return self._background.call(self._core.to_arrow_batch_reader)
 
     def __enter__(self) -> LogScanner:
         return self
