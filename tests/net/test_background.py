@@ -3,13 +3,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
+import os
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -87,7 +89,7 @@ def test_a_coroutine_that_cancels_itself(thread: LoopThread) -> None:
         thread.run(give_up())
 
 
-def test_an_interrupt_cancels(thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_cancels(thread: LoopThread) -> None:
     cancelled = threading.Event()
 
     async def slow() -> None:
@@ -97,14 +99,65 @@ def test_an_interrupt_cancels(thread: LoopThread, monkeypatch: pytest.MonkeyPatc
             cancelled.set()
             raise
 
-    def interrupted(self: Any, timeout: float | None = None) -> None:
-        time.sleep(0.05)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
+    interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
     with pytest.raises(KeyboardInterrupt):
         thread.run(slow())
+    interrupt.join()
     assert cancelled.wait(5)
+
+
+def test_what_fails_after_its_caller_left_is_not_reported(thread: LoopThread, caplog: pytest.LogCaptureFixture) -> None:
+    failed = threading.Event()
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            failed.set()
+            raise ValueError("on the way out") from None
+
+    with pytest.raises(DeadlineExceededError):
+        thread.run(stubborn(), timeout=0.05)
+    assert failed.wait(5)
+    thread.run(asyncio.sleep(0))
+    gc.collect()
+    assert caplog.text == ""
+
+
+def test_a_deadline_that_passes_before_the_loop_gets_to_it(thread: LoopThread) -> None:
+    started = threading.Event()
+    thread.call_soon(time.sleep, 0.2)
+
+    async def late() -> None:
+        started.set()
+
+    with pytest.raises(DeadlineExceededError):
+        thread.run(late(), timeout=0.01)
+    thread.run(asyncio.sleep(0))
+    assert not started.is_set()
+
+
+def test_tasks_that_refuse_to_end_do_not_hold_their_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluss.net.background._CLOSE_TIMEOUT_S", 0.1)
+    thread = LoopThread()
+    started = threading.Event()
+    release = asyncio.Event()
+
+    async def deaf() -> None:
+        started.set()
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(thread.run, deaf())
+        assert started.wait(5)
+        thread.close()
+        with pytest.raises(ConnectionClosedError, match="closed while the call was under way"):
+            waiting.result(5)
 
 
 def test_run_on_its_own_thread_is_refused(thread: LoopThread) -> None:

@@ -20,6 +20,54 @@ T = TypeVar("T")
 _CLOSE_TIMEOUT_S = 5.0
 
 
+class _BlockingCall:
+    """A coroutine on the loop and a thread that waits for it.
+
+    Does what `asyncio.run_coroutine_threadsafe` does in about half the time: a bare lock wakes the waiting thread.
+    """
+
+    __slots__ = ("_abandoned", "_calls", "_coro", "_done", "task")
+
+    def __init__(self, coro: Coroutine[Any, Any, Any]) -> None:
+        self.task: asyncio.Task[Any] | None = None
+        self._coro = coro
+        self._calls: set[_BlockingCall] = set()
+        self._abandoned = False
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def start(self, loop: asyncio.AbstractEventLoop, calls: set[_BlockingCall]) -> None:
+        if self._abandoned:
+            self._coro.close()
+            return
+        self._calls = calls
+        calls.add(self)
+        self.task = loop.create_task(self._coro)
+        self.task.add_done_callback(self._finished)
+
+    def wait(self, timeout: float | None) -> bool:
+        return self._done.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+
+    def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._abandoned = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it cancelled
+            loop.call_soon_threadsafe(self._cancel)
+
+    def release(self) -> None:
+        self.task = None
+        self._done.release()
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._calls.discard(self)
+        if self._abandoned and not task.cancelled():
+            task.exception()  # nobody will ask for it; asyncio would complain about that
+        self._done.release()
+
+
 class LoopThread:
     """Runs coroutines on a background event loop. The thread starts with the first coroutine.
 
@@ -33,6 +81,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._blocking_calls: set[_BlockingCall] = set()
         self._closed = False
         self._forked = False
         _instances.add(self)
@@ -76,21 +125,29 @@ class LoopThread:
                 "A blocking call was made on the thread that has to carry it out and would never return; "
                 "use the asynchronous form here"
             )
-        future = self.submit(coro)
+        call = _BlockingCall(coro)
         try:
-            return future.result(timeout)
-        except concurrent.futures.CancelledError:
-            if self.closed:
-                raise ConnectionClosedError("The connection was closed while the call was under way") from None
-            raise
-        except concurrent.futures.TimeoutError:
-            if future.done():  # it is the result of the coroutine
-                raise
-            future.cancel()
-            raise DeadlineExceededError(f"The call did not finish within {timeout:g} s") from None
+            with self._lock:
+                loop = self._running_loop()
+                loop.call_soon_threadsafe(call.start, loop, self._blocking_calls)
         except BaseException:
-            future.cancel()
+            coro.close()
             raise
+        try:
+            finished = call.wait(timeout)
+        except BaseException:
+            call.give_up(loop)
+            raise
+        if not finished:
+            call.give_up(loop)
+            raise DeadlineExceededError(f"The call did not finish within {timeout:g} s")
+        task = call.task
+        if task is None or task.cancelled():
+            if self.closed:
+                raise ConnectionClosedError("The connection was closed while the call was under way")
+            raise concurrent.futures.CancelledError
+        result: T = task.result()
+        return result
 
     async def wrap(self, coro: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine that runs on the background loop, from any event loop. Cancelling reaches the coroutine."""
@@ -148,8 +205,7 @@ class LoopThread:
         loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         return loop
 
-    @staticmethod
-    def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
@@ -164,6 +220,8 @@ class LoopThread:
             finally:
                 asyncio.set_event_loop(None)
                 loop.close()
+                for call in list(self._blocking_calls):
+                    call.release()  # its task would not end; its caller must not wait for it
 
     def _after_fork_in_child(self) -> None:
         if self._loop is not None:
