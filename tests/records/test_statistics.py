@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.records import vectors
+from tests.records.tables import ALL_TYPES, FLAT, ID_NAME, NESTED, ROW_A, ROW_B, tables, to_batch
+
+from fluss.errors import FlussError, FormatError, InvalidArgumentError
+from fluss.metadata import (
+    ArrayType,
+    BooleanType,
+    BytesType,
+    CharType,
+    Column,
+    DoubleType,
+    FloatType,
+    IntType,
+    Schema,
+    StringType,
+    TimeType,
+)
+from fluss.records import LogBatch, Statistics, build_statistics, statistics_columns, supports_statistics
+
+ID_NAME_STATISTICS = bytes(LogBatch(vectors.V1_STATISTICS).statistics_view or b"")
+
+
+def parsed(data: bytes, schema: Schema) -> Statistics:
+    statistics = Statistics.parse(data, schema)
+    assert statistics is not None
+    return statistics
+
+
+def test_statistics_of_other_implementations_byte_for_byte() -> None:
+    assert build_statistics(to_batch(ID_NAME, [(1, "a"), (2, "bb")]), ID_NAME, (0, 1)) == ID_NAME_STATISTICS
+    assert LogBatch(vectors.V1_STATISTICS_64).statistics_view == ID_NAME_STATISTICS
+    statistics = parsed(ID_NAME_STATISTICS, ID_NAME)
+    assert statistics.column("id") == (0, 1, 2)
+    assert statistics.column("name") == (0, "a", "bb")
+    assert statistics.column("nope") is None
+
+
+def test_columns_of_the_table_property() -> None:
+    assert statistics_columns(ID_NAME, "*") == (0, 1)
+    assert statistics_columns(ID_NAME, " name , id") == (1, 0)
+    assert statistics_columns(ID_NAME, None) == statistics_columns(ID_NAME, " ") == ()
+    assert statistics_columns(ALL_TYPES, "*") == tuple(i for i in range(19) if i not in (9, 10))
+    assert statistics_columns(NESTED, "*") == (0,)
+    with pytest.raises(InvalidArgumentError, match=r"'numbers' of type array.* cannot have statistics"):
+        statistics_columns(NESTED, "id,numbers")
+    with pytest.raises(InvalidArgumentError, match="nope"):
+        statistics_columns(ID_NAME, "nope")
+    assert not supports_statistics(BytesType())
+    assert not supports_statistics(ArrayType(IntType()))
+
+
+def test_all_types() -> None:
+    columns = statistics_columns(ALL_TYPES, "*")
+    statistics = parsed(build_statistics(to_batch(ALL_TYPES, [ROW_A, ROW_B]), ALL_TYPES, columns), ALL_TYPES)
+    for index in columns:
+        known = ALL_TYPES.columns[index].data_type != CharType(5)
+        value = ROW_A[index] if known else None
+        assert statistics.columns[index] == (1, value, value)
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_least_and_greatest(data: st.DataObject) -> None:
+    schema, rows = data.draw(tables(nested=False, rows_min=1))
+    columns = statistics_columns(schema, "*")
+    encoded = build_statistics(to_batch(schema, rows), schema, columns)
+    if not columns:
+        assert encoded == b""
+        return
+    statistics = parsed(encoded, schema)
+    assert set(statistics.columns) == set(columns)
+    for index in columns:
+        values = [row[index] for row in rows if row[index] is not None]
+        known = values and not isinstance(schema.columns[index].data_type, CharType)
+        expected = (min(values), max(values)) if known else (None, None)
+        assert statistics.columns[index] == (len(rows) - len(values), *expected)
+
+
+def test_strings_compare_by_their_bytes() -> None:
+    schema = Schema.of([Column("s", StringType())])
+    values = ["z", "\uffff", "\U00010000", "é"]  # UTF-16 would put the third before the second
+    statistics = parsed(build_statistics(to_batch(schema, [(v,) for v in values]), schema, (0,)), schema)
+    assert statistics.column("s") == (0, "z", "\U00010000")
+
+
+@pytest.mark.parametrize("data_type", [FloatType(), DoubleType()])
+def test_floats_that_do_not_order(data_type: Any) -> None:
+    schema = Schema.of([Column("f", data_type)])
+
+    def of(*values: float | None) -> Any:
+        return parsed(build_statistics(to_batch(schema, [(v,) for v in values]), schema, (0,)), schema).column("f")
+
+    assert of(1.0, math.nan, None) == (1, None, None)
+    assert of(-math.inf, 2.5) == (0, -math.inf, 2.5)
+    zeros = of(0.0, -0.0)
+    assert (math.copysign(1, zeros.least), math.copysign(1, zeros.greatest)) == (-1, 1)
+    # A greatest value of NaN, as Java writes it, says nothing.
+    kind = "<f" if isinstance(data_type, FloatType) else "<d"
+    good = build_statistics(to_batch(schema, [(1.0,), (2.0,)]), schema, (0,))
+    data = good.replace(struct.pack(kind, 2.0), struct.pack(kind, math.nan))
+    assert parsed(data, schema).column("f") == (0, 1.0, None)
+
+
+def test_times_that_rows_do_not_hold() -> None:
+    schema = Schema.of([Column("t", TimeType(9))])
+    batch = pa.record_batch([pa.array([1_500_000], pa.time64("ns"))], schema=schema.arrow_schema)
+    assert parsed(build_statistics(batch, schema, (0,)), schema).column("t") == (0, None, None)
+    batch = pa.record_batch([pa.array([2_000_000], pa.time64("ns"))], schema=schema.arrow_schema)
+    assert parsed(build_statistics(batch, schema, (0,)), schema).column("t") == (0, 2, 2)
+
+
+def test_arguments_that_make_no_sense() -> None:
+    batch = to_batch(ID_NAME, [(1, "a")])
+    assert build_statistics(batch, ID_NAME, ()) == b""
+    with pytest.raises(InvalidArgumentError, match="2 columns, the table 5"):
+        build_statistics(batch, NESTED, (0,))
+    with pytest.raises(InvalidArgumentError, match=r"'numbers'.* cannot have statistics"):
+        build_statistics(to_batch(NESTED, []), NESTED, (1,))
+
+
+def test_versions_that_are_not_known_count_as_absent() -> None:
+    for data in (b"", None, b"\x02" + ID_NAME_STATISTICS[1:], b"\x01\x00\x00", b"\x01\xff\xff"):
+        assert Statistics.parse(data, ID_NAME) is None
+
+
+def test_rows_that_are_left_out() -> None:
+    head = struct.pack("<bhhi", 1, 1, 0, 3)
+    assert parsed(head + bytes(8), ID_NAME).column("id") == (3, None, None)
+
+
+@pytest.mark.parametrize(
+    ("position", "fmt", "value", "problem"),
+    [
+        (1, "<h", 20, "column count at byte 1"),
+        (3, "<h", 2, r"column index at byte 3: 2 is outside 0\.\.1"),
+        (3, "<h", -1, "column index at byte 3: -1 is outside"),
+        (15, "<i", 2**30, "min row size at byte 15"),
+        (15, "<i", -1, "min row size at byte 15"),
+        (15, "<i", 23, "min row at byte 19"),
+        (43, "<i", 0, "end at byte 47: 24 bytes are left"),
+        (43, "<i", 25, "max row size at byte 43"),
+    ],
+)
+def test_bytes_that_cannot_be(position: int, fmt: str, value: int, problem: str) -> None:
+    data = bytearray(ID_NAME_STATISTICS)
+    struct.pack_into(fmt, data, position, value)
+    with pytest.raises(FormatError, match=problem):
+        Statistics.parse(data, ID_NAME)
+
+
+def test_columns_without_statistics_and_cut_bytes() -> None:
+    data = struct.pack("<bhhi", 1, 1, 1, 0) + bytes(8)
+    with pytest.raises(FormatError, match="has no statistics"):
+        Statistics.parse(data, NESTED)
+    for cut in range(1, len(ID_NAME_STATISTICS)):
+        with pytest.raises(FormatError):
+            Statistics.parse(ID_NAME_STATISTICS[:cut], ID_NAME)
+
+
+def test_decimals_and_booleans() -> None:
+    types = [data_type for data_type, _ in FLAT]
+    assert BooleanType() in types
+    schema = Schema.of([Column("b", BooleanType()), Column("d", types[12])])
+    rows = [(True, Decimal("-1.00000")), (False, Decimal("99999999999999999999.5"))]
+    statistics = parsed(build_statistics(to_batch(schema, rows), schema, (0, 1)), schema)
+    assert statistics.column("b") == (0, False, True)
+    assert statistics.column("d") == (0, rows[0][1], rows[1][1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 70), st.integers(0, 255)), min_size=1, max_size=4))
+def test_mutated_statistics_raise_our_errors_only(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(ID_NAME_STATISTICS)
+    for position, value in changes:
+        data[position] = value
+    with contextlib.suppress(FlussError):
+        Statistics.parse(data, ID_NAME)
