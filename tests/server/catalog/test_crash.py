@@ -192,9 +192,7 @@ async def apply(catalog: Catalog, change: Callable[[Catalog], Awaitable[None]]) 
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_a_cut_at_any_step_leaves_before_or_after(
-    change: Callable[[Catalog], Awaitable[None]], tmp_path: Path
-) -> None:
+def test_a_cut_at_any_step_leaves_before_or_after(change: Callable[[Catalog], Awaitable[None]], tmp_path: Path) -> None:
     origin = tmp_path / "origin"
     catalog = open_catalog(origin)
     asyncio.run(base(catalog))

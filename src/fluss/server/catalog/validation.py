@@ -6,6 +6,7 @@ from __future__ import annotations
 from fluss.errors import InvalidConfigError, InvalidTableError
 from fluss.metadata import TableDescriptor, validate_database_name, validate_table_name
 from fluss.metadata.names import name_problem
+from fluss.metadata.validation import validate_table_descriptor
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 
 __all__ = ["name_problem", "validate_database_name", "validate_descriptor", "validate_table_name"]
@@ -13,6 +14,7 @@ __all__ = ["name_problem", "validate_database_name", "validate_descriptor", "val
 
 def validate_descriptor(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
     """Check a table as it would be stored, with the server's defaults in it."""
+    validate_table_descriptor(descriptor, bucket_count_max=configs.current.integer("max.bucket.num"))
     _check_lake(descriptor, configs)
 
 
