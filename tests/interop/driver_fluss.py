@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our own client, in both of its faces: ``driver_fluss.py`` drives ``fluss``, ``driver_fluss.py aio`` ``fluss.aio``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import canonical
+from driver_python import Command, PythonDriver
+
+
+class Ours(PythonDriver):
+    capabilities = (
+        "acl", "aggregation", "alter", "arrow", "auto_increment", "before_1970", "binary", "bucketing", "changelog",
+        "char", "dynamic_partitions", "evolution", "evolution_projected", "filter", "indexed_log", "limit_scan", "nested",
+        "partial_update", "prefix_lookup",
+    )  # fmt: skip
+
+    def __init__(self, face: str) -> None:
+        super().__init__(importlib.import_module(face))
+        self.client = face
+
+    def options(self, c: Command) -> dict[str, str]:
+        options = super().options(c)
+        if c.get("bucketing"):
+            options["client.bucketing"] = c["bucketing"]
+        return options
+
+    def schema(self, table: dict[str, Any]) -> Any:
+        metadata = importlib.import_module("fluss.metadata")
+        columns = []
+        for column in table["columns"]:
+            aggregate = column.get("agg")
+            function = metadata.AggFunction(aggregate["type"], aggregate.get("parameters") or {}) if aggregate else None
+            columns.append(
+                metadata.Column(
+                    column["name"],
+                    metadata.data_type_from_json(column["type"]),
+                    comment=column.get("comment"),
+                    agg_function=function,
+                )
+            )
+        automatic = (table["auto_increment"],) if table.get("auto_increment") else ()
+        return metadata.Schema.of(columns, table.get("primary_key") or (), auto_increment_columns=automatic)
+
+    async def op_alter_table(self, c: Command) -> None:
+        await self.admin.alter_table(
+            self.path(c),
+            add_columns=[
+                (one["name"], canonical.arrow_type(one["type"]), one.get("comment")) for one in c.get("add_columns", [])
+            ],
+            set_properties=c.get("set") or {},
+            reset_properties=c.get("reset") or [],
+            ignore_if_not_exists=c.get("ignore", False),
+        )
+
+
+if __name__ == "__main__":
+    Ours("fluss.aio" if sys.argv[1:] == ["aio"] else "fluss").run()

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything the runs need from outside: the jars, the wheels in their own environments, the compiled Java driver.
+
+All of it lands in ``.cache/interop/`` of the repository, is made once, and may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent
+CACHE = Path(os.environ.get("FLUSS_INTEROP_CACHE", REPOSITORY / ".cache" / "interop"))
+
+FLUSS_VERSION = "0.9.1-incubating"
+FLUSS_NEXT_VERSION = "1.0.0"
+WHEELS = ("0.1.0", "1.0.0")
+
+# Arrow reaches into direct buffers; from Java 16 on the JVM must be told that this is allowed.
+JAVA_OPENS = ("--add-opens=java.base/java.nio=org.apache.arrow.memory.core,ALL-UNNAMED",)
+
+
+class Unavailable(Exception):
+    """A part of the environment cannot be had here; the text says which and why."""
+
+
+def _run(command: list[str], what: str, timeout_s: float) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=HERE, check=False)
+    except FileNotFoundError as missing:
+        raise Unavailable(f"{what}: {command[0]} is not installed") from missing
+    except subprocess.TimeoutExpired as late:
+        raise Unavailable(f"{what}: {command[0]} did not finish within {timeout_s:.0f} s") from late
+    if done.returncode != 0:
+        text = (done.stdout + done.stderr).strip().splitlines()
+        errors = [line for line in text if "ERROR" in line] or text
+        raise Unavailable(f"{what}: {errors[0] if errors else 'failed without a word'}")
+
+
+def java() -> str:
+    """The ``java`` to run: that of JAVA_HOME when set, else the one on the path."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not found or not Path(found).exists():
+        raise Unavailable("Java 11 or later is not installed")
+    return found
+
+
+def classpath(version: str = FLUSS_VERSION) -> str:
+    """The class path of the server and the Java client, resolved by coordinates.
+
+    Checksums are required (``-C``): an artifact without one is an unfinished upload, not a release.
+    """
+    stamp = hashlib.sha256((HERE / "pom.xml").read_bytes() + version.encode()).hexdigest()[:12]
+    listing = CACHE / f"classpath-{version}-{stamp}.txt"
+    if listing.exists():
+        text = listing.read_text()
+        if all(Path(jar).exists() for jar in text.split(os.pathsep)):
+            return text
+    CACHE.mkdir(parents=True, exist_ok=True)
+    partial = listing.with_suffix(".partial")
+    _run(
+        ["mvn", "-q", "-B", "-C", "-f", str(HERE / "pom.xml"), "dependency:build-classpath", f"-Dfluss.version={version}",
+         f"-Dmdep.outputFile={partial}"],
+        f"Apache Fluss {version} from Maven Central",
+        900,
+    )  # fmt: skip
+    text = partial.read_text().strip()
+    listing.write_text(text)
+    partial.unlink()
+    return text
+
+
+def wheel_python(version: str) -> Path:
+    """The interpreter of a virtual environment that holds exactly ``pyfluss==version``."""
+    home = CACHE / f"pyfluss-{version}"
+    python = home / "bin" / "python"
+    done = home / "installed"
+    if done.exists():
+        return python
+    shutil.rmtree(home, ignore_errors=True)
+    venv.create(home, with_pip=True)
+    _run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", f"pyfluss=={version}", "pytz"],
+         f"pyfluss {version} from PyPI", 900)  # fmt: skip
+    done.write_text(sys.version)
+    return python
+
+
+def java_driver(version: str = FLUSS_VERSION) -> str:
+    """Compiles the Java driver against the published client and returns the class path to run it with."""
+    sources = sorted((HERE / "driver_java").glob("*.java"))
+    digest = hashlib.sha256(version.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    classes = CACHE / f"driver-java-{version}-{digest.hexdigest()[:12]}"
+    path = classpath(version)
+    if not (classes / "compiled").exists():
+        classes.mkdir(parents=True, exist_ok=True)
+        javac = str(Path(java()).parent / "javac") if os.environ.get("JAVA_HOME") else "javac"
+        _run(
+            [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(classes), "-cp", path, *map(str, sources)],
+            "the Java driver",
+            300,
+        )
+        (classes / "compiled").write_text("")
+    return os.pathsep.join([str(classes), str(HERE / "driver_java"), path])
