@@ -7,14 +7,14 @@ cannot be decoded. Nested columns are handed to the scalar coder, all others are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss.errors import FlussError, FormatError, InvalidRowError
+from fluss.errors import FormatError, InvalidRowError
 from fluss.metadata.types import (
     BigIntType,
     BinaryType,
@@ -187,21 +187,30 @@ def _sized_pieces(slices: Slices, valid: Mask | None) -> list[Piece]:
 def _decode(types: Sequence[DataType], rows: Slices, names: Sequence[str] | None, *, is_key: bool) -> list[pa.Array]:
     try:
         return _decode_columns(types, rows, is_key)
-    except (BadRowError, InvalidRowError) as error:
-        if isinstance(error, BadRowError):
-            raise _explained(error, types, rows, names, is_key) from None
-        raise FormatError(error.message) from None
+    except BadRowError as error:
+        raise _explained([error.row], f"row {error.row}: {error.reason}", types, rows, names, is_key) from None
+    except InvalidRowError as error:
+        # Arrow refused a column without saying which row it is about.
+        raise _explained(range(len(rows)), error.message, types, rows, names, is_key) from None
 
 
 def _explained(
-    error: BadRowError, types: Sequence[DataType], rows: Slices, names: Sequence[str] | None, is_key: bool
-) -> FlussError:
+    suspects: Iterable[int],
+    otherwise: str,
+    types: Sequence[DataType],
+    rows: Slices,
+    names: Sequence[str] | None,
+    is_key: bool,
+) -> FormatError:
+    """The error of the scalar coder, which knows field and position."""
     decode = compacted.decode_key if is_key else compacted.decode_row
-    try:
-        decode(types, rows[error.row], names)
-    except FormatError as reason:
-        return FormatError(f"row {error.row}: {reason.message}")
-    return FormatError(f"row {error.row}: {error.reason}")
+    for row in suspects:
+        try:
+            decode(types, rows[row], names)
+        except FormatError as error:
+            return FormatError(f"row {row}: {error.message}")
+    # The row is well-formed, but its value is more than an Arrow array of the type can hold.
+    return FormatError(otherwise)
 
 
 def _decode_columns(types: Sequence[DataType], rows: Slices, is_key: bool) -> list[pa.Array]:
@@ -271,9 +280,10 @@ def _timestamps(dtype: TimestampType | TimestampLtzType, cursor: RowsCursor, val
     nanos = cursor.varints(valid, 32).astype(np.int64)
     refuse_rows(nanos >= v.NANOS_PER_MILLI, valid, "too many nanoseconds within a millisecond")
     per_milli = v.NANOS_PER_MILLI // unit_nanos
-    limit = v.INT64_MAX // per_milli
-    refuse_rows((millis >= limit) | (millis < -limit), valid, f"the timestamp is out of the range of {dtype}")
-    return millis * per_milli + nanos // unit_nanos
+    ticks = millis * per_milli + nanos // unit_nanos
+    # A product that wrapped around does not divide back.
+    refuse_rows(ticks // per_milli != millis, valid, f"the timestamp is out of the range of {dtype}")
+    return ticks
 
 
 def _decimals(dtype: DecimalType, cursor: RowsCursor, valid: Mask | None) -> Words:
@@ -321,18 +331,9 @@ def _strings(dtype: DataType, slices: Slices, valid: Mask | None) -> pa.Array:
     if isinstance(dtype, v.STRINGS):
         try:
             array.validate(full=True)
-        except pa.ArrowInvalid:
-            raise _bad_text(slices) from None
+        except pa.ArrowInvalid as error:
+            raise InvalidRowError(f"not UTF-8: {error}") from None
     return array
-
-
-def _bad_text(slices: Slices) -> BadRowError:
-    for row, text in enumerate(slices.to_list()):
-        try:
-            v.text_of(text)
-        except FormatError as error:
-            return BadRowError(row, error.message)
-    raise FormatError("an array of strings that Arrow refuses")
 
 
 def _nested(dtype: DataType, slices: Slices, valid: Mask | None) -> pa.Array:

@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of every format against known bytes, most of them produced by the Java implementation."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from fluss.errors import FlussError, FormatError, InvalidRowError
+from fluss.metadata.types import (
+    ArrayType,
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    BytesType,
+    CharType,
+    DataField,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    MapType,
+    RowType,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+from fluss.rows import aligned, compacted, indexed
+from fluss.rows.arrow_values import to_arrow
+from fluss.rows.slices import Slices
+from fluss.rows.vector import decode_compacted, encode_compacted, encode_compacted_key
+from fluss.rows.vector_aligned import encode_aligned
+
+FORMATS = {"compacted": compacted, "indexed": indexed, "aligned": aligned}
+
+MILLIS = 1705314600123
+ALL_TYPES: list[DataType] = [
+    BooleanType(),
+    TinyIntType(),
+    SmallIntType(),
+    IntType(),
+    BigIntType(),
+    FloatType(),
+    DoubleType(),
+    CharType(5),
+    StringType(),
+    BinaryType(4),
+    BytesType(),
+    DecimalType(10, 2),
+    DecimalType(25, 5),
+    DateType(),
+    TimeType(3),
+    TimestampType(3),
+    TimestampType(6),
+    TimestampLtzType(3),
+    TimestampLtzType(9),
+]
+ROW_A: list[Any] = [
+    True,
+    -2,
+    -300,
+    -5,
+    1234567890123,
+    1.5,
+    -2.25,
+    "abc",
+    "héllo",
+    b"\1\2\3\4",
+    b"\xff\0",
+    Decimal("12345.67"),
+    Decimal("-12345678901234567890.12345"),
+    19737,
+    37800123,
+    MILLIS * 10**6,
+    MILLIS * 10**6 + 456000,
+    MILLIS * 10**6,
+    MILLIS * 10**6 + 456000,
+]
+ROW_B: list[Any] = [None] * 19
+
+KEY_A = (
+    "01fed4fefbffffff0fcb89ec8ff7230000c03f00000000000002c0036162630668c3a96c6c6f040102030402ff0087ad"
+    "4b0bfefa91f0c959bbc21d2087999a01bb918312bb89afe5d031bb89afe5d031c0ea1bbb89afe5d031bb89afe5d031c0"
+    "ea1b"
+)
+COMPACTED_A = "000000" + KEY_A
+INDEXED_A = (
+    "00000006000000020000000b00000001fed4fefbffffffcb04fb711f0100000000c03f00000000000002c06162630000"
+    "68c3a96c6c6f01020304ff0087d6120000000000fefa91f0c959bbc21d2087194d0000bbc84002bbc4ab0c8d010000bb"
+    "c4ab0c8d01000040f50600bbc4ab0c8d010000bbc4ab0c8d01000040f50600"
+)
+ALIGNED_A = (
+    "00000000000000000100000000000000fe00000000000000d4fe000000000000fbffffff00000000cb04fb711f010000"
+    "0000c03f0000000000000000000002c0616263000000008368c3a96c6c6f00860102030400000084ff00000000000082"
+    "87d61200000000000b000000a0000000194d000000000000bbc8400200000000bbc4ab0c8d01000040f50600b0000000"
+    "bbc4ab0c8d01000040f50600b8000000fefa91f0c959bbc21d20870000000000bbc4ab0c8d010000bbc4ab0c8d010000"
+)
+
+PAIR = RowType((DataField("a", IntType()), DataField("b", StringType())))
+NESTED_TYPES: list[DataType] = [
+    IntType(nullable=False),
+    ArrayType(IntType()),
+    ArrayType(StringType()),
+    MapType(StringType(), IntType()),
+    PAIR,
+]
+NESTED_ROW: list[Any] = [1, [1, None, 3], ["a", "longer than seven", None], [("x", 1), ("y", None)], (7, "q")]
+NESTED_COMPACTED = (
+    "000118030000000200000001000000000000000300000000000000380300000004000000610000000000008111000000"
+    "2000000000000000000000006c6f6e676572207468616e20736576656e000000000000002c1800000002000000000000"
+    "0078000000000000817900000000000081020000000200000001000000000000000400070171"
+)
+NESTED_INDEXED = (
+    "0018000000380000002c0000000a00000001000000030000000200000001000000000000000300000000000000030000"
+    "00040000006100000000000081110000002000000000000000000000006c6f6e676572207468616e20736576656e0000"
+    "000000000018000000020000000000000078000000000000817900000000000081020000000200000001000000000000"
+    "0000010000000700000071"
+)
+NESTED_ALIGNED = (
+    "00000000000000000100000000000000180000003000000038000000480000002c0000008000000018000000b0000000"
+    "030000000200000001000000000000000300000000000000030000000400000061000000000000811100000020000000"
+    "00000000000000006c6f6e676572207468616e20736576656e0000000000000018000000020000000000000078000000"
+    "000000817900000000000081020000000200000001000000000000000000000000000000000000000700000000000000"
+    "7100000000000081"
+)
+
+SMALL_TYPES: list[DataType] = [IntType(), StringType()]
+
+ROW_VECTORS: list[tuple[str, list[DataType], list[Any], str]] = [
+    ("compacted", ALL_TYPES, ROW_A, COMPACTED_A),
+    ("compacted", ALL_TYPES, ROW_B, "ffff07"),
+    ("indexed", ALL_TYPES, ROW_A, INDEXED_A),
+    ("indexed", ALL_TYPES, ROW_B, "ffff07000000000000000000000000"),
+    ("aligned", ALL_TYPES, ROW_A, ALIGNED_A),
+    ("aligned", ALL_TYPES, ROW_B, "00ffff07" + "00" * 156),
+    ("compacted", SMALL_TYPES, [1, "a"], "00010161"),
+    ("indexed", SMALL_TYPES, [1, "a"], "00010000000100000061"),
+    ("aligned", SMALL_TYPES, [1, "a"], "000000000000000001000000000000006100000000000081"),
+    (
+        "aligned",
+        SMALL_TYPES,
+        [1, "longer than 7"],
+        "000000000000000001000000000000000d000000180000006c6f6e676572207468616e2037000000",
+    ),
+    ("compacted", NESTED_TYPES, NESTED_ROW, NESTED_COMPACTED),
+    ("compacted", NESTED_TYPES, [2, None, None, None, None], "1e02"),
+    ("indexed", NESTED_TYPES, NESTED_ROW, NESTED_INDEXED),
+    ("aligned", NESTED_TYPES, NESTED_ROW, NESTED_ALIGNED),
+]
+
+
+@pytest.mark.parametrize(("name", "types", "values", "expected"), ROW_VECTORS)
+def test_rows(name: str, types: list[DataType], values: list[Any], expected: str) -> None:
+    coder = FORMATS[name]
+    assert coder.encode_row(types, values).hex() == expected
+    assert coder.decode_row(types, bytes.fromhex(expected)) == values
+
+
+@pytest.mark.parametrize(("name", "types", "values", "expected"), ROW_VECTORS)
+def test_rows_vectorised(name: str, types: list[DataType], values: list[Any], expected: str) -> None:
+    arrays = [to_arrow([value, value], dtype) for dtype, value in zip(types, values)]
+    if name == "aligned":
+        assert [row.hex() for row in encode_aligned(types, arrays)] == [expected] * 2
+    if name == "compacted":
+        rows = encode_compacted(types, arrays)
+        assert [row.hex() for row in rows] == [expected] * 2
+        assert decode_compacted(types, rows) == arrays
+
+
+def test_key() -> None:
+    assert compacted.encode_key(ALL_TYPES, ROW_A).hex() == KEY_A
+    assert compacted.decode_key(ALL_TYPES, bytes.fromhex(KEY_A)) == ROW_A
+    arrays = [to_arrow([value], dtype) for dtype, value in zip(ALL_TYPES, ROW_A)]
+    assert encode_compacted_key(ALL_TYPES, arrays)[0].hex() == KEY_A
+
+
+VALUE_VECTORS = [
+    (DecimalType(10, 2), Decimal("0.00"), "00"),
+    (DecimalType(10, 2), Decimal("1.00"), "64"),
+    (DecimalType(10, 2), Decimal("-1.00"), "9cffffffffffffffff01"),
+    (DecimalType(10, 2), Decimal("12345.67"), "87ad4b"),
+    (DecimalType(22, 2), Decimal("0.00"), "0100"),
+    (DecimalType(22, 2), Decimal("1.00"), "0164"),
+    (DecimalType(22, 2), Decimal("-1.00"), "019c"),
+    (DecimalType(22, 2), Decimal("12345678901234567890.12"), "0942ed123b0bd8203a14"),
+    (TimestampType(3), -1_000_000, "ffffffffffffffffff01"),
+    (TimestampType(9), -1, "ffffffffffffffffff01bf843d"),
+    (TimestampType(6), MILLIS * 10**6 + 456000, "bb89afe5d031c0ea1b"),
+    (TimestampType(3), MILLIS * 10**6, "bb89afe5d031"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "value", "expected"), VALUE_VECTORS)
+def test_values(dtype: DataType, value: Any, expected: str) -> None:
+    assert compacted.encode_key([dtype], [value]).hex() == expected
+    assert encode_compacted_key([dtype], [to_arrow([value], dtype)])[0].hex() == expected
+    assert decode_compacted([dtype], Slices.from_list([bytes.fromhex("00" + expected)]))[0] == to_arrow([value], dtype)
+
+
+ARRAY_VECTORS: list[tuple[DataType, list[Any], str]] = [
+    (BooleanType(), [True, None, False], "001003000000020000000100000000000000"),
+    (SmallIntType(), [1, -2], "001002000000000000000100feff00000000"),
+    (BigIntType(), [1, -1], "001802000000000000000100000000000000ffffffffffffffff"),
+    (DecimalType(10, 2), [Decimal("12345.67")], "0010010000000000000087d6120000000000"),
+    (
+        DecimalType(25, 5),
+        [Decimal("-12345678901234567890.12345")],
+        "002001000000000000000b00000010000000fefa91f0c959bbc21d20870000000000",
+    ),
+    (TimestampType(3), [MILLIS * 10**6], "00100100000000000000bbc4ab0c8d010000"),
+    (TimestampType(6), [MILLIS * 10**6 + 456000], "0018010000000000000040f5060010000000bbc4ab0c8d010000"),
+    (
+        BytesType(),
+        [b"\1\2", b"\1\2\3\4\5\6\7\10"],
+        "00200200000000000000010200000000008208000000180000000102030405060708",
+    ),
+    (PAIR, [(7, "q"), None], "00200200000002000000040000001800000000000000000000000007017100000000"),
+    (
+        ArrayType(IntType()),
+        [[1, 2], []],
+        "0030020000000000000010000000180000000800000028000000020000000000000001000000020000000000000000000000",
+    ),
+    (IntType(), [], "00080000000000000000"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "items", "expected"), ARRAY_VECTORS)
+def test_arrays(dtype: DataType, items: list[Any], expected: str) -> None:
+    assert compacted.encode_row([ArrayType(dtype)], [items]).hex() == expected
+    assert compacted.decode_row([ArrayType(dtype)], bytes.fromhex(expected)) == [items]
+
+
+def test_nan_in_arrays_is_canonical() -> None:
+    import struct
+
+    odd = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))[0]
+    row = compacted.encode_row([ArrayType(DoubleType())], [[odd]])
+    assert row[-8:].hex() == "000000000000f87f"
+
+
+def test_indexed_pads_and_reads_fixed_lengths() -> None:
+    types = [CharType(4), BinaryType(3)]
+    row = indexed.encode_row(types, ["ä", b"\1\0"])
+    assert row.hex() == "00" + "c3a40000" + "010000"
+    # A CHAR loses its padding; a BINARY is all of its bytes.
+    assert indexed.decode_row(types, row) == ["ä", b"\1\0\0"]
+    with pytest.raises(InvalidRowError, match=r"field 0 .* 5 bytes are more than the declared 4"):
+        indexed.encode_row(types, ["abcde", b""])
+    with pytest.raises(InvalidRowError, match="too many"):
+        indexed.encode_row([BinaryType(2**31 - 1)], [b""])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+class TestRefusals:
+    """What no format takes."""
+
+    def test_null(self, name: str) -> None:
+        with pytest.raises(InvalidRowError, match=r"field 'x' .*NOT NULL"):
+            FORMATS[name].encode_row([IntType(nullable=False)], [None], ["x"])
+
+    def test_width(self, name: str) -> None:
+        with pytest.raises(InvalidRowError, match="expected 1 fields, got 2"):
+            FORMATS[name].encode_row([IntType()], [1, 2])
+        with pytest.raises(InvalidRowError, match="a tuple"):
+            FORMATS[name].encode_row([IntType()], 7)
+
+    @pytest.mark.parametrize(
+        ("dtype", "value"),
+        [
+            (BooleanType(), 1),
+            (TinyIntType(), 128),
+            (SmallIntType(), -32769),
+            (IntType(), 2**31),
+            (IntType(), True),
+            (IntType(), 1.0),
+            (BigIntType(), 2**63),
+            (FloatType(), 1),
+            (FloatType(), 1e39),
+            (DoubleType(), "1"),
+            (StringType(), b"x"),
+            (StringType(), "\ud800"),
+            (CharType(3), 5),
+            (BytesType(), "x"),
+            (BinaryType(1), None.__class__),
+            (DecimalType(4, 2), 1),
+            (DecimalType(4, 2), Decimal("NaN")),
+            (DecimalType(4, 2), Decimal("100")),
+            (DecimalType(4, 2), Decimal("1.001")),
+            (DecimalType(4, 2), Decimal("1E-999999")),
+            (DecimalType(4, 2), Decimal("1E+999999")),
+            (DecimalType(38, 38), Decimal(1)),
+            (DateType(), 2**31),
+            (TimeType(3), 86_400_000),
+            (TimeType(3), -1),
+            (TimestampType(3), 1),
+            (TimestampType(9), 2**63 * 10**6),
+            (TimestampLtzType(9), 1.5),
+            (ArrayType(IntType()), 3),
+            (ArrayType(IntType(nullable=False)), [None]),
+            (ArrayType(FloatType()), [1]),
+            (MapType(StringType(), IntType()), [("x",)]),
+            (MapType(StringType(), IntType()), [(None, 1)]),
+            (PAIR, (1,)),
+            (PAIR, "x"),
+            (DataType(), 1),
+        ],
+    )
+    def test_values(self, name: str, dtype: DataType, value: Any) -> None:
+        with pytest.raises(InvalidRowError, match=r"^field 0 "):
+            FORMATS[name].encode_row([dtype], [value])
+
+    def test_unknown_type(self, name: str) -> None:
+        with pytest.raises(FormatError):
+            FORMATS[name].decode_row([DataType()], bytes(24))
+
+    def test_depth(self, name: str) -> None:
+        dtype: DataType = IntType()
+        value: Any = 1
+        for _ in range(70):
+            dtype, value = ArrayType(dtype), [value]
+        with pytest.raises(FlussError, match="64 levels"):
+            FORMATS[name].encode_row([dtype], [value])
+
+    def test_empty(self, name: str) -> None:
+        coder = FORMATS[name]
+        assert coder.decode_row([], coder.encode_row([], [])) == []
+        with pytest.raises(FormatError):
+            coder.decode_row([IntType()], b"")
+
+
+BROKEN = [
+    ("compacted", [IntType()], "00", "field 0 .*cut off"),
+    ("compacted", [IntType()], "000102", "1 unexpected bytes from byte 2"),
+    ("compacted", [StringType()], "000561", "5 bytes wanted at byte 2"),
+    ("compacted", [StringType()], "00ffffffff0f", "-1 bytes wanted"),
+    ("compacted", [StringType()], "0001ff", "not UTF-8: invalid start byte"),
+    ("compacted", [BooleanType()], "0002", "a boolean is the byte 0 or 1"),
+    ("compacted", [TimeType()], "00ffffffff0f", "millisecond of the day"),
+    ("compacted", [TimestampType(9)], "0000c0843d", "1000000 nanoseconds"),
+    ("compacted", [DecimalType(2, 0)], "0064", "more than 2 digits"),
+    ("compacted", [DecimalType(20, 0)], "0000", "1 to 16 bytes"),
+    ("compacted", [DecimalType(20, 0)], "0011" + "00" * 17, "1 to 16 bytes"),
+    ("compacted", [DecimalType(20, 0)], "00107f" + "ff" * 15, "more than 20 digits"),
+    ("compacted", [ArrayType(IntType())], "000300000000", "at least 4 bytes"),
+    ("compacted", [ArrayType(IntType())], "0008ffffff7f00000000", "does not fit 8 bytes"),
+    ("compacted", [ArrayType(IntType())], "0008ffffffff00000000", "does not fit 8 bytes"),
+    ("compacted", [ArrayType(StringType())], "0010010000000000000000000000000000ff", "element 0 .*inline value"),
+    ("compacted", [ArrayType(StringType())], "00100100000000000000ffffffff00000000", "value of -1 bytes"),
+    ("compacted", [ArrayType(StringType())], "001001000000000000000900000009000000", "value of 9 bytes at byte 9"),
+    ("compacted", [MapType(IntType(), IntType())], "0003000000", "at least 4 bytes"),
+    ("compacted", [MapType(IntType(), IntType())], "000405000000", "claim 5 of 0 bytes"),
+    (
+        "compacted",
+        [MapType(TinyIntType(), TinyIntType())],
+        "0014" + "09000000" + "010000000000000000" + "00000000000000",
+        "1 keys and 0 values",
+    ),
+    ("indexed", [StringType()], "00ffffffff", "-1 bytes wanted"),
+    ("indexed", [StringType()], "0001000000", "1 bytes wanted"),
+    ("aligned", [StringType()], "00" * 15, "needs 16 bytes"),
+    ("aligned", [StringType()], "00" * 8 + "0900000010000000" + "00" * 8, "field 0 .*at byte 8: value of 9"),
+]
+
+
+@pytest.mark.parametrize(("name", "types", "data", "message"), BROKEN)
+def test_broken_rows(name: str, types: list[DataType], data: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        FORMATS[name].decode_row(types, bytes.fromhex(data))
+    if name == "compacted":
+        with pytest.raises(FormatError, match=f"row 1: .*{message}"):
+            decode_compacted(types, Slices.from_list([b"\1", bytes.fromhex(data)]))
+
+
+def test_values_may_not_share_bytes() -> None:
+    """Many elements that point at one nested array would unfold into far more than was sent."""
+    inner = bytes.fromhex("c8000000") + bytes(28 + 200)
+    inner += bytes(-len(inner) % 8)
+    count = 50
+    first = 4 + 8 + 8 * count
+    first += -first % 8
+    slots = (len(inner).to_bytes(4, "little") + first.to_bytes(4, "little")) * count
+    data = count.to_bytes(4, "little") + bytes(8) + slots
+    data = data.ljust(first, b"\0") + inner
+    row = b"\0" + bytes([len(data) & 0x7F | 0x80, len(data) >> 7]) + data
+    with pytest.raises(FormatError, match="values overlap"):
+        compacted.decode_row([ArrayType(ArrayType(TinyIntType()))], row)
+
+
+def test_not_null_bits_are_not_looked_at() -> None:
+    types = [IntType(nullable=False), IntType()]
+    assert compacted.decode_row(types, b"\1\7\10") == [7, 8]
+    arrays = decode_compacted(types, Slices.from_list([b"\1\7\10"]))
+    assert [array.to_pylist() for array in arrays] == [[7], [8]]
+
+
+def test_key_refusals() -> None:
+    with pytest.raises(InvalidRowError, match=r"field 'a' .*null in a key"):
+        compacted.encode_key([IntType()], [None], ["a"])
+    with pytest.raises(InvalidRowError, match="nested types cannot be part of a key"):
+        compacted.encode_key([ArrayType(IntType())], [[1]])
+    with pytest.raises(FormatError, match="unexpected bytes"):
+        compacted.decode_key([IntType()], b"\1\1")

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many byte strings in one buffer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fluss.errors import FormatError, InvalidArgumentError
+from fluss.rows.slices import Slices
+
+byte_strings = st.lists(st.one_of(st.binary(max_size=20), st.binary(min_size=120, max_size=300)), max_size=12)
+
+
+@given(byte_strings, st.randoms())
+def test_views_and_copies(values: list[bytes], random: object) -> None:
+    slices = Slices.from_list(values)
+    assert len(slices) == len(values)
+    assert slices.to_list() == list(slices) == values
+    assert slices.total_bytes == sum(map(len, values))
+    assert slices.is_contiguous
+    assert slices.contiguous() is slices
+    order = list(range(len(values)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    shuffled = slices.take(np.array(order, np.int64))
+    expected = [values[i] for i in order]
+    assert shuffled.to_list() == expected
+    assert shuffled.contiguous().to_list() == expected
+    assert shuffled.contiguous().is_contiguous
+    assert shuffled.to_arrow().to_pylist() == expected
+    assert Slices.from_arrow(shuffled.to_arrow()).to_list() == expected
+
+
+@given(st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=20)), min_size=1, max_size=10))
+def test_join(pairs: list[tuple[bytes, bytes]]) -> None:
+    left, right = (Slices.from_list(list(side)) for side in zip(*pairs))
+    joined = Slices.join([left, right, left])
+    assert joined.to_list() == [a + b + a for a, b in pairs]
+    assert joined.contiguous().to_list() == joined.to_list()
+
+
+def test_concat() -> None:
+    one, two = Slices.from_list([b"a", b"bc"]), Slices.from_list([b"", b"d"])
+    assert Slices.concat([one, two]).to_list() == [b"a", b"bc", b"", b"d"]
+    assert Slices.concat([one]) is one
+    assert Slices.concat([]).to_list() == []
+
+
+def test_indexing() -> None:
+    slices = Slices(b"abcdef", [4, 0], [2, 3])
+    assert slices[0] == b"ef"
+    assert slices[-1] == b"abc"
+    assert slices.slice(1, 2).to_list() == [b"abc"]
+    assert slices.take([True, False]).to_list() == [b"ef"]
+    assert not slices.is_contiguous
+    assert repr(slices) == "Slices(count=2, total_bytes=5)"
+    assert not Slices(b"ab", [], []).is_contiguous
+    assert Slices(b"", [], []).to_arrow().to_pylist() == []
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, 1), (0, -1), (0, 4), (3, 1), (2**62, 1), (0, 2**62), (2, 2)])
+def test_every_string_lies_inside(start: int, length: int) -> None:
+    with pytest.raises(FormatError, match="byte string 1 starts at"):
+        Slices(b"abc", [0, start], [1, length])
+    assert Slices(b"abc", [3], [0]).to_list() == [b""]
+
+
+def test_shapes() -> None:
+    with pytest.raises(InvalidArgumentError):
+        Slices(np.zeros(4, np.int32), [0], [1])
+    with pytest.raises(InvalidArgumentError):
+        Slices(np.zeros(4, np.uint8), [0], [1, 1])
+
+
+def test_from_arrow() -> None:
+    for kind in (pa.binary(), pa.large_binary()):
+        array = pa.array([b"a", None, b"bcd", b""], kind)
+        assert Slices.from_arrow(array).to_list() == [b"a", b"", b"bcd", b""]
+        assert Slices.from_arrow(array[2:]).to_list() == [b"bcd", b""]
+        assert Slices.from_arrow(array[:0]).to_list() == []
+    # A null may hide bytes.
+    hidden = pa.Array.from_buffers(
+        pa.binary(), 2, [pa.py_buffer(b"\2"), pa.py_buffer(np.array([0, 2, 3], np.int32)), pa.py_buffer(b"xyz")]
+    )
+    assert Slices.from_arrow(hidden).to_list() == [b"", b"z"]
