@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fluss.errors import FormatError
+from fluss.server.log.index import SegmentIndex
+from fluss.server.log.recovery import RecoveryPoint
+from fluss.server.log.writers import WriterStates, WrittenBatch
+
+
+def sample() -> SegmentIndex:
+    index = SegmentIndex()
+    index.append(4, 100, 1000, 2)
+    index.append(9, 250, 1000, 7)
+    index.append(12, 400, 1005, 10)
+    return index
+
+
+def test_files_have_the_layout_of_the_remote_log() -> None:
+    index = sample()
+    assert index.offset_file() == struct.pack(">6i", 4, 100, 9, 250, 12, 400)
+    assert index.time_file() == struct.pack(">qiqiqi", 1000, 2, 1000, 7, 1005, 10)
+
+
+def test_floor_and_time_lookup() -> None:
+    index = sample()
+    assert index.floor(3) is None
+    assert index.floor(4) == (4, 100)
+    assert index.floor(8) == (4, 100)
+    assert index.floor(100) == (12, 400)
+    assert index.before_timestamp(1000) is None
+    assert index.before_timestamp(1001) == (9, 250)
+    assert index.before_timestamp(9999) == (12, 400)
+
+
+def test_files_are_read_back_and_truncated() -> None:
+    index = sample()
+    again = SegmentIndex.parse(index.offset_file(), index.time_file(), 500)
+    assert again is not None
+    assert again.offset_file() == index.offset_file()
+    assert again.time_file() == index.time_file()
+    again.truncate(250)
+    assert len(again) == 1
+
+
+@pytest.mark.parametrize("limit", [400, 100])
+def test_positions_beyond_the_file_are_refused(limit: int) -> None:
+    index = sample()
+    assert SegmentIndex.parse(index.offset_file(), index.time_file(), limit) is None
+
+
+@given(st.binary(max_size=64), st.binary(max_size=96))
+def test_any_bytes_are_an_index_or_refused(offsets: bytes, times: bytes) -> None:
+    index = SegmentIndex.parse(offsets, times, 1 << 20)
+    if index is not None:
+        assert list(index.positions) == sorted(set(index.positions))
+        assert (index.offset_file(), index.time_file()) == (offsets, times)
+
+
+writer_batches = st.builds(
+    WrittenBatch, st.integers(0, 2**31 - 1), st.integers(0, 2**40), st.integers(0, 1000), st.integers(0, 2**41)
+)
+
+
+@given(st.dictionaries(st.integers(0, 2**40), st.lists(writer_batches, min_size=1, max_size=8), max_size=5))
+def test_writer_snapshot_round_trip(writers: dict[int, list[WrittenBatch]]) -> None:
+    states = WriterStates()
+    for writer, batches in writers.items():
+        for batch in batches:
+            states.record(writer, batch)
+    again = WriterStates.from_snapshot(states.to_snapshot())
+    assert again.to_snapshot() == states.to_snapshot()
+    for writer, batches in writers.items():
+        assert again.last_sequence(writer) == batches[-1].sequence
+
+
+@given(st.data())
+def test_damaged_snapshot_is_refused(data: st.DataObject) -> None:
+    states = WriterStates()
+    states.record(3, WrittenBatch(0, 5, 2, 99))
+    for good in (states.to_snapshot(), RecoveryPoint(0, 100, 7, 99).to_bytes()):
+        raw = bytearray(good)
+        raw[data.draw(st.integers(0, len(raw) - 2))] ^= 1 << data.draw(st.integers(0, 7))
+        with pytest.raises(FormatError):
+            WriterStates.from_snapshot(bytes(raw))
+        with pytest.raises(FormatError):
+            RecoveryPoint.from_bytes(bytes(raw))

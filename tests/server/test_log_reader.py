@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.server.log_support import ARROW_SCHEMA, FakeClock, LogHarness, ids_of, make_batch
+
+from fluss.errors import LogOffsetOutOfRangeError
+from fluss.records import LogBatch, iter_log_batches, project_batch
+from fluss.server.log import reader
+from fluss.server.log.walk import BatchSpan
+
+SIZE = len(make_batch(0))
+
+
+def joined(result: reader.ReadResult) -> bytes:
+    return b"".join(bytes(part) for part in result.parts)
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[LogHarness]:
+    harness = LogHarness(tmp_path / "log-0", index_interval_bytes=SIZE * 2, segment_bytes_max=SIZE * 12)
+    for number in range(30):
+        clock = harness.clock
+        assert isinstance(clock, FakeClock)
+        clock.time_ms += 10
+        harness.append(make_batch(number * 3))
+    harness.commit()
+    yield harness
+    harness.crash()
+
+
+def test_starts_with_the_batch_that_contains_the_offset(harness: LogHarness) -> None:
+    for offset in range(90):
+        data = joined(harness.read(offset, 1))
+        assert ids_of(data) == [offset // 3 * 3 + i for i in range(3)]
+
+
+def test_limit_counts_whole_batches(harness: LogHarness) -> None:
+    assert len(joined(harness.read(0, SIZE * 4 + 5))) == SIZE * 4
+    assert len(joined(harness.read(0, SIZE * 4))) == SIZE * 4
+    assert len(joined(harness.read(0, SIZE * 4 - 1))) == SIZE * 3
+
+
+def test_first_batch_is_returned_whatever_the_limit(harness: LogHarness) -> None:
+    assert len(joined(harness.read(0, 1))) == SIZE
+    assert harness.read(0, 1, first_batch_always=False).parts == []
+    assert harness.read(0, 0, first_batch_always=False).parts == []
+
+
+def test_one_read_stays_in_one_segment(harness: LogHarness) -> None:
+    assert ids_of(joined(harness.read(30))) == [30, 31, 32, 33, 34, 35]
+    assert ids_of(joined(harness.read(36)))[0] == 36
+
+
+def test_end_is_empty_and_beyond_is_an_error(harness: LogHarness) -> None:
+    assert harness.read(90).parts == []
+    with pytest.raises(LogOffsetOutOfRangeError, match="0 to 90"):
+        harness.read(91)
+    harness.log.delete_segments_before(40)
+    with pytest.raises(LogOffsetOutOfRangeError, match="36 to 90"):
+        harness.read(35)
+    assert ids_of(joined(harness.read(-2)))[0] == 36
+
+
+def test_uncommitted_batches_are_not_served(harness: LogHarness) -> None:
+    harness.append(make_batch(90))
+    assert harness.read(90).parts == []
+    assert ids_of(joined(harness.read(87))) == [87, 88, 89]
+    harness.commit()
+    assert ids_of(joined(harness.read(90))) == [90, 91, 92]
+
+
+def test_uncommitted_segments_are_not_served(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path / "log", segment_bytes_max=10)
+    harness.write(make_batch(0))
+    harness.append(make_batch(3))
+    harness.append(make_batch(6))
+    assert harness.read(3).parts == []
+    assert harness.read(0).size_bytes == SIZE
+    harness.commit()
+    assert harness.read_all() == list(range(9))
+    harness.crash()
+
+
+def test_projection_cuts_columns_and_counts_projected_bytes(harness: LogHarness) -> None:
+    def project(view: memoryview, span: BatchSpan) -> list[bytes | bytearray | memoryview]:
+        return project_batch(LogBatch(view[span.start : span.end]), (0,), ARROW_SCHEMA)
+
+    one = joined(harness.read(0, 1, projection=project))
+    assert ids_of(one, pa.schema([ARROW_SCHEMA.field("id")])) == [0, 1, 2]
+    assert len(one) < SIZE
+    four = joined(harness.read(0, len(one) * 4 + 1, projection=project))
+    assert len(four) == len(one) * 4
+
+
+def test_filter_prunes_and_tells_how_far_it_went(harness: LogHarness) -> None:
+    def wanted(view: memoryview, span: BatchSpan) -> bool:
+        return span.base_offset in (33, 60)
+
+    result = harness.read(0, may_match=wanted)
+    assert ids_of(joined(harness.read(33, 1))) == [33, 34, 35]
+    bases = [batch.header.base_offset for batch in iter_log_batches(joined(result))]
+    assert bases == [33, 60]
+    assert result.filtered_end_offset == 90
+    nothing = harness.read(63, may_match=wanted)
+    assert (nothing.parts, nothing.filtered_end_offset) == ([], 90)
+
+
+def test_filter_stops_at_the_limit(harness: LogHarness) -> None:
+    def wanted(view: memoryview, span: BatchSpan) -> bool:
+        return span.base_offset % 6 == 0
+
+    result = harness.read(0, SIZE * 2, may_match=wanted)
+    assert [batch.header.base_offset for batch in iter_log_batches(joined(result))] == [0, 6]
+    assert result.filtered_end_offset == 9 or result.filtered_end_offset == 12
+
+
+def test_offset_by_time(harness: LogHarness) -> None:
+    clock = harness.clock
+    assert isinstance(clock, FakeClock)
+    first = clock.time_ms - 290
+    assert reader.offset_for_timestamp(harness.log, 0) == 0
+    assert reader.offset_for_timestamp(harness.log, first) == 0
+    for number in range(1, 30):
+        assert reader.offset_for_timestamp(harness.log, first + number * 10) == number * 3
+        assert reader.offset_for_timestamp(harness.log, first + number * 10 - 9) == number * 3
+    assert reader.offset_for_timestamp(harness.log, clock.time_ms + 1) == 90
+
+
+def test_readable_bytes_follow_the_high_watermark(harness: LogHarness) -> None:
+    assert reader.readable_bytes(harness.log, 90) == 0
+    harness.append(make_batch(90))
+    assert reader.readable_bytes(harness.log, 90) == 0
+    harness.commit()
+    assert reader.readable_bytes(harness.log, 90) >= SIZE
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=25),
+    interval=st.sampled_from([0, 300, 5000]),
+    segment=st.sampled_from([10, 1500, 10**6]),
+    limit=st.integers(0, 8000),
+)
+def test_any_walk_returns_every_row_once(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], interval: int, segment: int, limit: int
+) -> None:
+    harness = LogHarness(
+        tmp_path_factory.mktemp("walk") / "log", index_interval_bytes=interval, segment_bytes_max=segment
+    )
+    total = 0
+    for size in sizes:
+        harness.append(make_batch(total, size))
+        total += size
+    harness.commit()
+    seen: list[int] = []
+    offset = 0
+    while offset < total:
+        data = joined(harness.read(offset, limit))
+        ids = ids_of(data)
+        assert ids
+        seen += ids
+        offset = ids[-1] + 1
+    assert seen == list(range(total))
+    harness.crash()

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.server.log_support import FakeClock, LogHarness, make_batch, run
+
+from fluss.errors import CorruptRecordError, LogStorageError, OutOfOrderSequenceError
+from fluss.records import iter_log_batches
+from fluss.server.log.writers import SEQUENCE_MAX, WrittenBatch
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[LogHarness]:
+    harness = LogHarness(tmp_path / "log-0")
+    yield harness
+    harness.crash()
+
+
+def test_offsets_continue_over_appends_and_batches(harness: LogHarness) -> None:
+    assert harness.write(make_batch(0, 3)) == 0
+    assert harness.write(make_batch(3, 2), make_batch(5, 4)) == 3
+    assert harness.log.end_offset == 9
+    assert harness.read_all() == list(range(9))
+
+
+def test_client_supplied_offset_and_time_are_ignored(harness: LogHarness) -> None:
+    batch = make_batch(0, 3)
+    batch[0:8] = (77).to_bytes(8, "little")
+    batch[13:21] = (5).to_bytes(8, "little")
+    assert harness.write(batch) == 0
+    [stored] = iter_log_batches(b"".join(bytes(part) for part in harness.read(0).parts))
+    assert stored.header.base_offset == 0
+    assert stored.header.commit_timestamp_ms == harness.clock.now_ms()
+
+
+def test_timestamps_never_fall(harness: LogHarness) -> None:
+    clock = harness.clock
+    assert isinstance(clock, FakeClock)
+    harness.write(make_batch(0))
+    first = clock.time_ms
+    clock.time_ms -= 50_000
+    harness.write(make_batch(3))
+    clock.time_ms += 100_000
+    harness.write(make_batch(6))
+    data = b"".join(bytes(part) for part in harness.read(0).parts)
+    assert [b.header.commit_timestamp_ms for b in iter_log_batches(data)] == [first, first, clock.time_ms]
+
+
+def test_empty_records_append_nothing(harness: LogHarness) -> None:
+    result = harness.log.append(b"")
+    assert (result.base_offset, harness.log.end_offset) == (-1, 0)
+    assert harness.dirty == []
+
+
+@pytest.mark.parametrize("byte", [12, 21, 30, 60, -1])
+def test_damaged_batch_is_refused_and_nothing_is_written(harness: LogHarness, byte: int) -> None:
+    harness.write(make_batch(0))
+    bad = make_batch(3)
+    bad[byte] ^= 0x41
+    with pytest.raises(CorruptRecordError):
+        harness.append(make_batch(3), bad)
+    assert harness.log.end_offset == 3
+    harness.write(make_batch(3))
+    assert harness.read_all() == list(range(6))
+
+
+def test_cut_batch_is_refused(harness: LogHarness) -> None:
+    for size in (5, 11, 47, 48, 100):
+        with pytest.raises(CorruptRecordError, match="cut"):
+            harness.append(make_batch(0)[:size])
+
+
+def test_delta_must_fit_the_count(harness: LogHarness) -> None:
+    bad = make_batch(0, 3)
+    bad[28:32] = (7).to_bytes(4, "little")
+    with pytest.raises(CorruptRecordError, match="last offset"):
+        harness.append(bad)
+
+
+class TestIdempotence:
+    def test_duplicate_answers_with_the_first_offset(self, harness: LogHarness) -> None:
+        for sequence in range(6):
+            harness.write(make_batch(sequence * 3, writer_id=7, sequence=sequence))
+        for sequence in range(1, 6):
+            result = harness.log.append(make_batch(sequence * 3, writer_id=7, sequence=sequence))
+            assert (result.base_offset, result.end_offset, result.duplicate) == (sequence * 3, sequence * 3 + 3, True)
+        assert harness.log.end_offset == 18
+
+    def test_only_five_are_remembered(self, harness: LogHarness) -> None:
+        for sequence in range(6):
+            harness.write(make_batch(writer_id=7, sequence=sequence))
+        with pytest.raises(OutOfOrderSequenceError, match=r"writer 7 sent batch sequence 0 but is at sequence 5"):
+            harness.append(make_batch(writer_id=7, sequence=0))
+
+    def test_gap_is_refused(self, harness: LogHarness) -> None:
+        harness.write(make_batch(writer_id=7, sequence=0))
+        with pytest.raises(OutOfOrderSequenceError, match="expected 1"):
+            harness.append(make_batch(writer_id=7, sequence=2))
+
+    def test_unknown_writer_begins_at_zero(self, harness: LogHarness) -> None:
+        with pytest.raises(OutOfOrderSequenceError, match="has written nothing"):
+            harness.append(make_batch(writer_id=8, sequence=1))
+
+    def test_several_batches_of_one_writer_in_one_append(self, harness: LogHarness) -> None:
+        harness.write(make_batch(0, writer_id=7, sequence=0), make_batch(3, writer_id=7, sequence=1))
+        with pytest.raises(OutOfOrderSequenceError):
+            harness.append(make_batch(6, writer_id=7, sequence=2), make_batch(9, writer_id=7, sequence=4))
+        assert harness.log.end_offset == 6
+        # One duplicate makes the whole part a duplicate.
+        again = harness.log.append(make_batch(3, writer_id=7, sequence=1) + make_batch(6, writer_id=7, sequence=2))
+        assert (again.duplicate, again.base_offset) == (True, 3)
+
+    def test_sequence_starts_over_after_the_largest(self, harness: LogHarness) -> None:
+        harness.log.writers.record(7, WrittenBatch(SEQUENCE_MAX, 0, 0, 0))
+        harness.write(make_batch(writer_id=7, sequence=0))
+        harness.write(make_batch(writer_id=7, sequence=1))
+        assert harness.log.end_offset == 6
+
+    def test_idle_writers_are_forgotten(self, harness: LogHarness) -> None:
+        clock = harness.clock
+        assert isinstance(clock, FakeClock)
+        harness.write(make_batch(writer_id=7, sequence=0))
+        clock.time_ms += 1000
+        harness.write(make_batch(writer_id=8, sequence=0))
+        assert harness.log.writers.expire(clock.time_ms) == 1
+        assert harness.log.writers.last_sequence(7) is None
+        assert harness.log.writers.last_sequence(8) == 0
+
+
+def test_segments_roll_by_size_and_are_read_across(tmp_path: Path) -> None:
+    size = len(make_batch(0))
+    harness = LogHarness(tmp_path / "log-0", segment_bytes_max=size * 3 + 10, index_interval_bytes=0)
+    for number in range(10):
+        harness.write(make_batch(number * 3))
+    assert [segment.base_offset for segment in harness.log.segments] == [0, 9, 18, 27]
+    assert harness.read_all() == list(range(30))
+    assert {path.name for path in (tmp_path / "log-0").glob("*.index")} >= {f"{0:020d}.index", f"{9:020d}.index"}
+    harness.crash()
+
+
+def test_segment_rolls_when_its_index_is_full(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path / "log-0", index_bytes_max=36, index_interval_bytes=0)
+    for number in range(9):
+        harness.write(make_batch(number * 3))
+    assert len(harness.log.segments) > 1
+    assert harness.read_all() == list(range(27))
+    harness.crash()
+
+
+def test_a_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path / "log-0", segment_bytes_max=100)
+    harness.write(make_batch(0, 50))
+    harness.write(make_batch(50, 50))
+    assert len(harness.log.segments) == 2
+    assert harness.read_all() == list(range(100))
+    harness.crash()
+
+
+def test_large_appends_keep_their_order(tmp_path: Path) -> None:
+    """Small appends run on the loop and large ones in a thread; the order of the calls holds all the same."""
+
+    async def work() -> None:
+        harness = LogHarness(tmp_path / "log-0")
+        large, small = 6000, 2
+        futures = []
+        first = 0
+        for sequence in range(12):
+            count = large if sequence % 3 == 0 else small
+            batch = make_batch(first, count, writer_id=1, sequence=sequence)
+            futures.append((first, harness.log.submit(memoryview(batch))))
+            first += count
+        for expected, future in futures:
+            assert (await future).base_offset == expected
+        harness.commit()
+        assert harness.read_all() == list(range(first))
+        harness.crash()
+
+    run(work())
+
+
+def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path) -> None:
+    async def work() -> None:
+        harness = LogHarness(tmp_path / "log-0")
+        bad = make_batch(0, 6000)
+        bad[-1] ^= 1
+        outcomes = await asyncio.gather(
+            harness.log.submit(memoryview(bad)),
+            harness.log.submit(memoryview(make_batch(0, 6000))),
+            return_exceptions=True,
+        )
+        assert isinstance(outcomes[0], CorruptRecordError)
+        harness.commit()
+        assert harness.read_all() == list(range(6000))
+        harness.crash()
+
+    run(work())
+
+
+def test_write_error_is_reported_and_cut(harness: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.write(make_batch(0))
+    file = harness.log.segments[-1].file
+    real = type(file).write
+
+    def half(self: object, parts: object, position: int) -> None:
+        real(file, (make_batch(3)[:40],), position)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(file), "write", half)
+    with pytest.raises(LogStorageError, match="No space left"):
+        harness.append(make_batch(3))
+    monkeypatch.undo()
+    assert file.size_bytes == harness.log.segments[-1].size_bytes
+    harness.write(make_batch(3))
+    assert harness.read_all() == list(range(6))
+
+
+def test_expired_segments_are_deleted_only_below_the_high_watermark(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path / "log-0", segment_bytes_max=10)
+    for number in range(4):
+        harness.append(make_batch(number * 3))
+    assert harness.log.delete_segments_before(9) == 0
+    harness.commit()
+    assert harness.log.delete_segments_before(8) == 2
+    assert harness.log.start_offset == 6
+    assert harness.read_all() == list(range(6, 12))
+    assert not (tmp_path / "log-0" / f"{0:020d}.log").exists()
+    harness.crash()
