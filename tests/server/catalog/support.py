@@ -43,9 +43,9 @@ class Harness:
         self.data_dir = data_dir
         self.options = dict(options or {})
         self.clock = Clock()
-        self.loop = asyncio.new_event_loop()
         self.tablets: list[Any] = []
         self.open(files)
+        self.loop = asyncio.new_event_loop()
 
     def open(self, files: FileLayer | None = None) -> None:
         self.config = ServerConfig(self.options)
