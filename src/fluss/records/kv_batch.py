@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fluss.errors import CorruptMessageError, InvalidArgumentError
 from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, malformed
 from fluss.records.log_batch import NO_BATCH_SEQUENCE, NO_WRITER_ID, SCHEMA_ID_MAX
-from fluss.records.ragged import Int64Array, binary_column, fixed_width_binary, join_columns, record_starts
+from fluss.records.ragged import Int64Array, fixed_width_binary, join_columns, record_starts
 from fluss.rows.slices import Slices
 
 KV_MAGIC = 0
@@ -149,7 +149,7 @@ def encode_kv_body(keys: Slices, rows: Slices, deletes: npt.NDArray[np.bool_] | 
     if total > INT32_MAX - KV_HEADER_SIZE:
         raise InvalidArgumentError(f"{count} records take {total} bytes, too many for one KV batch; split it")
     heads = _record_heads(lengths, key_lengths, varint_sizes)
-    body = join_columns([heads, binary_column(keys), binary_column(rows)], total)
+    body = join_columns([heads, keys.to_arrow(), rows.to_arrow()], total)
     return EncodedKvBody([body], total, count)
 
 
@@ -173,7 +173,7 @@ def _record_heads(lengths: Int64Array, key_lengths: Int64Array, varint_sizes: In
         return fixed_width_binary(matrix)
     used = np.arange(4 + width) < (4 + varint_sizes)[:, None]
     flat = matrix[used]
-    return binary_column(Slices.trusted(flat, np.cumsum(varint_sizes + 4) - varint_sizes - 4, varint_sizes + 4))
+    return Slices.trusted(flat, np.cumsum(varint_sizes + 4) - varint_sizes - 4, varint_sizes + 4).to_arrow()
 
 
 def seal_kv_batch(

@@ -10,9 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.errors import InvalidArgumentError
-from fluss.records._bytes import INT32_MAX, malformed
-from fluss.rows.slices import Slices
+from fluss.records._bytes import malformed
 
 _I32 = struct.Struct("<i")
 _RUN_MIN = 16
@@ -95,19 +93,8 @@ def fixed_width_binary(matrix: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def join_columns(columns: list[pa.Array], size_bytes: int) -> memoryview:
-    """Row by row, the byte strings of all columns behind one another, in one stretch of memory."""
-    if size_bytes > INT32_MAX:
-        raise InvalidArgumentError(f"{size_bytes} bytes of records are too many for one batch; split it")
+    """Row by row, the byte strings of all columns behind one another, in one stretch of `size_bytes` bytes."""
     if len(columns[0]) == 0:
         return memoryview(b"")
-    joined = columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, b"")
-    data = joined.buffers()[2]
-    return memoryview(data if data is not None else b"").cast("B")[:size_bytes]
-
-
-def binary_column(slices: Slices) -> pa.Array:
-    """Byte strings as an Arrow binary array."""
-    array = slices.to_arrow()
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    return array if array.type == pa.binary() else array.cast(pa.binary())
+    joined = pc.binary_join_element_wise(*columns, b"")
+    return memoryview(joined.buffers()[2]).cast("B")[:size_bytes]

@@ -15,7 +15,7 @@ from fluss.metadata.types import DataType, RowType
 from fluss.records._bytes import INT32_MAX
 from fluss.records.arrow import EncodedBody, change_type_vector
 from fluss.records.log_batch import LogBatch, check_change_types
-from fluss.records.ragged import binary_column, fixed_width_binary, join_columns, record_starts
+from fluss.records.ragged import fixed_width_binary, join_columns, record_starts
 from fluss.rows import compacted, indexed, logical, vector
 from fluss.rows.slices import Slices
 
@@ -74,7 +74,7 @@ def encode_row_body(
     heads = np.empty((count, 5), dtype=np.uint8)
     heads[:, :4] = lengths.astype("<i4").view(np.uint8).reshape(count, 4)
     heads[:, 4] = kinds
-    body = join_columns([fixed_width_binary(heads), binary_column(encoded)], total)
+    body = join_columns([fixed_width_binary(heads), encoded.to_arrow()], total)
     return EncodedBody([body], total, count, change_types is None)
 
 

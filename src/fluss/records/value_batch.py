@@ -14,7 +14,7 @@ import numpy as np
 
 from fluss.errors import InvalidArgumentError
 from fluss.records._bytes import INT32_MAX, as_view, malformed
-from fluss.records.ragged import binary_column, fixed_width_binary, join_columns, record_starts
+from fluss.records.ragged import fixed_width_binary, join_columns, record_starts
 from fluss.rows.slices import Slices
 
 VALUE_MAGIC = 0
@@ -36,7 +36,7 @@ def encode_value_batch(values: Sequence[bytes] | Slices) -> bytes:
     if total > INT32_MAX - VALUE_HEADER_SIZE:
         raise InvalidArgumentError(f"{count} values take {total} bytes, too many for one batch")
     heads = fixed_width_binary(lengths.astype("<i4").view(np.uint8).reshape(count, 4))
-    body = join_columns([heads, binary_column(slices)], total)
+    body = join_columns([heads, slices.to_arrow()], total)
     return _HEADER.pack(VALUE_HEADER_SIZE - _LENGTH_END + total, VALUE_MAGIC, count) + body
 
 
