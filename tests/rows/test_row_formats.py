@@ -338,6 +338,8 @@ class TestRefusals:
 BROKEN = [
     ("compacted", [IntType()], "00", "field 0 .*cut off"),
     ("compacted", [IntType()], "000102", "1 unexpected bytes from byte 2"),
+    ("compacted", [BigIntType()], "00ffffffffffffffffff02", "varint64 at byte 1 does not fit 64 bits"),
+    ("compacted", [IntType()], "00ffffffff1f", "varint32 at byte 1 does not fit 32 bits"),
     ("compacted", [StringType()], "000561", "5 bytes wanted at byte 2"),
     ("compacted", [StringType()], "00ffffffff0f", "-1 bytes wanted"),
     ("compacted", [StringType()], "0001ff", "not UTF-8: invalid start byte"),
