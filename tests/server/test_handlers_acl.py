@@ -8,12 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from fluss.errors import AuthorizationError, ConfigError
-from fluss.metadata import TablePath
-from fluss.protocol import fluss_pb2 as pb
-from fluss.server.catalog.acl import AclFilter, Operation, Resource, ResourceType
-from fluss.server.handlers import acl, admin, cluster, lake
 from tests.server.catalog.support import (
     Harness,
     alter,
@@ -25,6 +19,12 @@ from tests.server.catalog.support import (
     pk_table,
     spec,
 )
+
+from fluss.errors import AuthorizationError, ConfigError
+from fluss.metadata import TablePath
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server.catalog.acl import AclFilter, Operation, Resource, ResourceType
+from fluss.server.handlers import acl, admin, cluster, lake
 
 CLUSTER, DATABASE, TABLE = 2, 3, 4
 READ, WRITE, CREATE, DROP, ALTER, DESCRIBE, ALL = 3, 4, 5, 6, 7, 8, 2

@@ -10,11 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from fluss.errors import LakeTableAlreadyExistError
-from fluss.metadata import AggFunction, Column, DataTypes, Schema, TableDescriptor, TablePath
-from fluss.protocol import fluss_pb2 as pb
-from fluss.server.handlers import admin
 from tests.server.catalog.support import (
     NOW_MS,
     Harness,
@@ -27,6 +22,11 @@ from tests.server.catalog.support import (
     pk_table,
     spec,
 )
+
+from fluss.errors import LakeTableAlreadyExistError
+from fluss.metadata import AggFunction, Column, DataTypes, Schema, TableDescriptor, TablePath
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server.handlers import admin
 
 
 @pytest.fixture

@@ -7,14 +7,9 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from fluss.protocol import fluss_pb2 as pb
-from fluss.server.catalog.cluster_configs import APPEND, DELETE, SET, SUBTRACT
-from fluss.server.handlers import admin, cluster
 from tests.server.catalog.support import (
     NOW_MS,
     Harness,
@@ -25,6 +20,10 @@ from tests.server.catalog.support import (
     path,
     pk_table,
 )
+
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server.catalog.cluster_configs import APPEND, DELETE, SET, SUBTRACT
+from fluss.server.handlers import admin, cluster
 
 
 @pytest.fixture
@@ -197,7 +196,7 @@ def test_health(harness: Harness) -> None:
         )
 
     assert health() == (7, 7, 7, 7, 0)
-    harness.tablets.extend([SimpleNamespace(damage=None), SimpleNamespace(damage="torn")])
+    harness.server.damaged_bucket_count = 1
     assert health() == (7, 6, 7, 6, 2)
 
 

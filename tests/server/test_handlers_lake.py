@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.server.catalog.support import Harness, alter, create, create_partition, log_table, partitioned_table, path
 
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket, TablePath
@@ -16,7 +17,6 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake_snapshots import decode_offsets_file, encode_offsets_file
 from fluss.server.catalog.tiering import TieringState
 from fluss.server.handlers import admin, cluster, lake
-from tests.server.catalog.support import Harness, alter, create, create_partition, log_table, partitioned_table, path
 
 ON = {"table.datalake.enabled": "true"}
 FRESHNESS_MS = 180_000

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.server.catalog.support import Harness, alter, create, create_partition, log_table, partitioned_table, path
 
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.handlers import admin, metadata
-from tests.server.catalog.support import Harness, alter, create, create_partition, log_table, partitioned_table, path
 
 
 @pytest.fixture

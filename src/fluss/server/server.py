@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fluss.metadata import TablePath
 from fluss.server.auth import check_users
 from fluss.server.catalog import Catalog
-from fluss.server.catalog.acl import AclStore, Authorizer
+from fluss.server.catalog.acl import Authorizer
 from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import Endpoint, ServerConfig
@@ -93,7 +93,7 @@ class Server:
             self.catalog = Catalog(self._data_dir.path, self.config, clock_ms=self.clock.now_ms)
             self.config = self.catalog.configs.current
             self.catalog.configs.on_changed.append(self._config_changed)
-            self.authorizer = Authorizer(AclStore(self.catalog.storage), self.config)
+            self.authorizer = self.catalog.authorizer
             self.committer = GroupCommitter(
                 self.executor, sync=self.config.text("log.commit.sync") == "group", metrics=self.metrics
             )
@@ -119,6 +119,7 @@ class Server:
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
         self._every("server.data-disk.check-interval", self._check_disk)
         self._tasks.append(loop.create_task(self._close_idle_sessions()))
+        self._tasks.extend(self.catalog.start())
         for listener in self.listeners.values():
             listener.start()
 

@@ -43,7 +43,7 @@ class Harness:
         self.data_dir = data_dir
         self.options = dict(options or {})
         self.clock = Clock()
-        self.tablets: list[Any] = []
+        self.damaged_bucket_count = 0
         self.open(files)
         self.loop = asyncio.new_event_loop()
 
@@ -54,7 +54,7 @@ class Harness:
             catalog=self.catalog,
             authorizer=self.catalog.authorizer,
             config=self.config,
-            tablets=self.tablets,
+            damaged_bucket_count=self.damaged_bucket_count,
             tablet_server_id=self.config.integer("tablet-server.id"),
             advertised_endpoint=lambda listener: Endpoint(listener, f"{listener.lower()}.example", 9000),
         )

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.server.catalog.support import Harness, alter, create, create_partition, partitioned_table
 
 from fluss.metadata import TablePath
 from fluss.server.handlers import admin
-from tests.server.catalog.support import Harness, alter, create, create_partition, partitioned_table
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

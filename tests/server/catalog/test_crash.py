@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.server.catalog.support import NOW_MS, Clock, log_table, partitioned_table, pk_table
 
 from fluss.errors import FlussError
 from fluss.metadata import Column, DatabaseDescriptor, DataTypes, TablePath
@@ -17,7 +18,6 @@ from fluss.server.catalog import Catalog, databases, partitions, tables
 from fluss.server.catalog.acl import AclBinding, Operation, Resource
 from fluss.server.catalog.files import FileLayer
 from fluss.server.catalog.producers import ProducerEntry
-from tests.server.catalog.support import NOW_MS, Clock, log_table, partitioned_table, pk_table
 
 
 class Cut(BaseException):

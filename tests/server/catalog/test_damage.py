@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.server.catalog.support import Harness, create, create_partition, log_table, partitioned_table, path
 
 from fluss.metadata import TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.handlers import admin, metadata
-from tests.server.catalog.support import Harness, create, create_partition, log_table, partitioned_table, path
 
 
 @pytest.fixture

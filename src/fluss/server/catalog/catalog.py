@@ -217,8 +217,11 @@ class Catalog:
 
     # ------------------------------------------------------------------ life
 
-    def start(self) -> None:
-        """Begin the periodic work: auto partitioning and the expiry of producer offsets."""
+    def start(self) -> list[asyncio.Task[None]]:
+        """Begin the periodic work: auto partitioning and the expiry of producer offsets.
+
+        The caller may cancel the tasks; `close` does so in any case.
+        """
         config = self.configs.initial
         for option, work in (
             ("auto-partition.check.interval", self.auto_partitioner.run),
@@ -226,6 +229,7 @@ class Catalog:
         ):
             seconds = config.integer(option) / 1000
             self._maintenance.append(asyncio.get_running_loop().create_task(self._repeat(option, seconds, work)))
+        return list(self._maintenance)
 
     async def _repeat(self, what: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         # The first round comes at once: time has passed while the server was down.

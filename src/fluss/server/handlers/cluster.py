@@ -120,7 +120,7 @@ async def get_cluster_health(ctx: RequestContext, request: pb.GetClusterHealthRe
     buckets = sum(
         entry.bucket_count * (len(entry.partitions) if entry.is_partitioned else 1) for entry in catalog.tables()
     )
-    damaged = sum(1 for tablet in ctx.server.tablets if tablet.damage is not None)
+    damaged = ctx.server.damaged_bucket_count
     healthy = max(buckets - damaged, 0)
     return pb.GetClusterHealthResponse(
         num_replicas=buckets,
