@@ -32,6 +32,7 @@ async def open_cluster(config: Config) -> tuple[Cluster, Sender]:
     """Connect, and make the sender that all writers of a connection share. Runs on the loop both shall live on."""
     cluster = await Cluster.connect(config)
     sender = Sender(cluster, cluster.config)
+    cluster.attach(sender)
     return cluster, sender
 
 

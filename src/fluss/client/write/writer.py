@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -37,6 +37,8 @@ _CHUNK_ROWS_MAX = 16_384
 
 Key = tuple["str | None", int]
 """Partition name or None, bucket id."""
+
+_WriterT = TypeVar("_WriterT", bound="TableWriter")
 
 Routed = tuple[Key, Piece, "Positions | None"]
 
@@ -83,6 +85,7 @@ class TableWriter:
         self._linger: asyncio.TimerHandle | None = None
         self._failures = Failures()
         self._collector = RowCollector(lambda: Ticket(self._hurry), _CHUNK_ROWS_FIRST)
+        sender.cluster.attach(self)
 
     # -- whole batches ---------------------------------------------------------------------------------------------
 
@@ -294,3 +297,22 @@ class TableWriter:
     async def close(self) -> None:
         """Flush and be done."""
         await self.flush()
+
+    async def drain(self) -> None:
+        """The connection is about to end in good order: bring everything to the servers."""
+        await self.flush()
+
+    async def shut(self) -> None:
+        """The connection ends: hand over what is collected, so that the sender fails it with all else pending."""
+        self._push()
+
+    async def __aenter__(self: _WriterT) -> _WriterT:
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None = None, *_: object) -> None:
+        """Leave: everything pending is flushed, unless the block ended with an error."""
+        if exc_type is None:
+            await self.flush()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._info.table_path})"

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One embedded server for all client tests; every test has a database of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from fluss.config import Config
+from fluss.server.local import LocalServer
+
+T = TypeVar("T")
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def embedded_server() -> Iterator[LocalServer]:
+    with LocalServer() as server:
+        yield server
+
+
+@pytest.fixture
+def config(embedded_server: LocalServer) -> Config:
+    return Config({"bootstrap.servers": embedded_server.bootstrap_servers, "connect-timeout": 5000})
+
+
+@pytest.fixture
+def database() -> str:
+    """A database name that no other test uses."""
+    return f"client_db_{next(_numbers)}"
+
+
+@pytest.fixture
+def run() -> Callable[[Coroutine[Any, Any, T]], T]:
+    """Run a coroutine on a loop of its own; fails if it leaves tasks behind or takes too long."""
+
+    async def checked(coro: Coroutine[Any, Any, T]) -> T:
+        result = await asyncio.wait_for(coro, 60)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for _ in range(20):
+            if not (left := {task for task in left if not task.done()}):
+                break
+            await asyncio.sleep(0.01)
+        assert not left, f"tasks left behind: {left}"
+        return result
+
+    return lambda coro: asyncio.run(checked(coro))

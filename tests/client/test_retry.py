@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from fluss.client.retry import Backoff, Deadline, retry
+from fluss.errors import DeadlineExceededError, LeaderNotAvailableError, TableNotExistError
+
+QUICK = Backoff(first_ms=1, max_ms=5)
+
+
+def failing(times, error):
+    calls = []
+
+    async def op():
+        calls.append(1)
+        if len(calls) <= times:
+            raise error
+        return len(calls)
+
+    return op
+
+
+def test_retriable_errors_are_tried_again(run):
+    seen = []
+    op = failing(3, LeaderNotAvailableError("not yet"))
+    assert run(retry(op, deadline=Deadline(5000), what="op", backoff=QUICK, before_retry=seen.append)) == 4
+    assert len(seen) == 3
+
+
+def test_final_errors_are_raised_at_once(run):
+    with pytest.raises(TableNotExistError):
+        run(retry(failing(1, TableNotExistError("t")), deadline=Deadline(5000), what="op", backoff=QUICK))
+
+
+def test_may_retry_can_refuse(run):
+    op = failing(1, LeaderNotAvailableError("not yet"))
+    with pytest.raises(LeaderNotAvailableError):
+        run(retry(op, deadline=Deadline(5000), what="op", backoff=QUICK, may_retry=lambda error: False))
+
+
+def test_the_last_error_is_raised_when_time_is_up(run):
+    started = time.monotonic()
+    with pytest.raises(LeaderNotAvailableError):
+        run(retry(failing(10**9, LeaderNotAvailableError("no")), deadline=Deadline(100), what="op", backoff=QUICK))
+    assert time.monotonic() - started < 2
+
+
+def test_a_hanging_try_ends_at_the_deadline(run):
+    async def op():
+        await asyncio.sleep(60)
+
+    started = time.monotonic()
+    with pytest.raises(DeadlineExceededError, match="WHAT did not finish within 50 ms"):
+        run(retry(op, deadline=Deadline(50), what="WHAT"))
+    assert time.monotonic() - started < 2
+
+
+def test_pauses_grow_and_stay_bounded():
+    backoff = Backoff(first_ms=10, max_ms=100, jitter=0.2)
+    for attempt in range(5000):
+        plain = min(100, 10 * 2 ** min(attempt, 32))
+        assert 0.8 * plain <= backoff.delay_ms(attempt) <= 1.2 * plain

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fluss.client.singleflight import SingleFlight
+from fluss.errors import ConnectionClosedError
+
+
+def test_callers_share_one_run(run):
+    calls = []
+
+    async def main():
+        flights = SingleFlight()
+
+        async def work():
+            calls.append(1)
+            await asyncio.sleep(0.01)
+            return 42
+
+        assert await asyncio.gather(*(flights.run("k", work) for _ in range(5))) == [42] * 5
+        assert len(flights) == 0
+        assert await flights.run("k", work) == 42
+
+    run(main())
+    assert len(calls) == 2
+
+
+def test_keys_do_not_wait_for_each_other(run):
+    async def main():
+        flights = SingleFlight()
+        gate = asyncio.Event()
+
+        async def slow():
+            await gate.wait()
+
+        async def quick():
+            return "quick"
+
+        waiting = asyncio.ensure_future(flights.run("slow", slow))
+        assert await flights.run("quick", quick) == "quick"
+        gate.set()
+        await waiting
+
+    run(main())
+
+
+def test_one_cancelled_waiter_leaves_the_others(run):
+    async def main():
+        flights = SingleFlight()
+        gate = asyncio.Event()
+
+        async def work():
+            await gate.wait()
+            return "done"
+
+        first = asyncio.ensure_future(flights.run("k", work))
+        second = asyncio.ensure_future(flights.run("k", work))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        assert await second == "done"
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    run(main())
+
+
+def test_the_last_cancelled_waiter_ends_the_work(run):
+    ended = []
+
+    async def main():
+        flights = SingleFlight()
+
+        async def work():
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append(True)
+
+        waiter = asyncio.ensure_future(flights.run("k", work))
+        await asyncio.sleep(0.01)
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        await asyncio.sleep(0.01)
+
+    run(main())
+    assert ended == [True]
+
+
+def test_errors_reach_everyone(run):
+    async def main():
+        flights = SingleFlight()
+
+        async def work():
+            await asyncio.sleep(0)
+            raise ValueError("no")
+
+        results = await asyncio.gather(*(flights.run("k", work) for _ in range(3)), return_exceptions=True)
+        assert all(isinstance(result, ValueError) for result in results)
+
+    run(main())
+
+
+def test_cancel_all_tells_the_waiters_why(run):
+    async def main():
+        flights = SingleFlight()
+
+        async def work():
+            await asyncio.sleep(60)
+
+        waiter = asyncio.ensure_future(flights.run("k", work))
+        await asyncio.sleep(0.01)
+        flights.cancel_all(ConnectionClosedError("closed"))
+        with pytest.raises(ConnectionClosedError):
+            await waiter
+
+    run(main())
