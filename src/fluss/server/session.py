@@ -51,11 +51,13 @@ class Session:
         self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")
         self._tasks: set[asyncio.Task[None]] = set()
         self._partial_bytes = 0
-        self._paused_for_memory = False
+        self.reading = asyncio.Lock()
+        """Held while a large answer is made, so that they are made one at a time and only when there is room."""
+        self._room_waiters: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
         reader = FrameReader(config.integer("netty.server.max-request-size"), frame_bytes_min=REQUEST_HEADER_BYTES)
         self.channel = Channel(
-            self._loop, sock, reader, on_frame=self._on_frame, on_closed=self._on_closed, on_sent=self._adjust_reading
+            self._loop, sock, reader, on_frame=self._on_frame, on_closed=self._on_closed, on_sent=self._on_sent
         )
 
     def __repr__(self) -> str:
@@ -128,6 +130,21 @@ class Session:
         context = RequestContext(self.server, self, request.api_key, request.version, request.request_id)
         return encode_response(request.request_id, await handler(context, request.body))
 
+    async def wait_for_room(self) -> None:
+        """Wait until the peer has taken enough of the answers before."""
+        while self.channel.unsent_bytes > self._unsent_bytes_max and not self.channel.closed:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._room_waiters.append(future)
+            await future
+
+    def _on_sent(self) -> None:
+        if self._room_waiters and self.channel.unsent_bytes <= self._unsent_bytes_max:
+            waiters, self._room_waiters = self._room_waiters, []
+            for future in waiters:
+                if not future.done():
+                    future.set_result(None)
+        self._adjust_reading()
+
     def _adjust_reading(self) -> None:
         """Back-pressure: stop reading while too much is in work or unsent, go on when there is room."""
         if self.channel.closed:
@@ -138,13 +155,10 @@ class Session:
             self.channel.pause_reading()
         elif memory.exhausted and self._tasks:
             # A session with no request in work may always read one more: otherwise nobody could.
-            memory.wait_for_room(self._resume_after_memory)
+            memory.wait_for_room(self._adjust_reading)
             self.channel.pause_reading()
         else:
             self.channel.resume_reading()
-
-    def _resume_after_memory(self) -> None:
-        self._adjust_reading()
 
     def _note_partial(self) -> None:
         partial = self.channel.buffered_bytes

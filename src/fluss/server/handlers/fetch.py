@@ -70,7 +70,9 @@ async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffe
     if request.HasField("min_bytes"):
         wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else WAIT_MS_DEFAULT
         await _wait_for_bytes(context, parts, request.min_bytes, min(wait_ms, WAIT_MS_MAX))
-    await _read_all(context, parts, min(request.max_bytes, RESPONSE_BYTES_MAX))
+    async with context.session.reading:
+        await context.session.wait_for_room()
+        await _read_all(context, parts, min(request.max_bytes, RESPONSE_BYTES_MAX))
     return encode_fetch_log_response(tables)
 
 

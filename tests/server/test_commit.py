@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, run
+
+from fluss.errors import LogStorageError
+from fluss.server.commit import GroupCommitter
+from fluss.server.log import reader
+from fluss.server.log.files import OpenFiles, SegmentFile
+from fluss.server.log.settings import LogSettings
+from fluss.server.log.tablet import LogTablet
+
+
+class Bench:
+    def __init__(self, folder: Path, *, sync: bool = True, **settings: int) -> None:
+        self.executor = ThreadPoolExecutor(2)
+        self.committer = GroupCommitter(self.executor, sync=sync)
+        self.log = LogTablet(
+            BUCKET,
+            folder,
+            LogSettings(**settings),
+            clock=FakeClock(),
+            open_files=OpenFiles(),
+            executor=self.executor,
+            on_append=self.committer.dirty,
+        )
+        self.log.open()
+        self.committer.start()
+
+    async def close(self) -> None:
+        await self.committer.stop()
+        await self.committer.checkpoint([self.log])
+        self.log.release()
+        self.executor.shutdown()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[int]]:
+    """Flushing waits at the gate; the list counts flushes."""
+    opened, count = threading.Event(), [0]
+    real = SegmentFile.sync
+
+    def sync(self: SegmentFile) -> None:
+        count[0] += 1
+        assert opened.wait(10)
+        real(self)
+
+    monkeypatch.setattr(SegmentFile, "sync", sync)
+    return opened, count
+
+
+def test_readers_see_only_what_is_on_disk(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    async def work() -> None:
+        bench = Bench(tmp_path / "log")
+        result = bench.log.append(make_batch(0))
+        waiting = bench.log.committed(result.end_offset)
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        assert bench.log.high_watermark == 0
+        assert reader.plan_read(bench.log, 0, 1000, first_batch_always=True).is_empty
+        gate[0].set()
+        await asyncio.wait_for(waiting, 5)
+        assert bench.log.high_watermark == 3
+        data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
+        assert ids_of(b"".join(bytes(p) for p in data.parts)) == [0, 1, 2]
+        await bench.close()
+
+    run(work())
+
+
+def test_one_flush_serves_all_that_came_meanwhile(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    async def work() -> None:
+        bench = Bench(tmp_path / "log")
+        bench.log.append(make_batch(0))
+        await asyncio.sleep(0.1)
+        assert gate[1] == [1]
+        results = [bench.log.append(make_batch(number * 3)) for number in range(1, 50)]
+        waiting = [bench.log.committed(result.end_offset) for result in results]
+        gate[0].set()
+        await asyncio.wait_for(asyncio.gather(*waiting), 5)
+        assert gate[1] == [2]
+        await bench.close()
+
+    run(work())
+
+
+def test_commit_listeners_run_before_readers_see_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        bench = Bench(tmp_path / "log")
+        seen: list[tuple[int, int]] = []
+        bench.log.before_commit.append(lambda offset: seen.append((offset, bench.log.high_watermark)))
+        result = bench.log.append(make_batch(0))
+        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        assert seen == [(3, 0)]
+        await bench.close()
+
+    run(work())
+
+
+def test_failed_flush_fails_the_writers_and_closes_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failed flush nobody knows what is on disk; saying yes later would be a lie."""
+
+    def sync(self: SegmentFile) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def work() -> None:
+        bench = Bench(tmp_path / "log")
+        monkeypatch.setattr(SegmentFile, "sync", sync)
+        result = bench.log.append(make_batch(0))
+        with pytest.raises(LogStorageError, match="Input/output error"):
+            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        monkeypatch.undo()
+        with pytest.raises(LogStorageError, match="until the server is restarted"):
+            bench.log.append(make_batch(3))
+        assert bench.log.high_watermark == 0
+        await bench.close()
+
+    run(work())
+
+
+def test_without_sync_nothing_is_flushed(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    async def work() -> None:
+        bench = Bench(tmp_path / "log", sync=False)
+        result = bench.log.append(make_batch(0))
+        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        assert gate[1] == [0]
+        gate[0].set()
+        await bench.close()
+
+    run(work())
+
+
+def test_recovery_points_move_with_the_log(tmp_path: Path) -> None:
+    async def work() -> None:
+        size = len(make_batch(0))
+        bench = Bench(tmp_path / "log", recovery_point_interval_bytes=size * 4, segment_bytes_max=size * 10)
+        for number in range(25):
+            result = bench.log.append(make_batch(number * 3))
+            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        await bench.committer.stop()
+        bench.log.release()
+        again = Bench(tmp_path / "log", recovery_point_interval_bytes=size * 4, segment_bytes_max=size * 10)
+        assert again.log.open() <= size * 8
+        assert again.log.end_offset == 75
+        await again.close()
+        closed = Bench(tmp_path / "log")
+        assert closed.log.open() == 0
+        await closed.close()
+        bench.executor.shutdown()
+
+    run(work())

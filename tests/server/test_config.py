@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fluss.errors import ConfigError
+from fluss.server.auth import check_users, users_of
+from fluss.server.config import SERVER_OPTIONS, Endpoint, ServerConfig, is_secret, load_config_file, parse_endpoints
+
+
+def test_defaults() -> None:
+    config = ServerConfig()
+    assert config.bind_endpoints == (Endpoint("FLUSS", "127.0.0.1", 9123),)
+    assert config.integer("log.segment.file-size") == 1 << 30
+    assert config.integer("netty.connection.max-idle-time") == 600_000
+    assert config.integer("netty.server.max-request-size") == 100 << 20
+    assert config.text("remote.data.dir") is None
+    assert config.text("log.commit.sync") == "group"
+    assert config.boolean("datalake.enabled") is None
+
+
+def test_every_option_has_a_meaning_and_a_default_that_parses() -> None:
+    for option in SERVER_OPTIONS.values():
+        assert option.meaning
+        if option.default is not None:
+            ServerConfig({option.name: option.default})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("no.such.option", "1", "'no.such.option' is unknown"),
+        ("zookeeper.address", "h:1", "'zookeeper.address' cannot be used: .*ZooKeeper"),
+        ("table.log.ttl", "7d", "'table.log.ttl' cannot be used: it is a table property"),
+        ("default.bucket.number", "0", "at least 1"),
+        ("default.bucket.number", "many", "'default.bucket.number' has the value 'many'"),
+        ("log.segment.file-size", "1 potato", "'log.segment.file-size'"),
+        ("kv.snapshot.interval", "10", "'kv.snapshot.interval'"),
+        ("authorizer.enabled", "maybe", "true or false"),
+        ("datalake.format", "delta", "one of: paimon"),
+        ("bind.listeners", "FLUSS//x:1", "NAME://host:port"),
+        ("bind.listeners", "FLUSS://x:1,FLUSS://x:2", "twice"),
+        ("bind.listeners", "CLIENT://x:1", "lacks the internal listener"),
+        ("bind.listeners", "FLUSS://x:70000", "NAME://host:port"),
+        ("advertised.listeners", "OTHER://x:1", "'OTHER', which is not bound"),
+        ("security.protocol.map", "FLUSS:tls", "PLAINTEXT and SASL"),
+        ("security.sasl.enabled.mechanisms", "PLAIN,SCRAM", "'SCRAM'"),
+    ],
+)
+def test_bad_options_are_refused_by_name(name: str, value: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        ServerConfig({name: value})
+
+
+def test_secrets_are_never_shown() -> None:
+    config = ServerConfig(
+        {
+            "security.sasl.plain.jaas.config": 'm required user_a="hush";',
+            "datalake.paimon.s3.secret": "hush",
+            "security.sasl.plain.credentials": "a:hush",
+        }
+    )
+    assert "hush" not in repr(config)
+    with pytest.raises(ConfigError) as caught:
+        ServerConfig({"security.sasl.plain.credentials": "hush"})
+    assert "hush" not in str(caught.value)
+    assert is_secret("datalake.iceberg.s3.access-key-id")
+
+
+def test_options_can_be_set_and_removed() -> None:
+    config = ServerConfig({"datalake.format": "Paimon"})
+    assert config.text("datalake.format") == "paimon"
+    changed = config.with_options({"datalake.format": None, "datalake.iceberg.uri": "x"})
+    assert changed.text("datalake.format") is None
+    assert changed.with_prefix("datalake.") == {"datalake.iceberg.uri": "x"}
+
+
+def test_yaml_file_flat_and_nested(tmp_path: Path) -> None:
+    path = tmp_path / "server.yaml"
+    path.write_text(
+        "default.bucket.number: 3\n"
+        "log:\n  segment:\n    file-size: 64mb\n"
+        "security.protocol.map:\n  FLUSS: sasl\n"
+        "security.sasl.enabled.mechanisms: [PLAIN]\n"
+        "authorizer.enabled: true\n"
+    )
+    config = ServerConfig(load_config_file(path))
+    assert config.integer("default.bucket.number") == 3
+    assert config.integer("log.segment.file-size") == 64 << 20
+    assert config.protocol_of("fluss") == "SASL"
+    assert config.boolean("authorizer.enabled") is True
+    path.write_text("- a\n- b\n")
+    with pytest.raises(ConfigError, match="name: value"):
+        load_config_file(path)
+    path.write_text("a: [\n")
+    with pytest.raises(ConfigError, match="no YAML"):
+        load_config_file(path)
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config_file(tmp_path / "none.yaml")
+
+
+def test_endpoints() -> None:
+    assert parse_endpoints("bind.listeners", "FLUSS://[::1]:0, client://:9124") == (
+        Endpoint("FLUSS", "::1", 0),
+        Endpoint("CLIENT", "", 9124),
+    )
+
+
+def test_users_of_a_listener_win_over_common_ones() -> None:
+    config = ServerConfig(
+        {
+            "bind.listeners": "FLUSS://h:1,CLIENT://h:2",
+            "security.protocol.map": "FLUSS:sasl,CLIENT:SASL",
+            "security.sasl.plain.jaas.config": 'm required user_a="1" user_b="2";',
+            "security.sasl.listener.name.client.plain.jaas.config": 'm required user_c="3";',
+            "security.sasl.plain.credentials": "d:4",
+        }
+    )
+    assert users_of(config, "CLIENT") == {"c": "3"}
+    assert users_of(config, "FLUSS") == {"a": "1", "b": "2", "d": "4"}
+
+
+def test_sasl_without_users_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no user is configured"):
+        check_users(ServerConfig({"security.protocol.map": "FLUSS:sasl"}))
+    with pytest.raises(ConfigError, match="names no user"):
+        check_users(
+            ServerConfig({"security.protocol.map": "FLUSS:sasl", "security.sasl.plain.jaas.config": "m required;"})
+        )

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection: handshake, limits, and an answer to every request."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.server.log_support import connected, make_batch, run, running_server
+
+from fluss.errors import AuthenticateError, ErrorCode, FlussError
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.frames import encode_request, parse_error, parse_response
+from fluss.protocol.record_messages import encode_produce_log
+from fluss.protocol.sasl import PlainCredentials
+from fluss.server.server import Server
+
+SASL = {
+    "bind_listeners": "FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0",
+    "security_protocol_map": "CLIENT:sasl",
+    "security_sasl_plain_jaas_config": 'org.example.Module required user_alice="alice-secret" user_bob="b\\"ob";',
+}
+
+
+class RawClient:
+    """Bytes in, frames out: for what no well-behaved client sends."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def open(cls, server: Server, listener: str = "FLUSS") -> RawClient:
+        bound = server.listeners[listener]
+        return cls(*await asyncio.open_connection(bound.host, bound.port))
+
+    async def request(self, key: int, body: bytes = b"", *, version: int = 0, request_id: int = 1) -> None:
+        self.writer.write(b"".join(bytes(p) for p in encode_request(key, version, request_id, [body])))
+        await self.writer.drain()
+
+    async def response(self) -> tuple[int, int, bytes]:
+        (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+        answer = parse_response(memoryview(await self.reader.readexactly(size)))
+        return answer.kind, answer.request_id, bytes(answer.body)
+
+    async def error(self) -> tuple[int, str | None]:
+        kind, _, body = await self.response()
+        assert kind == 1
+        return parse_error(body)
+
+    async def is_closed(self) -> bool:
+        try:
+            return await asyncio.wait_for(self.reader.read(1), 5) == b""
+        except ConnectionResetError:
+            return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        try:
+            await self.writer.wait_closed()
+        except OSError:
+            return
+
+
+def test_api_versions_lists_what_is_served_and_no_server_type(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path) as server, connected(server) as client:
+            request = pb.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+            answer = await client.call(apis.API_VERSIONS, request)
+            served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_versions}
+            assert set(served) == set(server.handlers)
+            assert served[apis.PRODUCE_LOG.key] == (0, 0)
+            assert not answer.HasField("server_type")
+            assert set(served) >= {1000, 1012, 1014, 1015, 1021, 1026, 1033, 1038, 1059}
+
+    run(work())
+
+
+def test_unknown_and_malformed_requests_are_answered(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path) as server:
+            raw = await RawClient.open(server)
+            await raw.request(4242)
+            assert (await raw.error())[0] == ErrorCode.UNSUPPORTED_VERSION
+            await raw.request(apis.INIT_WRITER.key, b"\xff\xff\xff")
+            code, text = await raw.error()
+            assert code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert text is not None
+            assert "INIT_WRITER" in text
+            await raw.request(apis.LIST_OFFSETS.key, b"")
+            code, text = await raw.error()
+            assert (code, "offset_type" in (text or "")) == (ErrorCode.UNKNOWN_SERVER_ERROR, True)
+            await raw.request(apis.PRODUCE_LOG.key, b"\x08\x01")
+            assert (await raw.error())[0] == ErrorCode.UNKNOWN_SERVER_ERROR
+            await raw.request(apis.GET_METADATA.key, b"", request_id=-7)
+            kind, request_id, _ = await raw.response()
+            assert (kind, request_id) == (0, -7)
+            await raw.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("length", [-1, 0, 7, 2**31 - 1, 200_000])
+def test_impossible_frames_close_the_connection(tmp_path: Path, length: int) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path, netty_server_max__request__size="100kb") as server:
+            raw = await RawClient.open(server)
+            raw.writer.write(struct.pack(">i", length) + b"\0" * 20)
+            assert await raw.is_closed()
+            await raw.close()
+            async with connected(server) as client:
+                await client.call(apis.GET_METADATA, pb.MetadataRequest())
+
+    run(work())
+
+
+def test_random_bytes_do_no_harm(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path, netty_server_max__request__size="64kb") as server:
+            keys = [*server.handlers, 0, 32767]
+
+            @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+            @given(
+                st.lists(st.tuples(st.sampled_from(keys), st.binary(max_size=80)), max_size=5), st.binary(max_size=30)
+            )
+            def collect(requests: list[tuple[int, bytes]], tail: bytes) -> None:
+                samples.append((requests, tail))
+
+            samples: list[tuple[list[tuple[int, bytes]], bytes]] = []
+            collect()
+            for requests, tail in samples:
+                raw = await RawClient.open(server)
+                for number, (key, body) in enumerate(requests):
+                    await raw.request(key, body, request_id=number)
+                answered = {(await asyncio.wait_for(raw.response(), 10))[1] for _ in requests}
+                assert answered == set(range(len(requests)))
+                raw.writer.write(tail)
+                await raw.close()
+            async with connected(server) as client:
+                await client.call(apis.GET_METADATA, pb.MetadataRequest())
+
+    run(work(), 60)
+
+
+class TestSasl:
+    def test_users_log_in_on_their_listener(self, tmp_path: Path) -> None:
+        async def work() -> None:
+            async with running_server(tmp_path, **SASL) as server:
+                for user, password in (("alice", "alice-secret"), ("bob", 'b"ob')):
+                    async with connected(server, "CLIENT", credentials=PlainCredentials(user, password)) as client:
+                        answer = await client.call(apis.GET_METADATA, pb.MetadataRequest())
+                        # Clients are told the port of the listener through which they came.
+                        assert answer.tablet_servers[0].port == server.listeners["CLIENT"].port
+                [port] = {listener.port for name, listener in server.listeners.items() if name == "FLUSS"}
+                async with connected(server) as client:
+                    answer = await client.call(apis.GET_METADATA, pb.MetadataRequest())
+                    assert answer.coordinator_server.port == port
+
+        run(work())
+
+    @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "alice-secret")])
+    def test_wrong_user_or_password(self, tmp_path: Path, user: str, password: str) -> None:
+        async def work() -> None:
+            async with running_server(tmp_path, **SASL) as server:
+                with pytest.raises(AuthenticateError, match="invalid username or password"):
+                    async with connected(server, "CLIENT", credentials=PlainCredentials(user, password)):
+                        pass
+
+        run(work())
+
+    def test_nothing_is_served_before_authentication(self, tmp_path: Path) -> None:
+        async def work() -> None:
+            async with running_server(tmp_path, **SASL) as server:
+                raw = await RawClient.open(server, "CLIENT")
+                await raw.request(apis.GET_METADATA.key)
+                code, text = await raw.error()
+                assert code == ErrorCode.AUTHENTICATE_EXCEPTION
+                assert "security protocol" in (text or "")
+                versions = pb.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+                await raw.request(apis.API_VERSIONS.key, versions.SerializeToString())
+                assert (await raw.response())[0] == 0
+                for token in (
+                    b"",
+                    b"alice",
+                    b"\0alice\0",
+                    b"\0\0alice-secret",
+                    b"bob\0alice\0alice-secret",
+                    b"\0\xff\0x",
+                ):
+                    message = pb.AuthenticateRequest(protocol="PLAIN", token=token)
+                    await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+                    assert (await raw.error())[0] == ErrorCode.AUTHENTICATE_EXCEPTION
+                message = pb.AuthenticateRequest(protocol="SCRAM", token=b"\0alice\0alice-secret")
+                await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+                assert (await raw.error())[0] == ErrorCode.AUTHENTICATE_EXCEPTION
+                message = pb.AuthenticateRequest(protocol="plain", token=b"\0alice\0alice-secret")
+                await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+                # The challenge is present and empty, and a second round is answered without one.
+                assert (await raw.response())[2] == b"\x0a\x00"
+                message = pb.AuthenticateRequest(protocol="PLAIN", token=b"")
+                await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+                assert (await raw.response())[::2] == (0, b"")
+                await raw.request(apis.GET_METADATA.key)
+                assert (await raw.response())[0] == 0
+                await raw.close()
+
+        run(work())
+
+    def test_sasl_client_on_a_plain_listener(self, tmp_path: Path) -> None:
+        async def work() -> None:
+            async with running_server(tmp_path) as server:
+                with pytest.raises(FlussError):
+                    async with connected(server, credentials=PlainCredentials("alice", "alice-secret")):
+                        pass
+                raw = await RawClient.open(server)
+                message = pb.AuthenticateRequest(protocol="plaintext", token=b"")
+                await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+                assert (await raw.response())[0] == 0
+                await raw.close()
+
+        run(work())
+
+
+def test_idle_connections_are_closed(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path, netty_connection_max__idle__time="200ms") as server:
+            raw = await RawClient.open(server)
+            await raw.request(apis.GET_METADATA.key)
+            await raw.response()
+            started = time.monotonic()
+            assert await raw.is_closed()
+            assert time.monotonic() - started < 3
+            await raw.close()
+
+    run(work())
+
+
+def test_connections_are_limited(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path, server_max__connections=2) as server:
+            first, second = await RawClient.open(server), await RawClient.open(server)
+            for raw in (first, second):
+                await raw.request(apis.GET_METADATA.key)
+                await raw.response()
+            third = await RawClient.open(server)
+            assert await third.is_closed()
+            await first.close()
+            await asyncio.sleep(0.05)
+            fourth = await RawClient.open(server)
+            await fourth.request(apis.GET_METADATA.key)
+            await fourth.response()
+            for raw in (second, third, fourth):
+                await raw.close()
+
+    run(work())
+
+
+def test_reading_pauses_while_too_much_is_in_work(tmp_path: Path) -> None:
+    async def work() -> None:
+        options = {"netty_server_max__queued__requests": 4}
+        async with running_server(tmp_path, **options) as server, connected(server) as client:
+            table = await client.create_table()
+            raw = await RawClient.open(server)
+            request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=100, min_bytes=1, max_wait_ms=20_000)
+            asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
+            asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=100)
+            for number in range(10):
+                await raw.request(apis.FETCH_LOG.key, request.SerializeToString(), request_id=number)
+            await asyncio.sleep(0.2)
+            [busy] = [session for session in server.sessions if session.requests_in_work]
+            assert 4 <= busy.requests_in_work <= 10
+            await client.produce(table, make_batch(0))
+            assert {(await raw.response())[1] for _ in range(10)} == set(range(10))
+            await raw.close()
+
+    run(work())
+
+
+def test_memory_is_bounded_over_all_connections(tmp_path: Path) -> None:
+    async def work() -> None:
+        options = {"server_buffer_memory__size": "1mb", "server_io__pool_size": 1}
+        async with running_server(tmp_path, **options) as server:
+            async with connected(server) as client, connected(server) as other:
+                table = await client.create_table()
+                blob = make_batch(0, 10_000)
+                body = encode_produce_log(-1, table, 10_000, [(None, 0, [blob])])
+                calls = [c.connection.call_parts(apis.PRODUCE_LOG, body) for c in (client, other) for _ in range(15)]
+                answers = await asyncio.gather(*calls)
+                offsets = {pb.ProduceLogResponse.FromString(bytes(a)).buckets_resp[0].base_offset for a in answers}
+                assert offsets == {number * 10_000 for number in range(30)}
+            assert server.memory.taken_bytes == 0
+            await asyncio.sleep(0.05)
+            assert server.memory.partial_bytes == 0
+
+    run(work())
+
+
+def test_slow_reader_does_not_grow_the_server(tmp_path: Path) -> None:
+    """Answers that nobody takes pause the connection; the rest of the server goes on."""
+
+    async def work() -> None:
+        options = {"server_connection_max__unsent__size": "1mb"}
+        async with running_server(tmp_path, **options) as server, connected(server) as client:
+            table = await client.create_table()
+            await client.produce(table, make_batch(0, 40_000))
+            raw = await RawClient.open(server)
+            request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 24)
+            asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
+            asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1 << 24)
+            for number in range(100):
+                await raw.request(apis.FETCH_LOG.key, request.SerializeToString(), request_id=number)
+            await asyncio.sleep(0.5)
+            unsent = max(session.channel.unsent_bytes for session in server.sessions)
+            answer_bytes = len(make_batch(0, 40_000))
+            assert 1 << 20 < unsent <= (1 << 20) + 2 * answer_bytes
+            await client.call(apis.GET_METADATA, pb.MetadataRequest())
+            assert {(await raw.response())[1] for _ in range(100)} == set(range(100))
+            await raw.close()
+
+    run(work(), 60)
