@@ -115,6 +115,8 @@ def test_builder_details() -> None:
     assert schema.column("total").agg_function == AggFunction("sum")
     assert hash(AggFunction("sum")) == hash(AggFunction("Sum"))
     assert AggFunction("last-value").name == "last_value"
+    assert AggFunction("sum").to_json() == {"type": "sum"}
+    assert Schema.from_json(schema.to_json()) == schema
     with pytest.raises(InvalidArgumentError, match="add a column first"):
         Schema.builder().with_comment("x")
 
