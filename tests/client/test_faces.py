@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fluss`: awaited from any loop, plain calls in any place, ends cleanly everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+import fluss
+import fluss.aio
+
+SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
+
+
+@pytest.fixture
+def conn(config):
+    connection = asyncio.run(fluss.FlussConnection.create(config))
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def path(conn, database):
+    async def make():
+        admin = await conn.get_admin()
+        await admin.create_database(database)
+        table_path = fluss.TablePath(database, "t")
+        await admin.create_table(table_path, fluss.TableDescriptor(fluss.Schema(SCHEMA)))
+        return table_path
+
+    return asyncio.run(make())
+
+
+def rows_of(conn, path):
+    async def read():
+        scanner = await (await conn.get_table(path)).new_scan().create_record_batch_log_scanner()
+        scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
+        with scanner:
+            return scanner.to_arrow().column("id").to_pylist()
+
+    return asyncio.run(read())
+
+
+def test_one_connection_serves_many_loops_and_threads(conn, path):
+    errors = []
+
+    def work(number):
+        async def main():
+            table = await conn.get_table(path)
+            async with table.new_append().create_writer() as writer:
+                for i in range(50):
+                    writer.append({"id": number * 100 + i, "name": "x"})
+            assert await conn.get_admin().table_exists(path)
+
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert sorted(rows_of(conn, path)) == [n * 100 + i for n in range(6) for i in range(50)]
+
+
+def test_plain_calls_work_inside_a_running_loop(conn, path):
+    async def main():
+        table = await conn.get_table(path)
+        writer = table.new_append().create_writer()
+        writer.append({"id": 1, "name": "a"})
+        await writer.flush()
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        records = scanner.poll(timeout_ms=5000)
+        assert [record.row for record in records] == [{"id": 1, "name": "a"}]
+        scanner.unsubscribe(0)
+        await scanner.close()
+        batches = await table.new_scan().create_batch_scanner()
+        batches.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
+        assert batches.to_pandas()["name"].tolist() == ["a"]
+        assert batches.poll_arrow(5000).num_rows == 1
+        batches.close()
+
+    asyncio.run(main())
+
+
+def test_plain_calls_work_without_any_loop(conn, path):
+    table = asyncio.run(conn.get_table(path))
+    writer = table.new_append().create_writer()
+    writer.append([1, "a"])
+    with writer:
+        writer.append((2, "b"))
+    scanner = asyncio.run(table.new_scan().create_record_batch_log_scanner())
+    scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    assert scanner.to_arrow().num_rows == 2
+    assert scanner.get_subscribed_buckets()[0][0].bucket_id == 0
+    assert not scanner.is_partitioned()
+
+
+def test_latest_means_latest_at_the_time_of_the_call(conn, path):
+    async def main():
+        table = await conn.get_table(path)
+        writer = table.new_append().create_writer()
+        await writer.append([1, "old"]).wait()
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe(0, fluss.LATEST_OFFSET)
+        await writer.append([2, "new"]).wait()
+        assert [record.row["id"] for record in scanner.poll(5000)] == [2]
+
+    asyncio.run(main())
+
+
+def test_iteration_plain_and_async(conn, path):
+    async def main():
+        table = await conn.get_table(path)
+        async with table.new_append().create_writer() as writer:
+            for number in range(5):
+                writer.append([number, "x"])
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        seen = []
+        async for record in scanner:
+            seen.append(record.row["id"])
+            if len(seen) == 5:
+                break
+        assert seen == list(range(5))
+        batches = await table.new_scan().create_record_batch_log_scanner()
+        batches.subscribe(0, fluss.EARLIEST_OFFSET)
+        for batch in batches:
+            assert batch.bucket.bucket_id == 0
+            assert batch.base_offset == 0
+            break
+
+    asyncio.run(main())
+
+
+def test_reader_of_batches(conn, path):
+    async def main():
+        table = await conn.get_table(path)
+        async with table.new_append().create_writer() as writer:
+            writer.write_arrow(pa.table({"id": pa.array(range(100), pa.int32()), "name": ["x"] * 100}))
+        scanner = await table.new_scan().create_record_batch_log_scanner()
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        reader = scanner.to_arrow_batch_reader()
+        assert reader.schema.names == ["id", "name"]
+        assert reader.read_all().num_rows == 100
+
+    asyncio.run(main())
+
+
+def test_get_admin_in_both_forms(conn):
+    async def main():
+        admin = conn.get_admin()
+        assert await admin is admin
+        assert await (await conn.get_admin()).list_databases() == await admin.list_databases()
+
+    asyncio.run(main())
+
+
+def test_close_may_be_called_again_and_awaited(config):
+    async def main():
+        conn = await fluss.FlussConnection.connect(config)
+        assert not conn.closed
+        assert await conn.close() is None
+        assert conn.close() is not None
+        assert conn.closed
+        for use in (conn.get_admin().list_databases(), conn.get_table(fluss.TablePath("a", "b"))):
+            with pytest.raises(fluss.ConnectionClosedError):
+                await use
+        assert "closed" in repr(conn)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("leave", ["with", "async with"])
+def test_leaving_a_block_flushes(config, conn, path, leave):
+    async def main():
+        async def use(other):
+            table = await other.get_table(path)
+            table.new_append().create_writer().append({"id": 7, "name": "drained"})
+
+        if leave == "with":
+            with await fluss.FlussConnection.create(config) as other:
+                await use(other)
+        else:
+            async with await fluss.FlussConnection.create(config) as other:
+                await use(other)
+        assert other.closed
+
+    asyncio.run(main())
+    assert rows_of(conn, path) == [7]
+
+
+def test_close_fails_pending_writes(config, conn, path):
+    config.writer_batch_timeout_ms = 60_000
+
+    async def main():
+        other = await fluss.FlussConnection.create(config)
+        writer = (await other.get_table(path)).new_append().create_writer()
+        handle = writer.append({"id": 1, "name": "lost"})
+        other.close()
+        with pytest.raises(fluss.ConnectionClosedError):
+            await handle.wait()
+        with pytest.raises(fluss.FlussError):
+            await writer.append({"id": 2, "name": "later"}).wait()
+
+    asyncio.run(main())
+    assert rows_of(conn, path) == []
+
+
+def test_an_error_in_the_block_flushes_nothing(config, conn, path):
+    config.writer_batch_timeout_ms = 60_000
+
+    async def main():
+        with await fluss.FlussConnection.create(config) as other:
+            (await other.get_table(path)).new_append().create_writer().append({"id": 1, "name": "x"})
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        asyncio.run(main())
+    assert rows_of(conn, path) == []
+
+
+def test_older_names(conn, path):
+    async def main():
+        admin = await conn.get_admin()
+        table = await conn.get_table(path)
+        writer = await table.new_append_writer()
+        writer.append({"id": 1, "name": "a"})
+        await writer.flush()
+        assert (await admin.get_table(path)).num_buckets == 1
+        scanner = await table.new_scan().create_batch_scanner()
+        scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
+        assert [batch.batch.num_rows for batch in scanner.poll_batches(timeout_ms=5000)] == [1]
+
+    asyncio.run(main())
+
+
+def test_wrong_kind_of_table(conn, path):
+    table = asyncio.run(conn.get_table(path))
+    for use in (table.new_upsert, table.new_lookup):
+        with pytest.raises(fluss.NonPrimaryKeyTableError, match="has no primary key"):
+            use()
+    assert table.get_table_path() == path
+    assert table.arrow_schema.names == ["id", "name"]
+    assert not table.has_primary_key()
+    assert "FlussTable" in repr(table)
+
+
+def test_metrics(conn, path):
+    before = conn.metrics()
+    rows_of(conn, path)
+    after = conn.metrics()
+    assert after["requests_total"] > before["requests_total"]
+    assert after["connections_open"] >= 1
+
+
+def test_a_dropped_connection_ends_its_thread(config):
+    before = {thread.ident for thread in threading.enumerate()}
+    conn = asyncio.run(fluss.FlussConnection.create(config))
+    [started] = [t for t in threading.enumerate() if t.ident not in before and t.name.startswith("fluss-io")]
+    del conn
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while started.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not started.is_alive()
+
+
+def test_a_failed_connect_leaves_no_thread():
+    before = threading.active_count()
+    with pytest.raises(fluss.NetworkError):
+        asyncio.run(fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": "127.0.0.1:1"})))
+    assert threading.active_count() == before
+    with pytest.raises(fluss.InvalidArgumentError, match="Expected a Config, got dict"):
+        asyncio.run(fluss.FlussConnection.create({"bootstrap.servers": "x:1"}))
+
+
+def test_cancelling_an_awaited_call_hangs_nothing(conn, path):
+    async def main():
+        admin = conn.get_admin()
+        for delay in (0, 0.0002, 0.001):
+            call = asyncio.ensure_future(admin.list_databases())
+            await asyncio.sleep(delay)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+        assert await admin.table_exists(path)
+
+    asyncio.run(main())
+
+
+SCRIPT = """
+    import asyncio, os, sys
+    import fluss
+
+    async def main():
+        conn = await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": sys.argv[1]}))
+        assert "fluss" in await conn.get_admin().list_databases()
+        return conn
+
+    conn = asyncio.run(main())
+"""
+
+
+def run_script(config, body):
+    code = textwrap.dedent(SCRIPT) + textwrap.dedent(body)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, config.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def test_interpreter_exit_with_an_open_connection(config):
+    assert run_script(config, "print('end')") == "end\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_is_told_to_connect_again(config):
+    body = """
+        pid = os.fork()
+        if pid == 0:
+            try:
+                asyncio.run(conn.get_admin().list_databases())
+            except fluss.ConnectionClosedError as error:
+                assert "fork" in str(error)
+                conn.close()
+                other = asyncio.run(main())
+                other.close()
+                print("child", flush=True)
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert "fluss" in asyncio.run(conn.get_admin().list_databases())
+        conn.close()
+        print("parent")
+    """
+    assert run_script(config, body) == "child\nparent\n"
+
+
+def test_aio_runs_on_the_callers_loop(run, config, database):
+    async def main():
+        threads = threading.active_count()
+        async with await fluss.aio.FlussConnection.create(config) as conn:
+            admin = conn.get_admin()
+            assert await admin is admin
+            await admin.create_database(database)
+            path = fluss.TablePath(database, "t")
+            await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(SCHEMA)))
+            table = await conn.get_table(path)
+            async with table.new_append().create_writer() as writer:
+                writer.append({"id": 1, "name": "a"})
+            scanner = await table.new_scan().create_log_scanner()
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            async with scanner:
+                assert (await scanner.poll(5000))[0].row == {"id": 1, "name": "a"}
+            assert not [t for t in threading.enumerate() if t.name.startswith("fluss-io")]
+        assert conn.closed
+        assert threads <= threading.active_count()
+
+    run(main())
+
+
+def test_aio_plain_with(run, config):
+    async def main():
+        with await fluss.aio.FlussConnection.create(config) as conn:
+            assert "fluss" in await conn.get_admin().list_databases()
+        await conn._closing
+        assert conn.closed
+
+    run(main())
