@@ -89,6 +89,7 @@ _ROWS: tuple[ServerOption, ...] = (
     _o("remote.log.task-interval-duration", "duration", "1min", "time between two copying rounds; 0 turns it off", 0),
     _o("remote.log.task-max-upload-segments", "int", "5", "most segments copied per bucket and round", 1),
     # Key-value state.
+    _o("kv.memory-size", "memory", "256mb", "rows of primary-key tables kept in memory before they move to disk", 1),
     _o("kv.snapshot.interval", "duration", "10min", "time between two snapshots of a bucket's state", 1),
     _o("kv.snapshot.num-retained", "int", "2", "snapshots kept", 1),
     _o("kv.scanner.ttl", "duration", "10min", "idle life of a key-value scan cursor", 1),
@@ -127,7 +128,7 @@ _UNUSABLE: tuple[tuple[str, str], ...] = (
     ("zookeeper.", "the embedded server needs no ZooKeeper"),
     ("coordinator.", "the coordinator is part of this process"),
     ("tablet-server.", "the tablet server is part of this process"),
-    ("kv.rocksdb.", "the state is not kept in RocksDB"),
+    ("kv.rocksdb.", "the state on disk is a cache of the log and not tuned by hand"),
     ("log.replica.", "there is one replica only"),
     ("kafka.", "the Kafka protocol is not served"),
     ("client.", "it is an option of clients"),

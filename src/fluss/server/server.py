@@ -20,7 +20,7 @@ from fluss.server.commit import GroupCommitter
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.datadir import DataDir
 from fluss.server.handlers import Handler, register_all
-from fluss.server.kv_service import KvService
+from fluss.server.kv import Kv
 from fluss.server.listener import Listener
 from fluss.server.memory import MemoryBudget
 from fluss.server.metrics import Metrics
@@ -54,7 +54,7 @@ class Server:
         self.authorizer: Authorizer
         self.committer: GroupCommitter
         self.tablets: Tablets
-        self.kv: KvService | None = None
+        self.kv: Kv
         self._data_dir: DataDir | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -107,6 +107,7 @@ class Server:
                 metrics=self.metrics,
             )
             await loop.run_in_executor(self.executor, self.tablets.open_existing)
+            self.kv = Kv(self.catalog, self.tablets, self.config, self.executor)
             for endpoint in self.config.bind_endpoints:
                 self.listeners[endpoint.listener] = Listener(endpoint, self._accept)
         except BaseException:
@@ -150,6 +151,7 @@ class Server:
         await self.committer.stop()
         clean = False
         try:
+            await asyncio.get_running_loop().run_in_executor(None, lambda: self.kv.close(keep=True))
             clean = await self.tablets.close()
             await self.catalog.close()
         finally:

@@ -16,7 +16,6 @@ from fluss.errors import (
     InvalidRequiredAcksError,
     InvalidTableError,
     InvalidTimestampError,
-    KvStorageError,
     RequestTimeOutError,
     UnknownServerError,
     UnknownTableOrBucketError,
@@ -25,12 +24,10 @@ from fluss.metadata import TableBucket
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import GET_TABLE_STATS, INIT_WRITER, LIMIT_SCAN, LIST_OFFSETS, PRODUCE_LOG
 from fluss.protocol.record_messages import LimitScanResponse, decode_produce_log, encode_limit_scan_response
-from fluss.server.catalog import TableEntry
 from fluss.server.catalog.acl import Operation
 from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message, proto_handler
 from fluss.server.handlers import fetch as fetch_handlers
 from fluss.server.handlers.answers import set_error, table_by_id, table_path
-from fluss.server.kv_service import KvService
 from fluss.server.log import reader
 from fluss.server.log.tablet import AppendResult, LogTablet
 
@@ -158,7 +155,7 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
         if request.limit <= 0:
             raise UnknownServerError(f"the limit is {request.limit}, but must be at least 1")
         if entry.table_info.has_primary_key():
-            rows = await _kv(context, entry).limit_scan(entry, bucket, request.limit)
+            rows = await context.server.kv.limit_scan(entry, bucket, request.limit)
             return encode_limit_scan_response(LimitScanResponse[Sequence[Buffer]](is_log_table=False, records=rows))
         tablet = context.server.tablets.tablet(bucket)
         tablet.check_usable()
@@ -183,13 +180,6 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
         code, message = fetch_handlers.wire_error(error)
         answer = LimitScanResponse[Sequence[Buffer]](error_code=code, error_message=message)
     return encode_limit_scan_response(answer)
-
-
-def _kv(context: RequestContext, entry: TableEntry) -> KvService:
-    kv = context.server.kv
-    if kv is None:
-        raise KvStorageError(f"the key-value state of '{entry.table_path}' is not available")
-    return kv
 
 
 # INIT_WRITER, GET_TABLE_STATS ----------------------------------------------------------------------------------------
@@ -221,7 +211,7 @@ async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequ
             tablet = context.server.tablets.tablet(bucket)
             tablet.check_usable()
             if entry.table_info.has_primary_key():
-                answer.row_count = await _kv(context, entry).row_count(entry, bucket)
+                answer.row_count = await context.server.kv.row_count(entry, bucket)
             else:
                 answer.row_count = tablet.high_watermark - tablet.start_offset
         except FlussError as error:

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Primary-key tables: PUT_KV, LOOKUP, PREFIX_LOOKUP, SCAN_KV."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from fluss.errors import (
+    FlussError,
+    InvalidScanRequestError,
+    NonPrimaryKeyTableError,
+    UnsupportedVersionError,
+)
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.apis import LOOKUP, PREFIX_LOOKUP, PUT_KV, SCAN_KV
+from fluss.protocol.lookup_messages import LookedUpBucket, decode_lookup, encode_lookup_response
+from fluss.protocol.record_messages import ScanKvResponse, decode_put_kv, encode_scan_kv_response
+from fluss.records import encode_kv_body, encode_value_batch, seal_kv_batch
+from fluss.rows import Slices
+from fluss.server.catalog import TableEntry
+from fluss.server.catalog.acl import Operation
+from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message, proto_handler
+from fluss.server.handlers.answers import set_error, table_by_id
+from fluss.server.handlers.fetch import wire_error
+from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_writable, wait_committed
+from fluss.server.kv.service import Kv
+from fluss.server.kv.tablet import KvTablet, insert_records
+from fluss.server.log.tablet import AppendResult
+
+_NO_WRITER = -1
+
+
+def _kv(context: RequestContext) -> Kv:
+    return context.server.kv
+
+
+def _check_key_encoding(context: RequestContext, entry: TableEntry) -> None:
+    """Clients that speak version 0 encode keys with the lake's encoder, which such a table does not use."""
+    info = entry.table_info
+    if context.version == 0 and info.lake_format and info.kv_format_version >= 2 and not info.has_default_bucket_key:
+        raise UnsupportedVersionError(
+            f"table '{info.table_path}' needs a newer client: its keys are not encoded with the lake's encoder"
+        )
+
+
+# PUT_KV --------------------------------------------------------------------------------------------------------------
+
+
+async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+    # Nothing may wait before every bucket has its place in the queue of its state: see PRODUCE_LOG.
+    request = decode_put_kv(body)
+    check_writable(context, request.acks)
+    entry = context.server.catalog.table_by_id(request.table_id)
+    if entry is not None:
+        context.server.authorizer.require(context.session, Operation.WRITE, entry.table_path)
+    response = pb.PutKvResponse()
+    waiting: list[tuple[pb.PbPutKvRespForBucket, KvTablet, asyncio.Task[AppendResult]]] = []
+    for part in request.buckets:
+        answer = response.buckets_resp.add(bucket_id=part.bucket_id)
+        if part.partition_id is not None:
+            answer.partition_id = part.partition_id
+        try:
+            known = table_by_id(context, request.table_id)
+            _check_key_encoding(context, known)
+            tablet = _kv(context).tablet(known, bucket_of(request.table_id, part.partition_id, part.bucket_id))
+            put = tablet.put(part.records, request.target_columns, request.agg_mode or 0)
+            waiting.append((answer, tablet, asyncio.ensure_future(put)))
+        except FlussError as error:
+            set_error(answer, error)
+    for answer, tablet, task in waiting:
+        try:
+            result = await task
+            if request.acks == ACKS_ALL:
+                await wait_committed(tablet.log, result.end_offset, request.timeout_ms)
+            answer.log_end_offset = result.end_offset
+        except FlussError as error:
+            set_error(answer, error)
+    if entry is not None:
+        size_bytes = sum(len(part.records) for part in request.buckets)
+        labels = context.server.table_labels(entry.table_path)
+        context.server.metrics.add("tabletserver_table_bytesIn_total", size_bytes, labels)
+        context.server.metrics.add("tabletserver_bytesIn_total", size_bytes)
+    return (response.SerializeToString(),)
+
+
+# LOOKUP --------------------------------------------------------------------------------------------------------------
+
+
+async def lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+    request = decode_lookup(body)
+    insert = bool(request.insert_if_not_exists)
+    buckets: list[LookedUpBucket] = []
+    for part in request.buckets:
+        answer = LookedUpBucket(bucket_id=part.bucket_id, partition_id=part.partition_id)
+        try:
+            entry = table_by_id(context, request.table_id)
+            operation = Operation.WRITE if insert else Operation.READ
+            context.server.authorizer.require(context.session, operation, entry.table_path)
+            if not entry.table_info.has_primary_key():
+                raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
+            _check_key_encoding(context, entry)
+            tablet = _kv(context).tablet(entry, bucket_of(request.table_id, part.partition_id, part.bucket_id))
+            answer.values = await tablet.lookup(part.keys)
+            if insert and None in answer.values:
+                missing = [key for key, value in zip(part.keys, answer.values) if value is None]
+                await _insert(tablet, missing, request.acks, request.timeout_ms)
+                answer.values = await tablet.lookup(part.keys)
+        except FlussError as error:
+            answer.values = ()
+            answer.error_code, answer.error_message = wire_error(error)
+        buckets.append(answer)
+    return (encode_lookup_response(buckets),)
+
+
+async def _insert(tablet: KvTablet, keys: Sequence[bytes], acks: int | None, timeout_ms: int | None) -> None:
+    """Insert rows that have nothing but their key."""
+    info = tablet.info
+    distinct = list(dict.fromkeys(keys))
+    body = encode_kv_body(Slices.from_list(distinct), Slices.from_list(insert_records(info, distinct)), None)
+    records = memoryview(b"".join(seal_kv_batch(body, info.schema_id, _NO_WRITER, -1)))
+    schema = info.schema
+    targets: list[int] = []
+    if schema.auto_increment_columns:
+        targets = [schema.column_index(name) for name in schema.primary_key]
+    result = await tablet.put(records, targets, 0)
+    if acks is None or acks == ACKS_ALL:
+        await wait_committed(tablet.log, result.end_offset, timeout_ms if timeout_ms is not None else 30_000)
+
+
+async def prefix_lookup(context: RequestContext, request: pb.PrefixLookupRequest) -> pb.PrefixLookupResponse:
+    response = pb.PrefixLookupResponse()
+    for part in request.buckets_req:
+        partition_id = part.partition_id if part.HasField("partition_id") else None
+        answer = response.buckets_resp.add(bucket_id=part.bucket_id)
+        if partition_id is not None:
+            answer.partition_id = partition_id
+        try:
+            entry = table_by_id(context, request.table_id)
+            context.server.authorizer.require(context.session, Operation.READ, entry.table_path)
+            if not entry.table_info.has_primary_key():
+                raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
+            _check_key_encoding(context, entry)
+            tablet = _kv(context).tablet(entry, bucket_of(request.table_id, partition_id, part.bucket_id))
+            lists = [await tablet.prefix_lookup(prefix) for prefix in part.keys]
+            for values in lists:
+                answer.value_lists.add(values=values)
+        except FlussError as error:
+            set_error(answer, error)
+    return response
+
+
+# SCAN_KV -------------------------------------------------------------------------------------------------------------
+
+
+async def scan_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+    request = parse_message(SCAN_KV, body)
+    try:
+        answer = await _scan(context, request)
+    except FlussError as error:
+        code, message = wire_error(error)
+        answer = ScanKvResponse[Sequence[Buffer]](error_code=code, error_message=message)
+    return encode_scan_kv_response(answer)
+
+
+async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvResponse[Sequence[Buffer]]:
+    cursors = _kv(context).cursors
+    opens, resumes = request.HasField("bucket_scan_req"), request.HasField("scanner_id")
+    if opens == resumes:
+        raise InvalidScanRequestError("a scan request names either a bucket to open or a scan to go on with")
+    if request.close_scanner:
+        if opens:
+            raise InvalidScanRequestError("a scan cannot be opened and closed in one request")
+        cursors.end(request.scanner_id)
+        return ScanKvResponse(has_more_results=False)
+    if not request.HasField("call_seq_id") or request.batch_size_bytes <= 0:
+        raise InvalidScanRequestError("a scan request needs a call number and a batch size above 0")
+    log_offset: int | None = None
+    if opens:
+        if request.call_seq_id != 0:
+            raise InvalidScanRequestError(f"the first call of a scan has number 0, not {request.call_seq_id}")
+        part = request.bucket_scan_req
+        entry = table_by_id(context, part.table_id)
+        context.server.authorizer.require(context.session, Operation.READ, entry.table_path)
+        partition_id = part.partition_id if part.HasField("partition_id") else None
+        bucket = bucket_of(part.table_id, partition_id, part.bucket_id)
+        if not entry.table_info.has_primary_key():
+            raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key")
+        tablet = _kv(context).tablet(entry, bucket)
+        await tablet.ready()
+        items, log_offset = tablet.snapshot()
+        cursor = cursors.open(bucket, items, part.limit if part.HasField("limit") else None)
+    else:
+        cursor = cursors.resume(request.scanner_id, request.call_seq_id)
+    values = cursor.read(min(request.batch_size_bytes, cursors.batch_bytes_max))
+    more = cursor.has_more
+    answer = ScanKvResponse[Sequence[Buffer]](has_more_results=more, log_offset=log_offset)
+    if values:
+        answer.records = [encode_value_batch(values)]
+    if more:
+        cursors.keep(cursor)
+        answer.scanner_id = cursor.scanner_id
+    else:
+        cursors.end(cursor.scanner_id)
+    return answer
+
+
+def register(registry: dict[int, Handler]) -> None:
+    registry[PUT_KV.key] = put_kv
+    registry[LOOKUP.key] = lookup
+    registry[PREFIX_LOOKUP.key] = proto_handler(PREFIX_LOOKUP, prefix_lookup)
+    registry[SCAN_KV.key] = scan_kv

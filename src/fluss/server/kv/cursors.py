@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cursors over the rows of a bucket: a client reads them step by step while writes go on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from fluss.errors import InvalidScanRequestError, ScannerExpiredError, TooManyScannersError, UnknownScannerIdError
+from fluss.metadata import TableBucket
+from fluss.server.config import ServerConfig
+
+_EXPIRED_REMEMBERED = 1_000
+_VALUE_OVERHEAD_BYTES = 4
+
+
+@dataclass
+class Cursor:
+    """One scan of one bucket."""
+
+    bucket: TableBucket
+    items: Iterator[tuple[bytes, bytes]]
+    rows_left: int | None
+    used_at: float
+    next_call: int = 1
+    peeked: bytes | None = None
+    scanner_id: bytes = field(default_factory=lambda: os.urandom(16))
+
+    def read(self, size_max: int) -> list[bytes]:
+        """The next values, at least one, up to about `size_max` bytes."""
+        values: list[bytes] = []
+        size = 0
+        while (value := self._next()) is not None:
+            if values and size + len(value) + _VALUE_OVERHEAD_BYTES > size_max:
+                self.peeked = value
+                break
+            values.append(value)
+            size += len(value) + _VALUE_OVERHEAD_BYTES
+        return values
+
+    def _next(self) -> bytes | None:
+        if self.peeked is not None:
+            value, self.peeked = self.peeked, None
+            return value
+        if self.rows_left == 0:
+            return None
+        found = next(self.items, None)
+        if found is None:
+            return None
+        if self.rows_left is not None:
+            self.rows_left -= 1
+        return found[1]
+
+    @property
+    def has_more(self) -> bool:
+        """Whether another value follows; looks ahead."""
+        if self.peeked is None:
+            self.peeked = self._next()
+        return self.peeked is not None
+
+
+class Cursors:
+    """All open cursors of a server."""
+
+    def __init__(self, config: ServerConfig, now: Callable[[], float] = time.monotonic) -> None:
+        self._ttl_s = config.integer("kv.scanner.ttl") / 1000
+        self._per_bucket_max = config.integer("kv.scanner.max-per-bucket")
+        self._total_max = config.integer("kv.scanner.max-per-server")
+        self.batch_bytes_max = config.integer("kv.scanner.max-batch-size")
+        self._now = now
+        self._cursors: dict[bytes, Cursor] = {}
+        self._expired: dict[bytes, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._cursors)
+
+    def open(self, bucket: TableBucket, items: Iterator[tuple[bytes, bytes]], limit: int | None) -> Cursor:
+        """A new cursor; refused when there are too many."""
+        self.expire()
+        if len(self._cursors) >= self._total_max:
+            raise TooManyScannersError(f"the server has {len(self._cursors)} open scans, its limit")
+        if sum(1 for cursor in self._cursors.values() if cursor.bucket == bucket) >= self._per_bucket_max:
+            raise TooManyScannersError(f"{bucket} has {self._per_bucket_max} open scans, its limit")
+        return Cursor(bucket, items, limit, self._now())
+
+    def keep(self, cursor: Cursor) -> None:
+        self._cursors[cursor.scanner_id] = cursor
+
+    def resume(self, scanner_id: bytes, call_number: int) -> Cursor:
+        """The cursor for its next call."""
+        self.expire()
+        cursor = self._cursors.get(scanner_id)
+        if cursor is None:
+            if scanner_id in self._expired:
+                raise ScannerExpiredError("the scan was idle for too long and has ended; begin it again")
+            raise UnknownScannerIdError("there is no such scan on this server")
+        if call_number != cursor.next_call:
+            raise InvalidScanRequestError(f"call {call_number} of the scan came, but {cursor.next_call} is next")
+        cursor.next_call += 1
+        cursor.used_at = self._now()
+        return cursor
+
+    def end(self, scanner_id: bytes) -> None:
+        self._cursors.pop(scanner_id, None)
+
+    def drop(self, bucket: TableBucket) -> None:
+        for cursor in [cursor for cursor in self._cursors.values() if cursor.bucket == bucket]:
+            self._cursors.pop(cursor.scanner_id)
+
+    def expire(self) -> None:
+        oldest = self._now() - self._ttl_s
+        for cursor in [cursor for cursor in self._cursors.values() if cursor.used_at < oldest]:
+            self._cursors.pop(cursor.scanner_id)
+            self._expired[cursor.scanner_id] = None
+        while len(self._expired) > _EXPIRED_REMEMBERED:
+            self._expired.pop(next(iter(self._expired)))
+
+    def close(self) -> None:
+        self._cursors.clear()
