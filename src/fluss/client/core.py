@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Literal
 
@@ -106,6 +106,10 @@ class FlussConnection:
     def metrics(self) -> dict[str, float]:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
         return self._cluster.metrics.snapshot()
+
+    def on_writer_id(self, callback: Callable[[int], Awaitable[None]]) -> None:
+        """Have `callback` awaited with every new id of an idempotent writer, before rows are sent under that id."""
+        self._sender.on_writer_id = callback
 
     async def flush(self) -> None:
         """Bring everything that writers of this connection hold to the servers."""

@@ -286,6 +286,13 @@ class FlussConnection:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
         return self._background.cluster.metrics.snapshot()
 
+    def on_writer_id(self, callback: Callable[[int], Awaitable[None]]) -> None:
+        """Have `callback` awaited with every new id of an idempotent writer, before rows are sent under that id.
+
+        Who keeps the ids can later tell its own rows in a log from those of others: `RecordBatch.writer_id`.
+        """
+        self._background.sender.on_writer_id = callback
+
     async def flush(self) -> None:
         """Bring everything that writers of this connection hold to the servers."""
         await self._background.run(lambda cluster: cluster.drain())

@@ -48,6 +48,25 @@ class TableScan:
         """Whether rows written with an older schema are brought to the schema of this scan (the default)."""
         return TableScan(self._core.with_fixed_schema(fixed_schema), self._background)
 
+    def read_batches(
+        self, start_offsets: dict[TableBucket, int], stop_offsets: dict[TableBucket, int] | None = None
+    ) -> Iterator[RecordBatch]:
+        """All rows of these buckets from their start offsets up to (not including) their stop offsets, then the end.
+
+        Without stop offsets: up to the ends of the log at the time of the first batch.
+        """
+        batches = self._core.read_batches(start_offsets, stop_offsets)
+
+        async def step() -> RecordBatch | None:
+            return await anext(batches, None)
+
+        try:
+            while (found := self._background.block(step())) is not None:
+                yield found
+        finally:
+            if not self._background.thread.closed:
+                self._background.block(batches.aclose())
+
     async def create_log_scanner(self) -> LogScanner:
         """A scanner of single records with offset, timestamp and change type, for `poll()`."""
         return LogScanner(await self._background.wrap(self._core.create_log_scanner()), self._background)
@@ -221,6 +240,11 @@ class BatchScanner(_Closing):
     def bucket(self) -> TableBucket:
         """The bucket that is read."""
         return self._core.bucket
+
+    @property
+    def log_offset(self) -> int | None:
+        """The end of the changelog that the rows read so far stand for; None where the server does not say."""
+        return self._core.log_offset
 
     def next_batch(self) -> RecordBatch | None:
         """The next batch, or None when all was read."""

@@ -59,6 +59,8 @@ class BatchScanner:
         self._plan = plan
         self._bucket = bucket
         self._batches: AsyncGenerator[RecordBatch, None] | None = None
+        self.log_offset: int | None = None
+        """The end of the changelog that the rows read so far stand for; None where the server does not say."""
         columns = info.schema.columns if plan.projection is None else [info.schema.columns[i] for i in plan.projection]
         self._arrow_schema = pa.schema(
             [pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns]
@@ -198,6 +200,8 @@ class BatchScanner:
                 if response.error_code:
                     raise error_for_code(response.error_code, response.error_message)
                 more = bool(response.has_more_results)
+                if response.log_offset is not None:
+                    self.log_offset = response.log_offset
                 scanner_id = (response.scanner_id or scanner_id) if more else b""
                 if response.records is not None and len(response.records):
                     batch = await self.decode_values(decode_value_batch(response.records))

@@ -17,7 +17,7 @@ from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_
 class Decoded:
     """The rows of one log batch that the scan wants."""
 
-    __slots__ = ("batch", "change_types", "first_offset", "last_offset", "offsets", "timestamp")
+    __slots__ = ("batch", "change_types", "first_offset", "last_offset", "offsets", "timestamp", "writer_id")
 
     def __init__(
         self,
@@ -27,6 +27,7 @@ class Decoded:
         timestamp: int,
         change_types: bytes | None,
         offsets: Sequence[int] | None = None,
+        writer_id: int = -1,
     ) -> None:
         self.batch = batch
         self.first_offset = first_offset
@@ -35,6 +36,7 @@ class Decoded:
         self.change_types = change_types
         self.offsets = offsets
         """The offset of each row where they are not consecutive (after a filter)."""
+        self.writer_id = writer_id
 
     @property
     def rows(self) -> int:
@@ -46,7 +48,8 @@ class Decoded:
         offsets = None if self.offsets is None else self.offsets[start : start + length]
         first = offsets[0] if offsets else self.first_offset + start
         last = self.last_offset if start + length == self.rows else (offsets[-1] if offsets else first + length - 1)
-        return Decoded(self.batch.slice(start, length), first, last, self.timestamp, change_types, offsets)
+        batch = self.batch.slice(start, length)
+        return Decoded(batch, first, last, self.timestamp, change_types, offsets, self.writer_id)
 
 
 class BatchDecoder:
@@ -67,8 +70,8 @@ class BatchDecoder:
         self.info = info
         self._schema_of = schema_of
         self._projection = list(projection) if projection is not None else None
-        self._sorted = sorted(set(projection)) if projection is not None else None
-        """What a server is asked for; with a filter all columns are needed here, and the cut comes after it."""
+        self._sorted = read_columns(info, projection, predicate)
+        """What a server is asked for: with a filter also the columns it looks at, which are cut off after it."""
         self._fixed = fixed_schema
         columns = info.schema.columns if projection is None else [info.schema.columns[i] for i in projection]
         self.columns = list(columns)
@@ -77,6 +80,9 @@ class BatchDecoder:
             [pa.field(column.name, column.data_type.to_arrow(), column.data_type.nullable) for column in columns]
         )
         self._expression = predicate.to_arrow_expression(info.schema) if predicate is not None else None
+        self._read_schema = self.arrow_schema
+        if self._expression is not None and self._sorted is not None:
+            self._read_schema = pa.schema([info.schema.arrow_schema.field(i) for i in self._sorted])
 
     def decode(self, batch: LogBatch, from_offset: int, to_offset: int | None, *, projected: bool) -> Decoded | None:
         """The wanted rows of one batch: offsets in [from_offset, to_offset), filtered and projected.
@@ -97,12 +103,14 @@ class BatchDecoder:
         if start or stop < count:
             arrow = arrow.slice(start, stop - start)
             change_types = change_types and change_types[start:stop]
-        decoded = Decoded(arrow, base + start, base + stop - 1, header.commit_timestamp_ms, change_types)
+        decoded = Decoded(
+            arrow, base + start, base + stop - 1, header.commit_timestamp_ms, change_types, None, header.writer_id
+        )
         return decoded if self._expression is None else self._filter(decoded)
 
     def _to_arrow(self, batch: LogBatch, written: Schema, projected: bool) -> pa.RecordBatch:
         schema = self.info.schema
-        if self._sorted is not None and (projected or self._expression is None):
+        if self._sorted is not None:
             # A schema older than the table's may lack some of the wanted columns: a server leaves those out.
             present = [i for i in self._sorted if i < len(written.columns)]
             if projected:
@@ -112,20 +120,20 @@ class BatchDecoder:
                 arrow = decode_arrow_batch(batch, written.arrow_schema, columns=present)
             else:
                 arrow = decode_log_batch(batch, written, self.info.log_format).select(present)
-            return self._arrange(arrow, [schema.columns[i].name for i in present])
+            return self._arrange(arrow, [schema.columns[i].name for i in present], self._read_schema)
         arrow = decode_log_batch(batch, written, self.info.log_format)
         if written is not schema and self._fixed:
             arrow = align_batch(arrow, written, schema)
         return arrow
 
-    def _arrange(self, arrow: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    def _arrange(self, arrow: pa.RecordBatch, names: Sequence[str], wanted: pa.Schema) -> pa.RecordBatch:
         """The wanted columns in the wanted order; a column that was not written yet reads as null."""
         at = {name: i for i, name in enumerate(names)}
         arrays = []
-        for field in self.arrow_schema:
+        for field in wanted:
             position = at.get(field.name)
             arrays.append(pa.nulls(arrow.num_rows, field.type) if position is None else arrow.column(position))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
     def _filter(self, decoded: Decoded) -> Decoded:
         table = pa.Table.from_batches([decoded.batch])
@@ -139,8 +147,17 @@ class BatchDecoder:
             offsets = (at + decoded.first_offset).tolist()
             change_types = change_types and bytes(np.frombuffer(change_types, np.uint8)[at])
         if self._projection is not None:
-            batch = self._arrange(batch, batch.schema.names)
-        return Decoded(batch, decoded.first_offset, decoded.last_offset, decoded.timestamp, change_types, offsets)
+            batch = self._arrange(batch, batch.schema.names, self.arrow_schema)
+        first, last = decoded.first_offset, decoded.last_offset
+        return Decoded(batch, first, last, decoded.timestamp, change_types, offsets, decoded.writer_id)
+
+
+def read_columns(info: TableInfo, projection: Sequence[int] | None, predicate: Predicate | None) -> list[int] | None:
+    """The positions of the columns a scan needs, ascending: those that are wanted, and those a filter looks at."""
+    if projection is None:
+        return None
+    filtered = () if predicate is None else (info.schema.column_index(leaf.column) for leaf in predicate.leaves())
+    return sorted({*projection, *filtered})
 
 
 def _mask(table: pa.Table, expression: pc.Expression) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -167,7 +167,7 @@ class ScanRecords:
 class RecordBatch:
     """An Arrow batch of one bucket with the offsets of its first and last record."""
 
-    __slots__ = ("base_offset", "batch", "bucket", "change_types", "last_offset", "timestamp")
+    __slots__ = ("base_offset", "batch", "bucket", "change_types", "last_offset", "offsets", "timestamp", "writer_id")
 
     def __init__(
         self,
@@ -177,6 +177,8 @@ class RecordBatch:
         last_offset: int,
         timestamp: int = -1,
         change_types: bytes | None = None,
+        offsets: Sequence[int] | None = None,
+        writer_id: int = -1,
     ) -> None:
         self.batch = batch
         self.bucket = bucket
@@ -186,6 +188,10 @@ class RecordBatch:
         """When the server committed it, in milliseconds since 1970; -1 where it is not known."""
         self.change_types = change_types
         """One byte per row (see `ChangeType`) for the changelog of a primary-key table, else None."""
+        self.offsets = offsets
+        """The offset of each row where they are not consecutive (after a filter), else None."""
+        self.writer_id = writer_id
+        """The idempotent writer these rows came from; -1 where there was none."""
 
     @property
     def num_records(self) -> int:

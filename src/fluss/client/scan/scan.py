@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fluss.client.fanout import list_bucket_offsets
-from fluss.client.scan.decode import BatchDecoder
+from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher, FetchOptions, Subscription
 from fluss.client.scan.records import RecordBatch
 from fluss.config import Config
@@ -62,10 +62,8 @@ class ScanPlan:
 
     @property
     def server_projection(self) -> list[int] | None:
-        """The columns the server is asked for; all of them when rows are filtered here."""
-        if self.projection is None or self.predicate is not None or self.info.log_format != "ARROW":
-            return None
-        return sorted(set(self.projection))
+        """The columns the server is asked for, with those that rows are filtered by here."""
+        return read_columns(self.info, self.projection, self.predicate) if self.info.log_format == "ARROW" else None
 
     def decoder(self, schema_of: Callable[[int], Schema]) -> BatchDecoder:
         return BatchDecoder(self.info, schema_of, self.projection, self.predicate, fixed_schema=self.fixed_schema)
@@ -110,6 +108,8 @@ class ScanPlan:
                     decoded.last_offset,
                     decoded.timestamp,
                     decoded.change_types,
+                    decoded.offsets,
+                    decoded.writer_id,
                 )
         finally:
             await fetcher.close()
@@ -187,6 +187,15 @@ class TableScan:
     def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
         """Whether rows written with an older schema are brought to the schema of this scan (the default)."""
         return self._with(replace(self._plan, fixed_schema=fixed_schema))
+
+    def read_batches(
+        self, start_offsets: dict[TableBucket, int], stop_offsets: dict[TableBucket, int] | None = None
+    ) -> AsyncGenerator[RecordBatch, None]:
+        """All rows of these buckets from their start offsets up to (not including) their stop offsets, then the end.
+
+        Without stop offsets: up to the ends of the log at the time of the first batch.
+        """
+        return self._plan.read(start_offsets, stop_offsets)
 
     async def create_log_scanner(self) -> LogScanner:
         """A scanner of single records with offset, timestamp and change type, for `poll()`."""

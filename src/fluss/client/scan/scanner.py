@@ -339,5 +339,12 @@ class LogScanner:
 
 def _record_batch(bucket: TableBucket, decoded: Decoded) -> RecordBatch:
     return RecordBatch(
-        decoded.batch, bucket, decoded.first_offset, decoded.last_offset, decoded.timestamp, decoded.change_types
+        decoded.batch,
+        bucket,
+        decoded.first_offset,
+        decoded.last_offset,
+        decoded.timestamp,
+        decoded.change_types,
+        decoded.offsets,
+        decoded.writer_id,
     )

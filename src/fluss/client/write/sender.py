@@ -16,7 +16,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -127,6 +127,8 @@ class Sender:
         # Compressing a batch takes milliseconds and leaves the interpreter: a thread of its own keeps the loop quick.
         self._encoders = ThreadPoolExecutor(1, thread_name_prefix="fluss-encode")
         self._closed = False
+        self.on_writer_id: Callable[[int], Awaitable[None]] | None = None
+        """Told about every new writer id, and waited for, before anything is sent under that id."""
         self.batches_sent = 0
         self.rows_acknowledged = 0
         self.bytes_sent = 0
@@ -220,7 +222,10 @@ class Sender:
         if lane.bucket is None:
             lane.bucket = await self._resolve_partition(lane)
         if self.idempotent and lane.writer_id is None:
-            lane.writer_id = await self._init_writer(lane.target.table_path)
+            writer_id = await self._init_writer(lane.target.table_path)
+            if self.on_writer_id is not None:
+                await self.on_writer_id(writer_id)
+            lane.writer_id = writer_id
             lane.next_sequence = 0
         return await self.cluster.leader(lane.bucket, lane.target.table_path)
 
