@@ -111,6 +111,13 @@ def test_longest_and_case_sensitive_names(harness: Harness) -> None:
     assert names(harness) == ["A", "a", "fluss", "x" * 200]
 
 
+def test_a_database_document_that_cannot_be_read(harness: Harness) -> None:
+    for data in (b"{", b"[]", b'{"version":1,"custom_properties":{"k":1}}'):
+        request = pb.CreateDatabaseRequest(database_name="d", ignore_if_exists=False, database_json=data)
+        harness.fails(16, admin.create_database, request, "database d")
+    assert names(harness) == ["fluss"]
+
+
 def test_missing_database(harness: Harness) -> None:
     harness.fails(4, admin.get_database_info, pb.GetDatabaseInfoRequest(database_name="no"), "no")
     harness.fails(4, admin.drop_database, drop_database("no"))
@@ -306,6 +313,33 @@ def test_a_dropped_table_comes_back_with_a_new_id(harness: Harness) -> None:
     assert harness.catalog.table_by_id(0) is None
     assert not harness.catalog.owns_data_of(0)
     assert harness.catalog.owns_data_of(1)
+
+
+def test_a_table_too_large_for_its_document_is_refused(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluss.server.catalog.documents.DOCUMENT_BYTES_MAX", 2000)
+    harness.call(admin.create_table, create(log_table(), "small"))
+    harness.fails(-1, admin.create_table, create(log_table(comment="x" * 2000)), "2000")
+    harness.fails(-1, admin.alter_table, alter({"k": "x" * 2000}, "small"))
+    assert not harness.call(admin.table_exists, pb.TableExistsRequest(table_path=path())).exists
+    harness.reopen()
+    assert harness.catalog.damages == []
+
+
+@pytest.mark.parametrize("text", ["\x00", "北京 \U0001f600", '"\\\n'])
+def test_any_text_in_a_comment_comes_back(harness: Harness, text: str) -> None:
+    document = {**log_table().to_json(), "comment": text}
+    harness.call(admin.create_table, create(document))
+    assert table_info(harness)[1]["comment"] == text
+    harness.reopen()
+    assert table_info(harness)[1]["comment"] == text
+
+
+def test_half_a_character_is_refused(harness: Harness) -> None:
+    harness.fails(15, admin.create_table, create({**log_table().to_json(), "comment": "\ud800"}), "Unicode")
+    harness.fails(16, admin.create_database, new_database(comment="\udfff"), "Unicode")
+    harness.call(admin.create_table, create(log_table()))
+    row = {"type": "ROW", "fields": [{"name": "\ud800", "field_type": {"type": "INTEGER"}, "field_id": 0}]}
+    harness.fails(15, admin.alter_table, add_column("c", kind=row), "Unicode")
 
 
 def test_kinds_of_tables_can_be_forbidden(tmp_path: Path) -> None:

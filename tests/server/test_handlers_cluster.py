@@ -21,6 +21,7 @@ from tests.server.catalog.support import (
     pk_table,
 )
 
+from fluss.errors import ConfigError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.cluster_configs import APPEND, DELETE, SET, SUBTRACT
 from fluss.server.handlers import admin, cluster
@@ -129,6 +130,22 @@ def test_refused_changes_change_nothing(harness: Harness) -> None:
         harness.fails(64, cluster.alter_cluster_configs, request, text)
     assert harness.catalog.configs.dynamic == {}
     assert described(harness) == {}
+
+
+def test_a_lake_that_is_on_needs_a_format_at_start_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"datalake\.format"):
+        Harness(tmp_path, {"datalake.enabled": "true"})
+
+
+def test_options_that_no_longer_fit_are_dropped_at_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    harness = Harness(tmp_path, {"datalake.format": "paimon"})
+    harness.call(cluster.alter_cluster_configs, change(("datalake.enabled", "true", SET)))
+    del harness.options["datalake.format"]
+    with caplog.at_level("ERROR"):
+        harness.reopen()
+    assert "datalake.format" in caplog.text
+    assert not harness.catalog.configs.lake_enabled
+    harness.close()
 
 
 def test_appending_to_and_subtracting_from_a_map(tmp_path: Path) -> None:

@@ -55,8 +55,10 @@ class ClusterConfigs:
                 self.dynamic = {str(k): str(v) for k, v in stored.items()} if isinstance(stored, dict) else {}
             except DamagedDocumentError as error:
                 self.damage = error.damage
+        _check_lake(initial)
         try:
             self.current = initial.with_options(self.dynamic)
+            _check_lake(self.current)
         except ConfigError as error:
             # An option that an older release could change, or a clash with new start options: the start options win.
             _log.error("stored dynamic options are ignored: %s", error)
@@ -123,10 +125,9 @@ class ClusterConfigs:
                 raise ClusterConfigError(f"Unknown operation {operation} on the config key '{key}'.")
         try:
             current = self.initial.with_options(dynamic)
+            _check_lake(current)
         except ConfigError as error:
             raise ClusterConfigError(error.message) from None
-        if current.boolean("datalake.enabled") and current.text("datalake.format") is None:
-            raise ClusterConfigError("'datalake.enabled' is true, so 'datalake.format' must be set as well.")
         return dynamic, current
 
     def write(self, dynamic: Mapping[str, str]) -> None:
@@ -137,6 +138,11 @@ class ClusterConfigs:
         self.current = current
         for listener in tuple(self.on_changed):
             listener(current)
+
+
+def _check_lake(config: ServerConfig) -> None:
+    if config.boolean("datalake.enabled") and config.text("datalake.format") is None:
+        raise ConfigError("server option 'datalake.enabled' is true, so 'datalake.format' must be set as well.")
 
 
 def _parts(text: str, kind: str) -> dict[str, str]:

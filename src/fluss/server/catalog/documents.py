@@ -107,7 +107,13 @@ class DocumentStore:
         """Replace a document. After an error before the rename nothing has changed."""
         files = self.files
         temporary = path.with_name(path.name + ".tmp")
-        files.write_new(temporary, encode_document(identity, content))
+        data = encode_document(identity, content)
+        if len(data) > DOCUMENT_BYTES_MAX:
+            # Better refused now than found unreadable at the next start.
+            raise FormatError(
+                f"the description has {len(data)} bytes, the catalog keeps at most {DOCUMENT_BYTES_MAX} per object"
+            )
+        files.write_new(temporary, data)
         files.keep_previous(path, path.with_name(path.name + ".prev"))
         with self.publishing(f"write {path.name}"):
             files.rename(temporary, path)

@@ -103,7 +103,6 @@ class CatalogStorage:
         staged = self.staging / str(entry.table_id)
         files.make_dir(staged / "partitions")
         self.store.write(staged / "table.doc", *self._table_document(entry))
-        files.sync_dir(staged)
         self.store.publish_dir(staged, self.table_dir(entry.table_id))
 
     def write_table(self, entry: TableEntry) -> None:

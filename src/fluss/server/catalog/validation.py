@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
-from fluss.errors import InvalidConfigError, InvalidTableError
-from fluss.metadata import TableDescriptor, validate_database_name, validate_table_name
+from fluss.errors import InvalidConfigError, InvalidDatabaseError, InvalidTableError
+from fluss.metadata import DatabaseDescriptor, TableDescriptor, validate_database_name, validate_table_name
 from fluss.metadata.names import name_problem
 from fluss.metadata.validation import validate_table_descriptor
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 
-__all__ = ["name_problem", "validate_database_name", "validate_descriptor", "validate_table_name"]
+__all__ = ["check_text", "name_problem", "validate_database_name", "validate_descriptor", "validate_table_name"]
+
+
+def check_text(descriptor: TableDescriptor | DatabaseDescriptor) -> None:
+    """JSON can spell half of a character (a lone surrogate), which no answer could carry back."""
+    try:
+        descriptor.to_json_bytes()
+    except UnicodeEncodeError:
+        text = "The descriptor contains text that is not valid Unicode: a surrogate without its other half."
+        raise (InvalidTableError if isinstance(descriptor, TableDescriptor) else InvalidDatabaseError)(text) from None
 
 
 def validate_descriptor(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
     """Check a table as it would be stored, with the server's defaults in it."""
+    check_text(descriptor)
     validate_table_descriptor(descriptor, bucket_count_max=configs.current.integer("max.bucket.num"))
     _check_lake(descriptor, configs)
 

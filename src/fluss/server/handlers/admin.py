@@ -10,6 +10,7 @@ from fluss.errors import (
     FormatError,
     InvalidAlterTableError,
     InvalidArgumentError,
+    InvalidDatabaseError,
     InvalidTableError,
     SchemaNotExistError,
     TableNotPartitionedError,
@@ -22,7 +23,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog import databases, partitions, tables
 from fluss.server.catalog.acl import Operation, Resource
 from fluss.server.catalog.databases import DEFAULT_DATABASE
-from fluss.server.catalog.validation import validate_database_name, validate_table_name
+from fluss.server.catalog.validation import check_text, validate_database_name, validate_table_name
 from fluss.server.handlers import Handler, RequestContext, proto_handler
 from fluss.server.handlers.answers import table_json, table_path
 
@@ -37,7 +38,11 @@ async def create_database(ctx: RequestContext, request: pb.CreateDatabaseRequest
     ctx.server.authorizer.require(ctx.session, Operation.CREATE, Resource.cluster())
     descriptor = DatabaseDescriptor()
     if request.database_json:
-        descriptor = DatabaseDescriptor.from_json_bytes(request.database_json)
+        try:
+            descriptor = DatabaseDescriptor.from_json_bytes(request.database_json)
+        except FlussError as error:
+            raise InvalidDatabaseError(f"The descriptor of database {name} cannot be read: {error.message}") from error
+        check_text(descriptor)
     await databases.create_database(ctx.server.catalog, name, descriptor, ignore_if_exists=request.ignore_if_exists)
     return pb.CreateDatabaseResponse()
 
