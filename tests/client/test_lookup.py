@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups against the embedded server."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+import fluss
+
+
+@pytest.fixture
+def use_tables(config, database):
+    """Runs `use(conn, create)` on a connection; `create(name, fields, keys, …)` makes a table and gives it."""
+
+    def start(use):
+        async def main():
+            with await fluss.FlussConnection.create(config) as conn:
+                admin = await conn.get_admin()
+                await admin.create_database(database)
+
+                async def create(name, fields, keys, **options):
+                    path = fluss.TablePath(database, name)
+                    schema = fluss.Schema(pa.schema(fields), primary_keys=keys)
+                    await admin.create_table(path, fluss.TableDescriptor(schema, **options))
+                    return await conn.get_table(path)
+
+                await use(conn, create)
+                await admin.drop_database(database)
+
+        asyncio.run(main())
+
+    return start
+
+
+@pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
+def test_lookup(use_tables, kv_format):
+    async def use(conn, create):
+        table = await create(
+            "t",
+            [("id", pa.int32()), ("name", pa.string()), ("age", pa.int64())],
+            ["id"],
+            bucket_count=3,
+            kv_format=kv_format,
+        )
+        writer = table.new_upsert().create_writer()
+        for number in range(20):
+            writer.upsert({"id": number, "name": f"n{number}", "age": None if number % 2 else number})
+        await writer.flush()
+        lookuper = table.new_lookup().create_lookuper()
+        assert await lookuper.lookup({"id": 4}) == {"id": 4, "name": "n4", "age": 4}
+        assert await lookuper.lookup([5]) == {"id": 5, "name": "n5", "age": None}
+        assert await lookuper.lookup((99,)) is None
+        await writer.upsert({"id": 4, "name": "changed", "age": 0}).wait()
+        assert (await lookuper.lookup((4,)))["name"] == "changed"
+        await writer.delete({"id": 4}).wait()
+        assert await lookuper.lookup((4,)) is None
+        found = await asyncio.gather(*(lookuper.lookup([number % 25]) for number in range(200)))
+        assert [row and row["id"] for row in found] == [
+            None if number % 25 in (4, 20, 21, 22, 23, 24) else number % 25 for number in range(200)
+        ]
+        many = await lookuper.lookup_many([[number] for number in range(25)])
+        assert many.column("id").to_pylist() == [number for number in range(20) if number != 4]
+        assert many.schema.names == ["id", "name", "age"]
+        lined_up = await lookuper.lookup_many(pa.table({"id": pa.array([3, 4, 3], pa.int32())}), missing="null")
+        assert lined_up.column("name").to_pylist() == ["n3", None, "n3"]
+        assert (await lookuper.lookup_many([])).num_rows == 0
+        with pytest.raises(fluss.InvalidArgumentError, match="missing must be"):
+            await lookuper.lookup_many([], missing="what")
+        with pytest.raises(fluss.InvalidRowError, match="'id'"):
+            await lookuper.lookup({"id": "x"})
+
+    use_tables(use)
+
+
+def test_the_builder_is_the_lookuper_too(use_tables):
+    async def use(conn, create):
+        table = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"])
+        writer = table.new_upsert()
+        await writer.upsert({"id": 1, "name": "a"}).wait()
+        writer.delete({"id": 2})
+        await writer.flush()
+        assert await table.new_lookup().lookup({"id": 1}) == {"id": 1, "name": "a"}
+        partial = table.new_upsert(columns=["id", "name"])
+        partial.upsert({"id": 1, "name": "b"})
+        await partial.flush()
+        assert await table.new_lookup().lookup({"id": 1}) == {"id": 1, "name": "b"}
+        with pytest.raises(fluss.InvalidArgumentError, match="Unknown column name 'nope'"):
+            table.new_upsert(columns=["id", "nope"])
+        with pytest.raises(fluss.InvalidArgumentError, match="Column index 7"):
+            table.new_upsert().partial_update_by_index([0, 7])
+        with pytest.raises(fluss.InvalidArgumentError, match="new_upsert"):
+            table.new_append()
+
+    use_tables(use)
+
+
+def test_every_type_comes_back(use_tables):
+    fields = [
+        ("k", pa.string()),
+        ("b", pa.bool_()),
+        ("i8", pa.int8()),
+        ("i16", pa.int16()),
+        ("f", pa.float32()),
+        ("d", pa.float64()),
+        ("dec", pa.decimal128(10, 2)),
+        ("day", pa.date32()),
+        ("at", pa.time32("ms")),
+        ("ts", pa.timestamp("us")),
+        ("tz", pa.timestamp("us", tz="UTC")),
+        ("raw", pa.binary()),
+        ("tags", pa.list_(pa.string())),
+    ]
+    full = {
+        "k": "ключ",
+        "b": True,
+        "i8": -8,
+        "i16": 16,
+        "f": 1.5,
+        "d": -2.25,
+        "dec": Decimal("12.34"),
+        "day": dt.date(2024, 2, 29),
+        "at": dt.time(1, 2, 3, 4000),
+        "ts": dt.datetime(2024, 1, 1, 1, 1, 1, 123456),
+        "tz": dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc),
+        "raw": b"\x00\xff",
+        "tags": ["a", None, ""],
+    }
+    empty = {name: None for name, _ in fields} | {"k": ""}
+
+    async def use(conn, create):
+        table = await create("t", fields, ["k"])
+        writer = table.new_upsert().create_writer()
+        writer.upsert(full)
+        writer.upsert(empty)
+        await writer.flush()
+        lookuper = table.new_lookup().create_lookuper()
+        assert await lookuper.lookup([full["k"]]) == full
+        assert await lookuper.lookup([""]) == empty
+        many = await lookuper.lookup_many([[""], [full["k"]]])
+        assert many.column("dec").to_pylist() == [None, Decimal("12.34")]
+        assert many.schema == table.arrow_schema
+
+    use_tables(use)
+
+
+def test_partitioned_tables(use_tables):
+    async def use(conn, create):
+        fields = [("id", pa.int32()), ("region", pa.string()), ("score", pa.int64())]
+        table = await create("t", fields, ["id", "region"], partition_keys=["region"], bucket_count=2)
+        admin = await conn.get_admin()
+        for region in ("US", "EU"):
+            await admin.create_partition(table.get_table_path(), {"region": region})
+        writer = table.new_upsert().create_writer()
+        for number in range(10):
+            writer.upsert({"id": number, "region": "US" if number % 2 else "EU", "score": number})
+        await writer.flush()
+        lookuper = table.new_lookup().create_lookuper()
+        assert (await lookuper.lookup({"id": 3, "region": "US"}))["score"] == 3
+        assert await lookuper.lookup({"id": 3, "region": "EU"}) is None
+        assert await lookuper.lookup({"id": 3, "region": "MARS"}) is None
+        keys = [{"id": number, "region": region} for number in range(10) for region in ("US", "EU", "MARS")]
+        found = await lookuper.lookup_many(keys)
+        assert found.column("score").to_pylist() == list(range(10))
+
+    use_tables(use)
+
+
+def test_prefix_lookup(use_tables):
+    async def use(conn, create):
+        fields = [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64()), ("v", pa.string())]
+        table = await create("t", fields, ["region", "user", "event"], bucket_keys=["region", "user"], bucket_count=3)
+        async with table.new_upsert().create_writer() as writer:
+            for event in (3, 1, 2):
+                writer.upsert(("eu", 1, event, f"e{event}"))
+            writer.upsert(("us", 1, 1, "u"))
+        lookuper = table.new_lookup().lookup_by(["region", "user"]).create_lookuper()
+        rows = await lookuper.lookup({"region": "eu", "user": 1})
+        assert sorted(row["event"] for row in rows) == [1, 2, 3]
+        assert rows[0].keys() == {"region", "user", "event", "v"}
+        assert [row["v"] for row in await lookuper.lookup(("us", 1))] == ["u"]
+        assert await lookuper.lookup(["us", 2]) == []
+        assert "PrefixLookuper" in repr(lookuper)
+
+    use_tables(use)
+
+
+def test_prefix_lookup_of_an_unknown_partition_is_empty(use_tables):
+    async def use(conn, create):
+        fields = [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64())]
+        table = await create(
+            "t", fields, ["region", "user", "event"], partition_keys=["region"], bucket_keys=["user"], bucket_count=3
+        )
+        lookuper = table.new_lookup().lookup_by(["region", "user"]).create_lookuper()
+        assert await lookuper.lookup({"region": "nowhere", "user": 1}) == []
+
+    use_tables(use)
+
+
+@pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
+def test_rows_of_older_schemas_have_nulls_in_new_columns(use_tables, kv_format):
+    async def use(conn, create):
+        old = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"], kv_format=kv_format)
+        async with old.new_upsert().create_writer() as writer:
+            writer.upsert((1, "old"))
+        path = old.get_table_path()
+        await conn.get_admin().alter_table(path, add_columns={"age": pa.int64()})
+        new = await conn.get_table(path)
+        async with new.new_upsert().create_writer() as writer:
+            writer.upsert((2, "new", 7))
+        lookuper = new.new_lookup().create_lookuper()
+        assert await lookuper.lookup([1]) == {"id": 1, "name": "old", "age": None}
+        assert await lookuper.lookup([2]) == {"id": 2, "name": "new", "age": 7}
+        many = await lookuper.lookup_many([[2], [1], [2]])
+        assert many.to_pylist() == [
+            {"id": 2, "name": "new", "age": 7},
+            {"id": 1, "name": "old", "age": None},
+            {"id": 2, "name": "new", "age": 7},
+        ]
+        # A table obtained before the change keeps its columns.
+        assert await old.new_lookup().create_lookuper().lookup([2]) == {"id": 2, "name": "new"}
+
+    use_tables(use)
+
+
+def test_kv_snapshots_and_stats(use_tables):
+    async def use(conn, create):
+        table = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"], bucket_count=2)
+        async with table.new_upsert().create_writer() as writer:
+            for number in range(10):
+                writer.upsert((number % 5, "x"))
+        admin = conn.get_admin()
+        stats = await admin.get_table_stats(table.get_table_path())
+        assert stats.row_count == 5
+        snapshots = await admin.get_latest_kv_snapshots(table.get_table_path())
+        assert [snapshot.bucket.bucket_id for snapshot in snapshots] == [0, 1]
+
+    use_tables(use)
+
+
+def test_many_keys_at_once(use_tables):
+    async def use(conn, create):
+        table = await create("t", [("id", pa.int64()), ("name", pa.string())], ["id"], bucket_count=3)
+        count = 20_000
+        rows = pa.table({"id": range(count), "name": [f"n{number}" for number in range(count)]})
+        async with table.new_upsert().create_writer() as writer:
+            writer.write_arrow(rows)
+        lookuper = table.new_lookup().create_lookuper()
+        found = await lookuper.lookup_many(rows.select(["id"]))
+        assert found.to_pydict() == rows.to_pydict()
+
+    use_tables(use)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How keys gather and travel, without the server's part: a wire that answers from a dict."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pyarrow as pa
+import pytest
+
+from fluss.client.admin import FlussAdmin
+from fluss.client.cluster import Cluster
+from fluss.client.lookup import LookupQueue
+from fluss.client.runner import Direct
+from fluss.errors import (
+    ConnectionClosedError,
+    FormatError,
+    KvStorageError,
+    NetworkError,
+    NonPrimaryKeyTableError,
+    NotLeaderOrFollowerError,
+)
+from fluss.metadata import Schema, TableDescriptor, TablePath
+
+
+class DictWire:
+    """Answers key b"7" with b"v7"; can be told to fail first."""
+
+    def __init__(self):
+        self.requests = []
+        self.failures = []
+        self.bucket_failures = []
+        self.cut = False
+        self.gate = None
+
+    async def ask(self, connection, table_id, keys):
+        assert not connection.closed
+        self.requests.append([key for wanted in keys.values() for key in wanted])
+        await asyncio.sleep(0)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        answer = []
+        for bucket, wanted in keys.items():
+            error = self.bucket_failures.pop(0) if self.bucket_failures else None
+            values = [None if key == b"none" else b"v" + key for key in wanted]
+            answer.append((bucket, error, values[:-1] if self.cut else values))
+        return answer
+
+
+def with_queue(run, config, database, use):
+    async def main():
+        cluster = await Cluster.connect(config)
+        admin = FlussAdmin(Direct(cluster))
+        await admin.create_database(database)
+        path = TablePath(database, "t")
+        schema = Schema(pa.schema([("id", pa.int32()), ("p", pa.string())]))
+        await admin.create_table(path, TableDescriptor(schema, bucket_count=2, partition_keys=["p"]))
+        await admin.create_partition(path, {"p": "eu"})
+        wire = DictWire()
+        queue = LookupQueue(cluster, await cluster.table(path), wire, None)
+        cluster.attach(queue)
+        try:
+            await use(cluster, queue, wire)
+        finally:
+            await cluster.close()
+
+    run(main())
+
+
+@pytest.fixture
+def queue_run(run, config, database):
+    return lambda use: with_queue(run, config, database, use)
+
+
+def key(number, bucket=0, partition="eu"):
+    return partition, bucket, str(number).encode()
+
+
+def test_a_lone_key_leaves_at_once(queue_run):
+    async def use(cluster, queue, wire):
+        assert await queue.put(key(1)).wait() == b"v1"
+        assert await queue.put(("eu", 0, b"none")).wait() is None
+        assert wire.requests == [[b"1"], [b"none"]]
+
+    queue_run(use)
+
+
+def test_keys_gather_while_a_request_is_under_way(queue_run):
+    async def use(cluster, queue, wire):
+        await queue.put(key(0)).wait()
+        wire.gate = asyncio.Event()
+        first = queue.put(key(1))
+        await asyncio.sleep(0.01)
+        rest = [queue.put(key(number, number % 2)) for number in range(2, 100)]
+        await asyncio.sleep(0.01)
+        assert len(wire.requests) == 2
+        assert queue.pending() == 99
+        wire.gate.set()
+        assert await first.wait() == b"v1"
+        assert await asyncio.gather(*(promise.wait() for promise in rest)) == [b"v%d" % n for n in range(2, 100)]
+        assert len(wire.requests) == 3
+        assert queue.pending() == 0
+
+    queue_run(use)
+
+
+def test_unknown_partitions_have_no_rows_and_cost_no_lookup(queue_run):
+    async def use(cluster, queue, wire):
+        assert await queue.put(key(1, partition="nowhere")).wait() is None
+        assert wire.requests == []
+
+    queue_run(use)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NotLeaderOrFollowerError("moved"), KvStorageError("busy"), NetworkError("cut")],
+    ids=lambda e: type(e).__name__,
+)
+@pytest.mark.parametrize("level", ["request", "bucket"])
+def test_errors_that_pass_are_tried_again(queue_run, error, level):
+    async def use(cluster, queue, wire):
+        (wire.failures if level == "request" else wire.bucket_failures).append(error)
+        assert await queue.put(key(1)).wait() == b"v1"
+        assert len(wire.requests) == 2
+        assert cluster.metrics.snapshot()["retries_total"] >= 1
+
+    queue_run(use)
+
+
+def test_final_errors_are_raised(queue_run):
+    async def use(cluster, queue, wire):
+        await queue.put(key(0)).wait()
+        wire.failures.append(NonPrimaryKeyTableError("no"))
+        promises = [queue.put(key(number)) for number in range(3)]
+        for promise in promises:
+            with pytest.raises(NonPrimaryKeyTableError):
+                await promise.wait()
+        assert await queue.put(key(1)).wait() == b"v1"
+
+    queue_run(use)
+
+
+def test_a_wrong_number_of_results_is_refused(queue_run):
+    async def use(cluster, queue, wire):
+        wire.cut = True
+        with pytest.raises(FormatError, match="0 results for 1 keys"):
+            await queue.put(key(1)).wait()
+
+    queue_run(use)
+
+
+def test_a_cancelled_lookup_hurts_no_other(queue_run):
+    async def use(cluster, queue, wire):
+        wire.gate = asyncio.Event()
+        cancelled = asyncio.ensure_future(queue.put(key(1)).wait())
+        kept = asyncio.ensure_future(queue.put(key(2)).wait())
+        await asyncio.sleep(0.01)
+        cancelled.cancel()
+        wire.gate.set()
+        assert await kept == b"v2"
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+
+    queue_run(use)
+
+
+def test_closing_fails_what_waits(queue_run):
+    async def use(cluster, queue, wire):
+        wire.gate = asyncio.Event()
+        promise = queue.put(key(1))
+        await asyncio.sleep(0.01)
+        await cluster.close()
+        with pytest.raises(ConnectionClosedError):
+            await promise.wait()
+        with pytest.raises(ConnectionClosedError):
+            queue.put(key(2))
+
+    queue_run(use)
+
+
+def test_keys_from_other_threads(queue_run):
+    async def use(cluster, queue, wire):
+        results = []
+
+        def work(number):
+            results.append(asyncio.run(queue.put(key(number)).wait()))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
+        assert sorted(results) == [b"v%d" % number for number in range(8)]
+
+    queue_run(use)
