@@ -69,17 +69,49 @@ class LongVarintPiece(Piece):
 
 
 class BytesPiece(Piece):
-    """Byte strings of any length."""
+    """Byte strings of any length, whose lengths are written by the piece before."""
 
-    __slots__ = ("data", "starts")
+    __slots__ = ("slices",)
 
     def __init__(self, slices: Slices) -> None:
-        self.data = slices.data
-        self.starts = slices.starts
-        self.lengths: Ints = slices.lengths
+        super().__init__(np.empty(0, np.uint64), slices.lengths)
+        self.slices = slices
 
     def write(self, out: Bytes, target: Words, pos: Ints) -> None:
-        scatter(out, pos, self.data, self.starts, self.lengths)
+        scatter(out, pos, self.slices.data, self.slices.starts, self.slices.lengths)
+
+
+class ShortBytesPiece(Piece):
+    """Byte strings behind their lengths, none of which takes more than one byte.
+
+    The length and the first 7 bytes are written as one word.
+    """
+
+    __slots__ = ("prefix", "slices")
+
+    def __init__(self, slices: Slices, valid: Mask | None) -> None:
+        slices = Slices.trusted(
+            padded(slices.data, int((slices.starts + slices.lengths).max(initial=0)) + 2 * WORD_BYTES),
+            slices.starts,
+            slices.lengths,
+        )
+        words = words_at(slices.data)[slices.starts]
+        words <<= _u64(8)
+        words |= slices.lengths.view(np.uint64)
+        self.prefix = 1 if valid is None else valid
+        super().__init__(words, slices.lengths + self.prefix)
+        self.slices = slices
+
+    def write(self, out: Bytes, target: Words, pos: Ints) -> None:
+        target[pos] = self.words
+        scatter(out, pos + self.prefix, self.slices.data, self.slices.starts, self.slices.lengths, done=WORD_BYTES - 1)
+
+
+def sized_pieces(slices: Slices, valid: Mask | None) -> list[Piece]:
+    """Byte strings behind their varint lengths; null rows take no bytes."""
+    if int(slices.lengths.max(initial=0)) < 0x80:
+        return [ShortBytesPiece(slices, valid)]
+    return [varint_piece(slices.lengths.view(np.uint64), valid), BytesPiece(slices)]
 
 
 def fixed_piece(values: npt.NDArray[Any], width: int, valid: Mask | None) -> Piece:
@@ -127,12 +159,21 @@ def _spread(values: Words) -> Words:
     return spread
 
 
-def _squeeze(words: Words) -> Words:
-    """The inverse of `_spread`; the high bit of each byte is dropped."""
-    x = (words & _u64(0x007F_007F_007F_007F)) | ((words & _u64(0x7F00_7F00_7F00_7F00)) >> _u64(1))
-    x = (x & _u64(0x0000_3FFF_0000_3FFF)) | ((x & _u64(0x3FFF_0000_3FFF_0000)) >> _u64(2))
-    squeezed: Words = (x & _u64(0x0000_0000_0FFF_FFFF)) | ((x & _u64(0x0FFF_FFFF_0000_0000)) >> _u64(4))
-    return squeezed
+_SQUEEZES = (
+    (0, _u64(0x007F_007F_007F_007F), _u64(0x7F00_7F00_7F00_7F00), _u64(1)),
+    (2, _u64(0x0000_3FFF_0000_3FFF), _u64(0x3FFF_0000_3FFF_0000), _u64(2)),
+    (4, _u64(0x0000_0000_0FFF_FFFF), _u64(0x0FFF_FFFF_0000_0000), _u64(4)),
+)
+
+
+def _squeeze(words: Words, scratch: Words, longest: int) -> None:
+    """Undo `_spread` in place for varints of up to ``longest`` bytes; the high bit of each byte is dropped."""
+    for above, low, high, shift in _SQUEEZES:
+        if longest > above:
+            np.bitwise_and(words, high, out=scratch)
+            scratch >>= shift
+            words &= low
+            words |= scratch
 
 
 class BadRowError(Exception):
@@ -192,15 +233,25 @@ class RowsCursor:
             self.advance(1, valid)
             small: Words = firsts.astype(np.uint64)
             return small
-        words = self.words()
-        stops = ~words & _HIGH_BITS
-        stops &= -stops
-        lengths = ((stops >> _u64(7)) * _TO_BYTE_INDEX >> _u64(56)).astype(np.int64)
+        # The lowest zero among the high bits of a word ends its varint. Operations are in place because fresh memory
+        # costs more than the arithmetic.
+        values = self.words()
+        stops = np.invert(values)
+        stops &= _HIGH_BITS
+        scratch = np.negative(stops)
+        stops &= scratch
+        np.right_shift(stops, _u64(7), out=scratch)
+        scratch *= _TO_BYTE_INDEX
+        scratch >>= _u64(56)
+        lengths = scratch.astype(np.int64)
         lengths += 1
-        values = _squeeze(words & (stops | stops - _u64(1)))
-        endless = stops == 0
-        if endless.any():
-            self._long_varints(np.flatnonzero(endless), valid, values, lengths)
+        endless = None if stops.all() else np.flatnonzero(stops == 0)
+        np.subtract(stops, _u64(1), out=scratch)
+        scratch |= stops
+        values &= scratch
+        _squeeze(values, scratch, int(lengths.max()) if endless is None else 8)
+        if endless is not None:
+            self._long_varints(endless, valid, values, lengths)
         if bits == 32:
             refuse_rows((lengths > 5) | (values > _u64(0xFFFF_FFFF)), valid, "the varint does not fit 32 bits")
         self.advance(lengths, valid)

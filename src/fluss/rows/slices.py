@@ -221,35 +221,37 @@ def gather_array(slices: Slices) -> pa.Array:
     return dressed.take(pa.array(np.arange(1, 2 * n + 1, 2)))
 
 
-def scatter(out: Bytes, positions: Ints, data: Bytes, starts: Ints, lengths: Ints) -> None:
-    """Copy string ``i`` of ``data`` to ``out[positions[i]:]``.
+def scatter(out: Bytes, positions: Ints, data: Bytes, starts: Ints, lengths: Ints, done: int = 0) -> None:
+    """Copy string ``i`` of ``data`` to ``out[positions[i]:]``, except its first ``done`` bytes (at most 8).
 
     Whole words are written, so up to `WORD_BYTES` bytes after each string are overwritten with rubbish: leave room
     (`spaced`), and write what follows a string after it.
     """
-    if not lengths.size:
-        return
-    longest = int(lengths.max())
-    if longest == 0:
+    longest = int(lengths.max(initial=0))
+    if longest <= done:
         return
     if longest > _LONG_BYTES:
         long = lengths > _LONG_BYTES
         _scatter_long(out, data, positions[long], starts[long], lengths[long])
         short = ~long
         positions, starts, lengths = positions[short], starts[short], lengths[short]
-        if not lengths.size:
+        longest = int(lengths.max(initial=0))
+        if longest <= done:
             return
-        longest = int(lengths.max())
     data = padded(data, int((starts + lengths).max()) + 2 * WORD_BYTES)
     source, target = words_at(data), words_at(out)
-    target[positions] = source[starts]
-    shortest = int(lengths.min())
-    for done in range(WORD_BYTES, longest, WORD_BYTES):
-        if shortest <= done:
-            more = np.flatnonzero(lengths > done)
-            positions, starts, lengths = positions[more], starts[more], lengths[more]
-            shortest = int(lengths.min())
-        target[positions + done] = source[starts + done]
+    if not done:
+        target[positions] = source[starts]
+        done = WORD_BYTES
+    while done < longest:
+        longer = lengths > done
+        if 2 * int(np.count_nonzero(longer)) < lengths.size:
+            positions, starts, lengths = positions[longer], starts[longer], lengths[longer]
+        # A last word ends where its string ends, overlapping the word before it. Strings that are already complete
+        # write their last word once more, which is cheaper than picking out the others while those are many.
+        at = np.clip(lengths - WORD_BYTES, 0, done)
+        target[positions + at] = source[starts + at]
+        done += WORD_BYTES
 
 
 def _scatter_long(out: Bytes, data: Bytes, positions: Ints, starts: Ints, lengths: Ints) -> None:

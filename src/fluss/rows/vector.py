@@ -48,13 +48,13 @@ from fluss.rows.columns import (
 )
 from fluss.rows.kernels import (
     BadRowError,
-    BytesPiece,
     Mask,
     Piece,
     RowsCursor,
     ZeroPiece,
     fixed_piece,
     refuse_rows,
+    sized_pieces,
     varint_piece,
 )
 from fluss.rows.slices import Ints, Slices, Words, gather_array, spaced, words_at
@@ -127,9 +127,10 @@ def _null_pieces(n: int, masks: list[Mask | None]) -> list[Piece]:
 
 
 def _assemble(n: int, pieces: list[Piece]) -> Slices:
-    lengths = np.zeros(n, np.int64)
+    lengths = np.full(n, sum(piece.lengths for piece in pieces if isinstance(piece.lengths, int)), np.int64)
     for piece in pieces:
-        lengths += piece.lengths
+        if not isinstance(piece.lengths, int):
+            lengths += piece.lengths
     starts, out = spaced(lengths)
     target = words_at(out)
     pos = starts.copy()
@@ -165,10 +166,10 @@ def _pieces(dtype: DataType, array: pa.Array, valid: Mask | None) -> list[Piece]
         check_decimals(array, dtype)
         if v.is_compact_decimal(dtype):
             return [varint_piece(np.ascontiguousarray(decimal_words(array)[:, 0]), valid)]
-        return _sized_pieces(big_endian_decimals(array, valid), valid)
+        return sized_pieces(big_endian_decimals(array, valid), valid)
     if isinstance(dtype, v.NESTED):
-        return _sized_pieces(_nested_bytes(dtype, array), valid)
-    return _sized_pieces(byte_strings(dtype, array), valid)
+        return sized_pieces(_nested_bytes(dtype, array), valid)
+    return sized_pieces(byte_strings(dtype, array), valid)
 
 
 def _nested_bytes(dtype: DataType, array: pa.Array) -> Slices:
@@ -178,10 +179,6 @@ def _nested_bytes(dtype: DataType, array: pa.Array) -> Slices:
             for value in from_arrow(array, dtype)
         ]
     )
-
-
-def _sized_pieces(slices: Slices, valid: Mask | None) -> list[Piece]:
-    return [varint_piece(_unsigned(slices.lengths), valid), BytesPiece(slices)]
 
 
 def _decode(types: Sequence[DataType], rows: Slices, names: Sequence[str] | None, *, is_key: bool) -> list[pa.Array]:
