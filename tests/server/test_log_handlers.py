@@ -323,8 +323,8 @@ def test_writer_ids_and_statistics(tmp_path: Path) -> None:
         ids: list[int] = []
         for _ in range(2):
             async with running_server(tmp_path) as server, connected(server) as client:
-                for _ in range(3):
-                    ids.append((await client.call(apis.INIT_WRITER, pb.InitWriterRequest())).writer_id)
+                answers = [await client.call(apis.INIT_WRITER, pb.InitWriterRequest()) for _ in range(3)]
+                ids += [answer.writer_id for answer in answers]
         assert ids == sorted(set(ids))
         async with running_server(tmp_path) as server, connected(server) as client:
             table = await client.create_table()

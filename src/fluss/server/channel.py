@@ -2,23 +2,28 @@
 """One accepted socket: bytes in as frames, bytes out as parts.
 
 asyncio's own transports copy what does not fit into the socket buffer (before Python 3.12), which doubles the cost of a
-large fetch answer. Here the parts wait in a queue as they are and are handed to ``sendmsg`` again.
+large fetch answer. Here the parts wait in a queue as they are and are handed to ``sendmsg`` again. Parts of a log file
+are sent from the file by the operating system.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from fluss.errors import FormatError
 from fluss.protocol.frames import FrameReader
+from fluss.server.log.files import FileRange
 
 Buffer = bytes | bytearray | memoryview
 
 _PARTS_PER_SEND = 256
 _SEND_BYTES_MAX = 4 * 1024 * 1024
+_MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 
 
 class Channel:
@@ -41,7 +46,7 @@ class Channel:
         self._on_frame = on_frame
         self._on_closed = on_closed
         self._on_sent = on_sent
-        self._queue: deque[memoryview] = deque()
+        self._queue: deque[memoryview | FileRange] = deque()
         self._writing = False
         self._reading = False
         self._closing = False
@@ -66,11 +71,15 @@ class Channel:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
-    def write(self, parts: Sequence[Buffer]) -> None:
+    def write(self, parts: Sequence[Buffer | FileRange]) -> None:
         """Send the parts in order, now as far as possible and later as the peer takes them."""
         if self.closed:
             return
         for part in parts:
+            if isinstance(part, FileRange):
+                self._queue.append(FileRange(part.file, part.position, part.size_bytes))
+                self.unsent_bytes += part.size_bytes
+                continue
             view = memoryview(part)
             if view.nbytes:
                 self._queue.append(view if view.format == "B" and view.ndim == 1 else view.cast("B"))
@@ -115,21 +124,15 @@ class Channel:
             self._on_frame(frame)
 
     def _send(self) -> None:
-        queue = self._queue
         try:
-            while queue:
-                sent = self._sock.sendmsg(self._next_parts())
+            while self._queue:
+                first = self._queue[0]
+                sent = self._send_file(first) if isinstance(first, FileRange) else self._send_memory()
                 self.bytes_out += sent
                 self.unsent_bytes -= sent
-                self.last_activity = self._loop.time()
-                while sent:
-                    first = queue[0]
-                    if sent < first.nbytes:
-                        queue[0] = first[sent:]
-                        break
-                    sent -= first.nbytes
-                    queue.popleft()
+            self.last_activity = self._loop.time()
         except (BlockingIOError, InterruptedError):
+            self.last_activity = self._loop.time()
             if not self._writing:
                 self._writing = True
                 self._loop.add_writer(self._fd, self._writable)
@@ -143,15 +146,39 @@ class Channel:
         if self._closing:
             self._close("closed by this server")
 
-    def _next_parts(self) -> list[memoryview]:
+    def _send_memory(self) -> int:
         parts: list[memoryview] = []
         size = 0
+        flags = 0
         for part in self._queue:
+            if isinstance(part, FileRange):
+                # The head of an answer waits for the bytes of the file, instead of going out in a packet of its own.
+                flags = _MSG_MORE
+                break
             parts.append(part)
             size += part.nbytes
             if size >= _SEND_BYTES_MAX or len(parts) >= _PARTS_PER_SEND:
                 break
-        return parts
+        sent = left = self._sock.sendmsg(parts, (), flags)
+        for part in parts:
+            if left < part.nbytes:
+                self._queue[0] = part[left:]
+                break
+            left -= part.nbytes
+            self._queue.popleft()
+        return sent
+
+    def _send_file(self, part: FileRange) -> int:
+        sent = os.sendfile(self._fd, part.file.fd, part.position, min(part.size_bytes, _SEND_BYTES_MAX))
+        if sent == 0:
+            # The length of the frame is already promised; only closing the connection says that the rest is missing.
+            raise OSError(errno.EIO, f"the file '{part.file.path}' is shorter than it was")
+        if sent == part.size_bytes:
+            self._queue.popleft()
+        else:
+            part.position += sent
+            part.size_bytes -= sent
+        return sent
 
     def _writable(self) -> None:
         self._send()

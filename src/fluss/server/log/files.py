@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections import OrderedDict
@@ -38,8 +39,11 @@ class SegmentFile:
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Up to ``size_bytes`` from ``position``; less only at the end of the file. The caller owns the memory."""
-        buffer = np.empty(size_bytes, dtype=np.uint8).data
-        filled = 0
+        return self.read_into(np.empty(size_bytes, dtype=np.uint8).data, position)
+
+    def read_into(self, buffer: memoryview, position: int) -> memoryview:
+        """Fill the buffer; returns the part that was filled."""
+        filled, size_bytes = 0, len(buffer)
         while filled < size_bytes:
             count = os.preadv(self.fd, [buffer[filled:]], position + filled)
             if count == 0:
@@ -69,6 +73,49 @@ class SegmentFile:
         _datasync(self.fd)
 
 
+class FileRange:
+    """Bytes of a log file that go to a socket without passing through this process.
+
+    Stands among the parts of an answer; ``len`` is all that the encoders of messages ask of a part.
+    """
+
+    __slots__ = ("file", "position", "size_bytes")
+
+    def __init__(self, file: SegmentFile, position: int, size_bytes: int) -> None:
+        self.file = file
+        self.position = position
+        self.size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.file.read(self.position, self.size_bytes))
+
+
+class MappedFile:
+    """Reads a file by mapping it: looking at bytes that are then sent from the file costs no copy.
+
+    The size is asked for before every read. A file that shrinks under a mapping would otherwise end the process.
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: SegmentFile) -> None:
+        self._file = file
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        size_bytes = min(size_bytes, self._file.size_bytes - position)
+        if size_bytes <= 0:
+            return memoryview(b"")
+        lead = position % mmap.ALLOCATIONGRANULARITY
+        mapped = mmap.mmap(
+            self._file.fd, size_bytes + lead, flags=_MAP_FLAGS, prot=mmap.PROT_READ, offset=position - lead
+        )
+        return memoryview(mapped)[lead:]
+
+
+_MAP_FLAGS: int = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 _datasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import FileRange, MappedFile, SegmentFile
 from fluss.server.log.segment import Segment
 from fluss.server.log.tablet import LogTablet
 from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, walk_file
@@ -21,7 +23,8 @@ Projection = Callable[[memoryview, BatchSpan], Sequence[Buffer]]
 Filter = Callable[[memoryview, BatchSpan], bool]
 
 _SCAN_BYTES_MAX = 256 * 1024 * 1024
-_WINDOW_BYTES_MAX = 8 * 1024 * 1024
+_WINDOW_BYTES_MAX = 16 * 1024 * 1024
+_LARGE_BYTES_MIN = 256 * 1024
 FILTERED_SEGMENTS_MAX = 16
 
 
@@ -41,6 +44,16 @@ class ReadPlan:
     @property
     def is_empty(self) -> bool:
         return not self.segments
+
+    @property
+    def is_large(self) -> bool:
+        """Large answers are sent from the file; this process only looks at the bytes."""
+        return self.bytes_max >= _LARGE_BYTES_MIN
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes per read: enough for the answer and for the batches before it that the sparse index leaves."""
+        return min(max(self.bytes_max, 64 * 1024) + 64 * 1024, _WINDOW_BYTES_MAX)
 
 
 @dataclass
@@ -116,38 +129,36 @@ class _Reading:
 
     def run(self, segment: Segment, end: int, end_offset: int) -> bool:
         """Read one segment; False when the answer is full."""
-        plan = self.plan
-        start, indexed_last = segment.position_at_or_before(max(plan.offset, segment.base_offset))
         try:
-            return self._walk(segment, start, indexed_last, end, end_offset)
+            return self._run(segment, end, end_offset)
+        except DamagedLogError:
+            # What lies before the damage can be served; the reader meets the damage with its next request.
+            if not self.result.parts:
+                raise
+            return False
+
+    def _run(self, segment: Segment, end: int, end_offset: int) -> bool:
+        wanted = max(self.plan.offset, segment.base_offset)
+        try:
+            return self._walk(segment, *segment.position_at_or_before(wanted), end, end_offset)
         except _IndexMismatch:
             # The index is only a hint. Make it anew from the log; if the log itself is broken, that is said below.
             segment.discard_index()
-            start, indexed_last = segment.position_at_or_before(max(plan.offset, segment.base_offset))
             try:
-                return self._walk(segment, start, indexed_last, end, end_offset)
+                return self._walk(segment, *segment.position_at_or_before(wanted), end, end_offset)
             except _IndexMismatch as mismatch:
                 raise _damaged(segment, mismatch.position, mismatch.reason) from None
 
     def _walk(self, segment: Segment, start: int, indexed_last: int | None, end: int, end_offset: int) -> bool:
-        plan, result = self.plan, self.result
-        pruning = plan.projection is not None or plan.may_match is not None
-        # One read is to cover the answer, and the batches before the wanted offset that the sparse index leaves.
-        window = min(max(plan.bytes_max, 64 * 1024) + 64 * 1024, _WINDOW_BYTES_MAX)
+        plan = self.plan
+        file = segment.file
         expected = segment.base_offset if start == 0 else None
         newest = -1
-        run_view: memoryview | None = None
-        run_start = run_end = 0
-
-        def flush() -> None:
-            nonlocal run_view
-            if run_view is not None:
-                result.parts.append(run_view[run_start:run_end])
-                run_view = None
-
         position = start
+        run = _Run(file, self.result.parts, in_memory=not plan.is_large)
+        source = MappedFile(file) if plan.is_large else file
         try:
-            for view, span, position in walk_file(segment.file, start, end, window):
+            for view, span, position in walk_file(source, start, end, plan.window_bytes):
                 if expected is None:
                     if span.last_offset != indexed_last or span.base_offset < segment.base_offset:
                         raise _IndexMismatch(position, "the index points to another batch")
@@ -160,44 +171,69 @@ class _Reading:
                 expected, newest = span.last_offset + 1, span.timestamp
                 if span.last_offset < plan.offset:
                     continue
-                size = span.end - span.start
-                self.scanned_bytes += size
                 if not crc_fits(view, span):
                     raise _damaged(segment, position, "the checksum does not fit")
-                if plan.may_match is not None and not plan.may_match(view, span):
-                    result.filtered_end_offset = span.last_offset + 1
-                    if self.scanned_bytes > _SCAN_BYTES_MAX:
-                        flush()
-                        return False
-                    continue
-                parts: Sequence[Buffer] | None = None
-                if plan.projection is not None and span.record_count > 0:
-                    parts = plan.projection(view, span)
-                    size = sum(len(part) for part in parts)
-                if result.size_bytes + size > plan.bytes_max and (
-                    result.parts or run_view is not None or not plan.first_batch_always
-                ):
-                    flush()
-                    return False
-                result.size_bytes += size
-                if parts is not None:
-                    flush()
-                    result.parts.extend(parts)
-                elif run_view is view and run_end == span.start:
-                    run_end = span.end
-                else:
-                    flush()
-                    run_view, run_start, run_end = view, span.start, span.end
-                result.filtered_end_offset = span.last_offset + 1 if plan.may_match is not None else None
-                if result.size_bytes >= plan.bytes_max or (not pruning and self.scanned_bytes > _SCAN_BYTES_MAX):
-                    flush()
+                if not self._take(view, span, position, run):
                     return False
         except BadBatch as bad:
             raise _damaged_or_index(segment, bad.position, start, bad.reason) from None
-        flush()
+        finally:
+            run.flush()
         if expected != end_offset:
             raise _damaged(segment, position, f"the file ends at offset {expected}, expected {end_offset}")
         return True
+
+    def _take(self, view: memoryview, span: BatchSpan, position: int, run: _Run) -> bool:
+        """Put a checked batch into the answer, if it is wanted and fits; False when the answer is full."""
+        plan, result = self.plan, self.result
+        size = span.end - span.start
+        self.scanned_bytes += size
+        if plan.may_match is not None and not plan.may_match(view, span):
+            result.filtered_end_offset = span.last_offset + 1
+            return self.scanned_bytes <= _SCAN_BYTES_MAX
+        parts: Sequence[Buffer] | None = None
+        if plan.projection is not None and span.record_count > 0:
+            parts = plan.projection(view, span)
+            size = sum(len(part) for part in parts)
+        if result.size_bytes + size > plan.bytes_max and (result.size_bytes > 0 or not plan.first_batch_always):
+            return False
+        result.size_bytes += size
+        if parts is not None:
+            result.parts.extend(parts)
+        else:
+            run.add(view, span, position)
+        if plan.may_match is not None:
+            result.filtered_end_offset = span.last_offset + 1
+        return result.size_bytes < plan.bytes_max and self.scanned_bytes <= _SCAN_BYTES_MAX
+
+
+class _Run:
+    """Neighbouring batches become one part: a piece of the memory they were read into, or a range of the file."""
+
+    def __init__(self, file: SegmentFile, parts: list[Buffer], *, in_memory: bool) -> None:
+        self._file = file
+        self._parts = parts
+        self._in_memory = in_memory
+        self._view: memoryview | None = None
+        self._start = self._end = 0
+
+    def add(self, view: memoryview, span: BatchSpan, position: int) -> None:
+        start, end = (span.start, span.end) if self._in_memory else (position, position + span.end - span.start)
+        if self._view is not None and self._end == start and (view is self._view or not self._in_memory):
+            self._end = end
+            return
+        self.flush()
+        self._view, self._start, self._end = view, start, end
+
+    def flush(self) -> None:
+        if self._view is None:
+            return
+        if self._in_memory:
+            self._parts.append(self._view[self._start : self._end])
+        else:
+            # To the encoders of messages a range of a file is as good as its bytes: they ask for its length only.
+            self._parts.append(cast(Buffer, FileRange(self._file, self._start, self._end - self._start)))
+        self._view = None
 
 
 class _IndexMismatch(Exception):
