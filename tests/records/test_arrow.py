@@ -233,13 +233,16 @@ def test_layouts_are_remembered_and_forgotten(monkeypatch: pytest.MonkeyPatch) -
     from fluss.records import arrow_layout
 
     monkeypatch.setattr(arrow_layout, "_REMEMBERED_MAX", 3)
-    schemas = [pa.schema([(f"c{i}", pa.int32()), ("s", pa.string())]) for i in range(10)]
+    arrow_layout._layouts_by_identity.clear()
+    schemas = [pa.schema([(f"c{i}", pa.int32()), ("s", pa.string()), ("t", pa.string())]) for i in range(10)]
     for schema in schemas * 2:
         layout = layout_of(schema)
         assert layout.schema == schema
-        for positions in ((0,), (1,), (0, 1), (1,)):
+        for positions in ((0,), (1,), (0, 1), (1, 2), (1,)):
             assert layout.select(positions).schema.names == [schema.names[p] for p in positions]
-    assert layout_of(pa.schema([])).select is not None
+        assert len(arrow_layout._layouts_by_identity) <= 3
+        assert len(layout._selections) <= 3
+    assert layout_of(pa.schema([])).node_count == 0
 
 
 # -- bad bytes ---------------------------------------------------------------------------------------------------------
@@ -384,6 +387,7 @@ def _changed(position: int, fmt: str, value: int) -> bytes:
         (76, "<I", 2**30, "metadata table"),
         (93, "<B", 1, "compression method .* 1 is not known"),
         (44, "<H", 5, "its size 5 is impossible"),
+        (56, "<i", 2**30, "metadata vtable .* outside"),
     ],
 )
 def test_flatbuffer_offsets_out_of_range(position: int, fmt: str, value: int, problem: str) -> None:

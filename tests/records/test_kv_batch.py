@@ -99,22 +99,33 @@ def _varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-@pytest.mark.parametrize("lengths", [[8] * 20_000, [8] * 500 + [9] * 100 + [8] * 30_000 + [7, 8] * 50 + [8] * 200])
-def test_long_runs_of_records_of_one_length(lengths: list[int]) -> None:
+@pytest.mark.parametrize(
+    "lengths",
+    [[8] * 2000, [7, 8, 9] * 500, [8] * 500 + [300] + [8] * 500, [300] * 100, [300, 301] * 50, [2, 251, 252, 253, 3]],
+    ids=["equal", "short", "one long", "equally long", "long", "around a byte"],
+)
+def test_records_of_many_lengths(lengths: list[int]) -> None:
     keys = [i.to_bytes(length, "big") for i, length in enumerate(lengths)]
     batch = KvBatch.parse(encoded(keys, [b"row"] * len(keys)))
     assert batch.keys.to_list() == keys
     assert set(batch.rows.to_list()) == {b"row"}
 
 
-def test_a_run_that_breaks_is_still_checked() -> None:
-    data = bytearray(encoded([b"12345678"] * 300, [b"row"] * 300))
-    stride = 4 + 1 + 8 + 3
-    for record in (0, 15, 16, 17, 80, 299):
+@pytest.mark.parametrize("keys", [[b"12345678"] * 300, [b"1", b"123"] * 150])
+def test_one_wrong_length_among_many(keys: list[bytes]) -> None:
+    data = encoded(keys, [b"row"] * 300)
+    batch = KvBatch.parse(data)
+    for record in (0, 1, 150, 299):
+        position = int(batch.keys.starts[record]) - 5
+        length = len(keys[record]) + 4
         broken = bytearray(data)
-        struct.pack_into("<i", broken, 28 + record * stride, 2**30)
-        with pytest.raises(FormatError, match=f"length of record {record} at byte {28 + record * stride}"):
+        struct.pack_into("<i", broken, position, length + 256)  # the lowest byte still tells the truth
+        with pytest.raises(FormatError):
             KvBatch.parse(broken, verify=False)
+        for wrong in (2**30, -1, 0):
+            struct.pack_into("<i", broken, position, wrong)
+            with pytest.raises(FormatError, match=f"length of record {record} at byte {position}: {wrong} bytes"):
+                KvBatch.parse(broken, verify=False)
 
 
 def test_sliced_keys_and_rows() -> None:

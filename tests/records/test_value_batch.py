@@ -43,6 +43,7 @@ def test_values_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
         (4, "<b", 1, "magic at byte 4"),
         (5, "<i", 2**30, "record count at byte 9"),
         (5, "<i", -1, "record count at byte 9"),
+        (5, "<i", 0, "26 bytes are left after 0 records"),
         (5, "<i", 1, "13 bytes are left after 1 records"),
         (9, "<i", 1, "length of record 0 at byte 9"),
         (22, "<i", 10, "length of record 1 at byte 22"),

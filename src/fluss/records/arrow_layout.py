@@ -105,19 +105,20 @@ class SchemaLayout:
             )
 
 
-_layouts_by_identity: dict[int, SchemaLayout] = {}
+_layouts_by_identity: dict[int, tuple[pa.Schema, SchemaLayout]] = {}
 
 
 def layout_of(schema: pa.Schema) -> SchemaLayout:
     """The layout of a schema; remembered, since every batch of a table asks for it."""
-    # Hashing a schema costs more than reading a small message, so the same object is recognised by its identity; the
-    # layout keeps it alive, so that its id stays its own.
-    layout = _layouts_by_identity.get(id(schema))
-    if layout is None or layout.schema is not schema:
-        layout = _layout(schema)
-        if len(_layouts_by_identity) >= _REMEMBERED_MAX:
-            _layouts_by_identity.clear()
-        _layouts_by_identity[id(layout.schema)] = layout
+    # Hashing a schema costs more than reading a small message, so an object that was seen before is recognised by its
+    # identity; it is kept alive here, so that nobody else gets its id.
+    found = _layouts_by_identity.get(id(schema))
+    if found is not None:
+        return found[1]
+    layout = _layout(schema)
+    if len(_layouts_by_identity) >= _REMEMBERED_MAX:
+        _layouts_by_identity.clear()
+    _layouts_by_identity[id(schema)] = schema, layout
     return layout
 
 

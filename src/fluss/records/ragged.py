@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from fluss.records._bytes import malformed
 
 _I32 = struct.Struct("<i")
-_RUN_MIN = 16
-"""So many equal lengths in a row make it worth guessing that more follow."""
-_RUN_MAX = 8192
+_SHORT_MEAN_MAX = 200
+"""If records are longer than this on average, too many will be longer than a byte can say."""
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -23,65 +22,67 @@ Int64Array = npt.NDArray[np.int64]
 def record_starts(view: memoryview, pos: int, count: int, what: str, size_min: int) -> tuple[Int64Array, Int64Array]:
     """Starts and lengths of `count` records, each an i32 length and as many bytes, which fill `view` from `pos` on.
 
-    Where a record starts is only known from the one before it, so this is a loop; but batches often hold long runs of
-    records of one length, and those are checked with one strided comparison.
+    Where a record starts is only known from the one before it, which makes this the one loop over records in Python.
+    So it guesses first, in ways that are cheap and can be verified for all records at once.
     """
     end = len(view)
     if count < 0 or count * (4 + size_min) > end - pos:
         malformed(what, "record count", pos, f"{count} records do not fit into {end - pos} bytes")
+    if count == 0:
+        if pos != end:
+            malformed(what, "records", pos, f"{end - pos} bytes are left after 0 records")
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    heads = _equally_long(view, pos, count)
+    if heads is None and end - pos <= _SHORT_MEAN_MAX * count:
+        heads = _short(view, pos, count)
+    if heads is not None:
+        lengths = np.diff(heads, append=end) - 4
+        # One 32-bit number starting at every byte: what the records themselves say.
+        said = np.ndarray((end - 3,), dtype="<i4", buffer=view, strides=(1,))[heads]
+        if int(lengths.min()) >= size_min and bool((said == lengths).all()):
+            return heads + 4, lengths
+    heads = np.asarray(_careful(view, pos, count, what, size_min), dtype=np.int64)
+    return heads + 4, np.diff(heads, append=end) - 4
+
+
+def _equally_long(view: memoryview, pos: int, count: int) -> Int64Array | None:
+    """Where the records start if they are all as long as the first."""
+    stride = _I32.unpack_from(view, pos)[0] + 4
+    if stride * count != len(view) - pos:
+        return None
+    return np.arange(pos, len(view), stride, dtype=np.int64)
+
+
+def _short(view: memoryview, pos: int, count: int) -> Int64Array | None:
+    """Where the records start if all are shorter than 256 bytes: reading one byte is cheaper than decoding four."""
+    data = bytes(view)
+    heads: list[int] = []
+    append = heads.append
+    try:
+        for _ in range(count):
+            append(pos)
+            pos += data[pos] + 4
+    except IndexError:
+        return None
+    return np.asarray(heads, dtype=np.int64) if pos == len(data) else None
+
+
+def _careful(view: memoryview, pos: int, count: int, what: str, size_min: int) -> list[int]:
+    """Where the records start, each length checked."""
+    end = len(view)
     unpack = _I32.unpack_from
-    lengths: list[int] = []
-    append = lengths.append
-    runs: list[tuple[int, int, int]] = []  # (index in lengths, extra records, their length)
-    found, last, same, start = 0, -1, 0, pos
-    run_next = 64
-    while found < count:
+    heads: list[int] = []
+    for index in range(count):
         if pos + 4 > end:
-            malformed(what, f"length of record {found}", pos, "the bytes end before it")
+            malformed(what, f"length of record {index}", pos, "the bytes end before it")
         length = unpack(view, pos)[0]
         if length < size_min or length > end - pos - 4:
-            malformed(
-                what, f"length of record {found}", pos, f"{length} bytes do not fit between {size_min} and the end"
-            )
-        append(length)
-        found += 1
+            malformed(what, f"length of record {index}", pos, f"{length} bytes, but {size_min} to {end - pos - 4} fit")
+        heads.append(pos)
         pos += length + 4
-        if length != last:
-            last, same = length, 0
-            continue
-        same += 1
-        if same < _RUN_MIN:
-            continue
-        stride = length + 4
-        guess = min(count - found, (end - pos) // stride, run_next)
-        if guess > 0:
-            heads = np.ndarray((guess,), dtype="<i4", buffer=view, offset=pos, strides=(stride,))
-            equal = heads == length
-            run = guess if bool(equal.all()) else int(np.argmin(equal))
-            if run:
-                runs.append((len(lengths), run, length))
-                found += run
-                pos += run * stride
-            run_next = min(run_next * 2, _RUN_MAX) if run == guess else 64
-        same = 0
     if pos != end:
         malformed(what, "records", pos, f"{end - pos} bytes are left after {count} records")
-    sizes = np.asarray(lengths, dtype=np.int64)
-    if runs:
-        pieces: list[Int64Array] = []
-        done = 0
-        for index, run, length in runs:
-            pieces.append(sizes[done:index])
-            pieces.append(np.full(run, length, dtype=np.int64))
-            done = index
-        pieces.append(sizes[done:])
-        sizes = np.concatenate(pieces)
-    starts = np.empty(count, dtype=np.int64)
-    if count:
-        starts[0] = start + 4
-        np.cumsum(sizes[:-1] + 4, out=starts[1:])
-        starts[1:] += start + 4
-    return starts, sizes
+    return heads
 
 
 def fixed_width_binary(matrix: npt.NDArray[np.uint8]) -> pa.Array:
