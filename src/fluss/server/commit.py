@@ -105,6 +105,8 @@ class GroupCommitter:
 
     async def checkpoint(self, tablets: Iterable[LogTablet]) -> bool:
         """Flush the logs and write their recovery points; False when one of them failed."""
+        if self._checkpoints:
+            await asyncio.gather(*self._checkpoints, return_exceptions=True)
         loop = asyncio.get_running_loop()
         plans = [
             tablet.sync_plan(checkpoint=True, mark=self._sync)

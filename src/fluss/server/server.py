@@ -24,6 +24,7 @@ from fluss.server.kv import Kv
 from fluss.server.listener import Listener
 from fluss.server.memory import MemoryBudget
 from fluss.server.metrics import Metrics
+from fluss.server.metrics_page import MetricsPage
 from fluss.server.session import Session
 from fluss.server.tablets import Tablets
 
@@ -55,6 +56,7 @@ class Server:
         self.committer: GroupCommitter
         self.tablets: Tablets
         self.kv: Kv
+        self.metrics_page: MetricsPage | None = None
         self._data_dir: DataDir | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -110,6 +112,13 @@ class Server:
             self.kv = Kv(self.catalog, self.tablets, self.config, self.executor)
             for endpoint in self.config.bind_endpoints:
                 self.listeners[endpoint.listener] = Listener(endpoint, self._accept)
+            if self.config.get("metrics.prometheus.port") is not None:
+                self.metrics_page = MetricsPage(
+                    self.metrics,
+                    str(self.config.get("metrics.prometheus.host")),
+                    self.config.integer("metrics.prometheus.port"),
+                )
+                await self.metrics_page.start()
         except BaseException:
             self._release(clean=False)
             raise
@@ -118,6 +127,7 @@ class Server:
         self._every("server.writer-id.expiration-check-interval", self._expire_writers)
         self._every("log.retention.check-interval", self.tablets.expire_segments)
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
+        self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)
         self._tasks.append(loop.create_task(self._close_idle_sessions()))
         self._tasks.extend(self.catalog.start())
@@ -131,6 +141,8 @@ class Server:
         self._stopping = True
         for listener in self.listeners.values():
             listener.close()
+        if self.metrics_page is not None:
+            await self.metrics_page.stop()
         for session in tuple(self.sessions):
             session.channel.pause_reading()
         for task in self._tasks:

@@ -22,6 +22,7 @@ from fluss.server.log.files import OpenFiles
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import Metrics
+from fluss.server.remote_log import RemoteLogManager
 
 logger = logging.getLogger("fluss.server.tablets")
 
@@ -58,6 +59,10 @@ class Tablets:
         self._open_files = OpenFiles()
         self._logs: dict[TableBucket, LogTablet] = {}
         self._removals: set[asyncio.Future[None]] = set()
+        self._remote: RemoteLogManager | None = None
+        root = config.text("remote.data.dir")
+        if root is not None and config.integer("remote.log.task-interval-duration") > 0:
+            self._remote = RemoteLogManager(root, catalog, config, clock=clock, executor=executor)
         catalog.on_table_dropped.append(self.drop_table)
         catalog.on_partition_dropped.append(self.drop_partition)
 
@@ -75,6 +80,8 @@ class Tablets:
         if log is None:
             log = self._new(bucket, self.bucket_folder(bucket, "log"))
             self._logs[bucket] = log
+            if self._remote is not None:
+                self._remote.attach(log)
         return log
 
     def find(self, bucket: TableBucket) -> LogTablet | None:
@@ -132,6 +139,8 @@ class Tablets:
         if found:
             with ThreadPoolExecutor(_RECOVERY_THREADS, thread_name_prefix="fluss-recovery") as pool:
                 checked_bytes = sum(pool.map(LogTablet.open, found))
+                if self._remote is not None:
+                    list(pool.map(self._remote.attach, found))
             damaged = sum(1 for log in found if log.damage is not None)
             logger.info(
                 "opened %d logs in %.2f s, checked %d bytes, %d damaged",
@@ -180,6 +189,8 @@ class Tablets:
         clean = await self._committer.checkpoint(self._logs.values())
         if self._removals:
             await asyncio.gather(*self._removals, return_exceptions=True)
+        if self._remote is not None:
+            await self._remote.close()
         for log in self._logs.values():
             log.release()
         return clean and not any(log.failure for log in self._logs.values())
@@ -225,6 +236,13 @@ class Tablets:
         """Move the recovery points of logs that were written to."""
         await self._committer.checkpoint([log for log in self._logs.values() if log.damage is None])
 
+    async def move_to_remote(self) -> None:
+        """Copy closed segments to the remote log, if there is one."""
+        if self._remote is not None:
+            # The writers' state at the end of a segment goes with it; a checkpoint writes it.
+            await self.checkpoint()
+            await self._remote.run_round(list(self._logs.values()))
+
     def expire_writers(self, after_ms: int) -> None:
         before = self._clock.now_ms() - after_ms
         for log in self._logs.values():
@@ -251,6 +269,8 @@ class Tablets:
         limit = log.high_watermark
         if info.config.lake_enabled:
             limit = min(limit, self._catalog.lake_end_offset(log.bucket) or 0)
+        if log.remote is not None:
+            limit = min(limit, max(log.remote.end_offset, log.start_offset))
         oldest_kept = now_ms - ttl_ms
         if roll_active and log.segments[-1].size_bytes and log.segments[-1].max_timestamp < oldest_kept and log.idle:
             log.roll_if_not_empty()

@@ -55,6 +55,7 @@ class Harness:
             authorizer=self.catalog.authorizer,
             config=self.config,
             damaged_bucket_count=self.damaged_bucket_count,
+            tablets=(),
             tablet_server_id=self.config.integer("tablet-server.id"),
             advertised_endpoint=lambda listener: Endpoint(listener, f"{listener.lower()}.example", 9000),
         )

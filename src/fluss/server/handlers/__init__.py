@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -75,14 +73,9 @@ def set_bucket_error(response: object, error: FlussError) -> None:
     response.error_message = error.message  # type: ignore[attr-defined]
 
 
-HANDLERS: dict[int, Handler] = {}
-
-_MODULES = ("session", "log", "kv", "metadata", "admin", "acl", "lake", "cluster")
-
-
 def register_all(registry: dict[int, Handler]) -> None:
     """Fill the registry; a module of handlers offers ``register(registry)``."""
-    for name in _MODULES:
-        full_name = f"{__name__}.{name}"
-        if find_spec(full_name) is not None:
-            import_module(full_name).register(registry)
+    from fluss.server.handlers import acl, admin, cluster, kv, lake, log, metadata, session
+
+    for module in (session, log, kv, metadata, admin, acl, lake, cluster):
+        module.register(registry)

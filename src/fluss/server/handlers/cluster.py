@@ -303,7 +303,21 @@ async def list_remote_log_manifests(
     ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, entry.table_path)
     if request.HasField("partition_id"):
         partition_of(entry, request.partition_id)
-    return pb.ListRemoteLogManifestsResponse()
+    wanted = request.partition_id if request.HasField("partition_id") else None
+    response = pb.ListRemoteLogManifestsResponse()
+    for tablet in ctx.server.tablets:
+        bucket, remote = tablet.bucket, tablet.remote
+        if bucket.table_id != entry.table_id or wanted not in (None, bucket.partition_id):
+            continue
+        if remote is not None and remote.manifest_path is not None:
+            found = response.manifests.add(
+                remote_log_manifest_path=remote.manifest_path, remote_log_end_offset=remote.end_offset
+            )
+            found.table_bucket.table_id = bucket.table_id
+            found.table_bucket.bucket_id = bucket.bucket_id
+            if bucket.partition_id is not None:
+                found.table_bucket.partition_id = bucket.partition_id
+    return response
 
 
 def register(registry: dict[int, Handler]) -> None:

@@ -12,6 +12,7 @@ from fluss.errors import (
     FlussError,
     FormatError,
     InvalidColumnProjectionError,
+    LogOffsetOutOfRangeError,
     UnknownServerError,
     UnknownTableOrBucketError,
 )
@@ -34,6 +35,8 @@ RESPONSE_BYTES_MAX = 128 * 1024 * 1024
 WAIT_MS_DEFAULT = 100
 WAIT_MS_MAX = 10 * 60 * 1000
 INLINE_READ_BYTES_MAX = 128 * 1024
+REMOTE_FIRST = 1
+REMOTE_SEGMENTS_MAX = 256
 _RETRY_METADATA = frozenset({12, 21})
 
 
@@ -47,6 +50,15 @@ class _Part:
     offset: int = 0
     projection: reader.Projection | None = None
     may_match: reader.Filter | None = None
+    remote_first: bool = False
+
+    @property
+    def is_remote(self) -> bool:
+        """The client has to read from the remote log: the offset is no longer here, or it prefers to."""
+        tablet = self.tablet
+        if tablet is None or tablet.remote is None or self.failed:
+            return False
+        return self.offset < tablet.start_offset or (self.remote_first and bool(tablet.remote.covering(self.offset)))
 
     @property
     def failed(self) -> bool:
@@ -64,7 +76,7 @@ async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffe
     tables: list[FetchedTable[Sequence[Buffer]]] = []
     parts: list[_Part] = []
     for asked in request.tables_req:
-        table, table_parts = _open_table(context, asked)
+        table, table_parts = _open_table(context, asked, remote_first=request.read_preference == REMOTE_FIRST)
         tables.append(table)
         parts += table_parts
     if request.HasField("min_bytes"):
@@ -77,7 +89,7 @@ async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffe
 
 
 def _open_table(
-    context: RequestContext, asked: pb.PbFetchLogReqForTable
+    context: RequestContext, asked: pb.PbFetchLogReqForTable, *, remote_first: bool
 ) -> tuple[FetchedTable[Sequence[Buffer]], list[_Part]]:
     """Resolve buckets and offsets; what fails is answered per bucket."""
     entry = context.server.catalog.table_by_id(asked.table_id)
@@ -100,7 +112,13 @@ def _open_table(
     for bucket_asked in asked.buckets_req:
         partition_id = bucket_asked.partition_id if bucket_asked.HasField("partition_id") else None
         answer = FetchedBucket[Sequence[Buffer]](bucket_asked.bucket_id, partition_id)
-        part = _Part(answer, bucket_asked.max_fetch_bytes, projection=projection, may_match=pruning)
+        part = _Part(
+            answer,
+            bucket_asked.max_fetch_bytes,
+            projection=projection,
+            may_match=pruning,
+            remote_first=remote_first,
+        )
         table.buckets.append(answer)
         parts.append(part)
         try:
@@ -186,6 +204,8 @@ async def _wait_for_bytes(context: RequestContext, parts: list[_Part], bytes_min
     """Wait until enough can be read, for as long as asked."""
     if any(part.failed and part.answer.error_code not in _RETRY_METADATA for part in parts):
         return
+    if any(part.is_remote for part in parts):
+        return
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1000
     metrics = context.server.metrics
@@ -238,6 +258,9 @@ async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int)
         try:
             part.tablet.check_usable()
             part.answer.high_watermark = part.tablet.high_watermark
+            if part.is_remote:
+                part.answer.remote_log_fetch_info = await _remote_info(context, part.tablet, part.offset)
+                continue
             plan = reader.plan_read(
                 part.tablet,
                 part.offset,
@@ -255,6 +278,32 @@ async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int)
         left -= result.size_bytes
         sent += result.size_bytes
     context.server.metrics.add("tabletserver_bytesOut_total", sent)
+
+
+async def _remote_info(context: RequestContext, tablet: LogTablet, offset: int) -> pb.PbRemoteLogFetchInfo:
+    """Where the client finds the segments from ``offset`` on."""
+    remote = tablet.remote
+    segments = remote.covering(offset) if remote is not None else ()
+    if remote is None or not segments:
+        raise LogOffsetOutOfRangeError(
+            f"offset {offset} of {tablet.bucket} is neither in the log nor in the remote log, which has the offsets "
+            f"{tablet.earliest_offset} to {tablet.end_offset}"
+        )
+    info = pb.PbRemoteLogFetchInfo(remote_log_tablet_dir=remote.folder)
+    if remote.manifest.partition_name is not None:
+        info.partition_name = remote.manifest.partition_name
+    info.first_start_pos = await asyncio.get_running_loop().run_in_executor(
+        context.server.executor, remote.start_position, segments[0], offset
+    )
+    for segment in segments[:REMOTE_SEGMENTS_MAX]:
+        info.remote_log_segments.add(
+            remote_log_segment_id=segment.segment_id,
+            remote_log_start_offset=segment.start_offset,
+            remote_log_end_offset=segment.end_offset,
+            segment_size_in_bytes=segment.size_in_bytes,
+            max_timestamp=segment.max_timestamp,
+        )
+    return info
 
 
 async def run_read(context: RequestContext, plan: reader.ReadPlan) -> reader.ReadResult:

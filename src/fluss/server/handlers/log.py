@@ -126,7 +126,7 @@ async def list_offsets(context: RequestContext, request: pb.ListOffsetsRequest) 
 async def _offset(context: RequestContext, tablet: LogTablet, request: pb.ListOffsetsRequest) -> int:
     kind = request.offset_type
     if kind == EARLIEST:
-        return tablet.start_offset
+        return tablet.earliest_offset
     if kind in (LATEST, LEADER_END):
         return tablet.high_watermark
     if kind != TIMESTAMP:
@@ -213,7 +213,7 @@ async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequ
             if entry.table_info.has_primary_key():
                 answer.row_count = await context.server.kv.row_count(entry, bucket)
             else:
-                answer.row_count = tablet.high_watermark - tablet.start_offset
+                answer.row_count = tablet.high_watermark - tablet.earliest_offset
         except FlussError as error:
             set_error(answer, error)
     return response

@@ -67,11 +67,11 @@ def resolve_offset(tablet: LogTablet, offset: int) -> int:
     """Check a fetch offset; -2 stands for the earliest."""
     tablet.check_usable()
     if offset == -2:
-        return tablet.start_offset
-    if offset < tablet.start_offset or offset > tablet.end_offset:
+        return tablet.earliest_offset
+    if offset < tablet.earliest_offset or offset > tablet.end_offset:
         raise LogOffsetOutOfRangeError(
             f"offset {offset} of {tablet.bucket} is out of range; the log has the offsets "
-            f"{tablet.start_offset} to {tablet.end_offset}"
+            f"{tablet.earliest_offset} to {tablet.end_offset}"
         )
     return offset
 
@@ -258,6 +258,10 @@ def _damaged(segment: Segment, position: int, reason: str) -> DamagedLogError:
 
 def offset_for_timestamp(tablet: LogTablet, timestamp: int) -> int:
     """The base offset of the first batch that is at least as new; the high watermark when there is none."""
+    if tablet.remote is not None:
+        found = tablet.remote.offset_for_timestamp(timestamp)
+        if found is not None:
+            return found
     for segment in tablet.segments:
         end = tablet.readable_end(segment)
         if end == 0 or segment.max_timestamp < timestamp:

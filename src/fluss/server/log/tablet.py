@@ -26,6 +26,7 @@ from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import OpenFiles, SegmentFile, sync_folder, write_atomically
 from fluss.server.log.index import SegmentIndex, fits_int32
 from fluss.server.log.recovery import CommittedMark, RecoveryPoint, recover, write_recovery_point
+from fluss.server.log.remote import RemoteLog
 from fluss.server.log.segment import WRITER_SNAPSHOT_SUFFIX, Segment, segment_path
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.walk import BatchSpan, NeedMoreBytes, crc_fits, read_span
@@ -120,6 +121,7 @@ class LogTablet:
         self.damage: DamagedLogError | None = None
         self.failure: LogStorageError | None = None
         self.deleted = False
+        self.remote: RemoteLog | None = None
         self.before_commit: list[CommitListener] = []
         """Called on the event loop with the new high watermark just before readers can see it."""
         self._queue: deque[tuple[memoryview, asyncio.Future[AppendResult]]] = deque()
@@ -134,6 +136,12 @@ class LogTablet:
 
     def __repr__(self) -> str:
         return f"LogTablet({self.bucket}, {self.start_offset}..{self.high_watermark}..{self.end_offset})"
+
+    @property
+    def earliest_offset(self) -> int:
+        """The first offset that clients can read, here or from the remote log."""
+        remote = self.remote.start_offset if self.remote is not None else None
+        return self.start_offset if remote is None else min(self.start_offset, remote)
 
     @property
     def size_bytes(self) -> int:

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The remote log of a bucket: closed segments copied to a folder or to any file system that pyarrow knows.
+
+The layout is that of Apache Fluss, so that its clients can read it: a folder per segment, named by a UUID, and a
+manifest that lists them. A copy of the manifest beside the local log says which one is in force.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import posixpath
+import uuid
+import zlib
+from pathlib import Path
+
+from pyarrow import fs
+
+from fluss.errors import FormatError
+from fluss.metadata import TableBucket
+from fluss.metadata.documents import RemoteLogManifest, RemoteLogSegment
+from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import sync_folder, write_atomically
+from fluss.server.log.index import SegmentIndex
+from fluss.server.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SCAN_WINDOW_BYTES,
+    TIME_INDEX_SUFFIX,
+    WRITER_SNAPSHOT_SUFFIX,
+    Segment,
+    segment_path,
+)
+from fluss.server.log.walk import BadBatch, crc_fits, walk_file
+
+logger = logging.getLogger("fluss.server.remote")
+
+MANIFEST_NAME = "remote-log"
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+class RemoteStore:
+    """The file system of the remote log. Paths are those that clients are told: the root and what follows it."""
+
+    def __init__(self, root: str) -> None:
+        if "://" in root or root.startswith("file:"):
+            self._filesystem, self._base = fs.FileSystem.from_uri(root)
+            self.root = root.rstrip("/")
+        else:
+            # Clients resolve a plain path against their own folder, so it has to be absolute.
+            self._filesystem, self._base = fs.LocalFileSystem(), str(Path(root).absolute())
+            self.root = self._base
+
+    def inner(self, path: str) -> str:
+        return posixpath.join(self._base, path[len(self.root) :].lstrip("/"))
+
+    def copy_in(self, local: Path, path: str) -> None:
+        inner = self.inner(path)
+        self._filesystem.create_dir(posixpath.dirname(inner), recursive=True)
+        with open(local, "rb") as source, self._filesystem.open_output_stream(inner) as target:
+            while chunk := source.read(_COPY_BYTES):
+                target.write(chunk)
+        if isinstance(self._filesystem, fs.LocalFileSystem):
+            # The local segments are deleted on the strength of this copy.
+            _sync_file(Path(inner))
+            sync_folder(Path(inner).parent)
+
+    def write(self, path: str, data: bytes) -> None:
+        inner = self.inner(path)
+        self._filesystem.create_dir(posixpath.dirname(inner), recursive=True)
+        if isinstance(self._filesystem, fs.LocalFileSystem):
+            write_atomically(Path(inner), data)
+            sync_folder(Path(inner).parent)
+        else:
+            with self._filesystem.open_output_stream(inner) as target:
+                target.write(data)
+
+    def read(self, path: str) -> bytes:
+        with self._filesystem.open_input_stream(self.inner(path)) as source:
+            return bytes(source.read())
+
+    def open(self, path: str) -> RemoteFile:
+        return RemoteFile(self._filesystem.open_input_file(self.inner(path)))
+
+    def names(self, path: str) -> list[str]:
+        """Names in a folder; none if there is no such folder."""
+        selector = fs.FileSelector(self.inner(path), allow_not_found=True)
+        return [info.base_name for info in self._filesystem.get_file_info(selector)]
+
+    def remove_file(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            self._filesystem.delete_file(self.inner(path))
+
+    def remove_folder(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            self._filesystem.delete_dir(self.inner(path))
+
+
+class RemoteFile:
+    """A remote log file that can be walked like a local one."""
+
+    def __init__(self, file: fs.NativeFile) -> None:
+        self._file = file
+        self.size_bytes = int(file.size())
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        return memoryview(self._file.read_at(size_bytes, position))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class RemoteLog:
+    """What is remote of one bucket. Methods that touch files run in a thread, one at a time."""
+
+    def __init__(self, store: RemoteStore, folder: str, local_folder: Path, empty: RemoteLogManifest) -> None:
+        self._store = store
+        self.folder = folder
+        self._local_folder = local_folder
+        self.manifest = empty
+        self.manifest_path: str | None = None
+        self._indexes: dict[str, SegmentIndex] = {}
+        self._swept = False
+
+    @property
+    def segments(self) -> tuple[RemoteLogSegment, ...]:
+        return self.manifest.segments
+
+    @property
+    def start_offset(self) -> int | None:
+        return self.segments[0].start_offset if self.segments else None
+
+    @property
+    def end_offset(self) -> int:
+        return self.segments[-1].end_offset if self.segments else -1
+
+    def covering(self, offset: int) -> tuple[RemoteLogSegment, ...]:
+        """The segments from the one that holds ``offset`` on."""
+        for number, segment in enumerate(self.segments):
+            if segment.start_offset <= offset < segment.end_offset:
+                return self.segments[number:]
+        return ()
+
+    def load(self) -> None:
+        """Read the manifest in force."""
+        path = self._local_folder / MANIFEST_NAME
+        if not path.exists():
+            return
+        body, _, tail = path.read_bytes().partition(b"\n")
+        check, _, name = tail.strip().partition(b" ")
+        try:
+            if check != _check(body, name):
+                raise FormatError("the checksum does not fit")
+            self.manifest = RemoteLogManifest.from_json_bytes(body)
+            self.manifest_path = name.decode("utf-8")
+        except (FormatError, UnicodeDecodeError) as error:
+            logger.warning("'%s' is unusable (%s); looking for the manifest in '%s'", path, error, self.folder)
+            self._find_manifest()
+
+    def _find_manifest(self) -> None:
+        for name in self._store.names(f"{self.folder}/metadata"):
+            path = f"{self.folder}/metadata/{name}"
+            try:
+                manifest = RemoteLogManifest.from_json_bytes(self._store.read(path))
+            except (FormatError, OSError) as error:
+                logger.warning("the manifest '%s' is unusable: %s", path, error)
+                continue
+            if manifest.end_offset > self.manifest.end_offset:
+                self.manifest, self.manifest_path = manifest, path
+
+    # Changes -----------------------------------------------------------------------------------------------------
+
+    def upload(self, segments: list[Segment]) -> RemoteLogManifest:
+        """Copy closed segments and return the manifest that has them; nothing changes until ``commit``."""
+        if not self._swept:
+            self._sweep()
+        added: list[RemoteLogSegment] = []
+        for segment in segments:
+            size, newest = _check_segment(segment)
+            segment_id = str(uuid.uuid4())
+            base = f"{self.folder}/{segment_id}"
+            index = segment.index
+            self._store.copy_in(segment.path, f"{base}/{segment.base_offset:020d}{LOG_SUFFIX}")
+            self._store.write(f"{base}/{segment.base_offset:020d}{INDEX_SUFFIX}", index.offset_file())
+            self._store.write(f"{base}/{segment.base_offset:020d}{TIME_INDEX_SUFFIX}", index.time_file())
+            writers = segment_path(segment.folder, segment.end_offset, WRITER_SNAPSHOT_SUFFIX)
+            if writers.exists():
+                self._store.copy_in(writers, f"{base}/{writers.name}")
+            added.append(RemoteLogSegment(segment_id, segment.base_offset, segment.end_offset, newest, size))
+        return self._with_segments((*self.segments, *added))
+
+    def without(self, count: int) -> RemoteLogManifest:
+        """The manifest without its oldest segments."""
+        return self._with_segments(self.segments[count:])
+
+    def _with_segments(self, segments: tuple[RemoteLogSegment, ...]) -> RemoteLogManifest:
+        old = self.manifest
+        return RemoteLogManifest(old.database, old.table, old.bucket, old.partition_name, segments)
+
+    def write_manifest(self, manifest: RemoteLogManifest) -> str:
+        """Write the manifest remotely, then beside the local log, which puts it in force; returns its path."""
+        body = manifest.to_json_bytes()
+        path = f"{self.folder}/metadata/{uuid.uuid4()}.manifest"
+        self._store.write(path, body)
+        name = path.encode()
+        write_atomically(self._local_folder / MANIFEST_NAME, body + b"\n" + _check(body, name) + b" " + name + b"\n")
+        sync_folder(self._local_folder)
+        return path
+
+    def commit(self, manifest: RemoteLogManifest, path: str) -> tuple[str | None, tuple[RemoteLogSegment, ...]]:
+        """Show the manifest to readers (on the event loop); returns what it made superfluous."""
+        kept = {segment.segment_id for segment in manifest.segments}
+        gone = tuple(segment for segment in self.segments if segment.segment_id not in kept)
+        old_path, self.manifest_path = self.manifest_path, path
+        self.manifest = manifest
+        for segment in gone:
+            self._indexes.pop(segment.segment_id, None)
+        return old_path, gone
+
+    def clean_up(self, old_path: str | None, gone: tuple[RemoteLogSegment, ...]) -> None:
+        for segment in gone:
+            self._store.remove_folder(f"{self.folder}/{segment.segment_id}")
+        if old_path is not None:
+            self._store.remove_file(old_path)
+
+    def _sweep(self) -> None:
+        """Remove copies that a crash left outside the manifest."""
+        known = {segment.segment_id for segment in self.segments} | {"metadata"}
+        for name in self._store.names(self.folder):
+            if name not in known:
+                self._store.remove_folder(f"{self.folder}/{name}")
+        current = posixpath.basename(self.manifest_path or "")
+        for name in self._store.names(f"{self.folder}/metadata"):
+            if name != current:
+                self._store.remove_file(f"{self.folder}/metadata/{name}")
+        self._swept = True
+
+    # Reading -----------------------------------------------------------------------------------------------------
+
+    def start_position(self, segment: RemoteLogSegment, offset: int) -> int:
+        """Where in a segment's file to start reading for an offset; 0 is always right, only slower."""
+        entry = self._index(segment).floor(offset - segment.start_offset)
+        return 0 if entry is None else entry[1]
+
+    def offset_for_timestamp(self, timestamp: int) -> int | None:
+        """The base offset of the first remote batch that is at least as new; None when all are older."""
+        for segment in self.segments:
+            if segment.max_timestamp < timestamp:
+                continue
+            entry = self._index(segment).before_timestamp(timestamp)
+            start = entry[1] if entry else 0
+            path = f"{self.folder}/{segment.segment_id}/{segment.start_offset:020d}{LOG_SUFFIX}"
+            file = self._store.open(path)
+            try:
+                for _, span, _ in walk_file(file, start, file.size_bytes, SCAN_WINDOW_BYTES):
+                    if span.timestamp >= timestamp:
+                        return span.base_offset
+            except BadBatch as bad:
+                raise DamagedLogError(f"the remote log file '{path}' is damaged at byte {bad.position}") from None
+            finally:
+                file.close()
+        return None
+
+    def _index(self, segment: RemoteLogSegment) -> SegmentIndex:
+        index = self._indexes.get(segment.segment_id)
+        if index is None:
+            base = f"{self.folder}/{segment.segment_id}/{segment.start_offset:020d}"
+            parsed: SegmentIndex | None = None
+            with contextlib.suppress(OSError):
+                offsets, times = self._store.read(base + INDEX_SUFFIX), self._store.read(base + TIME_INDEX_SUFFIX)
+                parsed = SegmentIndex.parse(offsets, times, segment.size_in_bytes)
+            index = parsed if parsed is not None else SegmentIndex()
+            self._indexes[segment.segment_id] = index
+        return index
+
+
+def remote_folder(root: str, manifest: RemoteLogManifest) -> str:
+    """``root/log/db/table-id/[partition-pid/]bucket``"""
+    bucket: TableBucket = manifest.bucket
+    parts = [root, "log", manifest.database, f"{manifest.table}-{bucket.table_id}"]
+    if bucket.partition_id is not None:
+        parts.append(f"{manifest.partition_name}-p{bucket.partition_id}")
+    return "/".join((*parts, str(bucket.bucket_id)))
+
+
+def _check_segment(segment: Segment) -> tuple[int, int]:
+    """Size and newest time of a closed segment. A damaged one is not copied: the copy would hide the damage."""
+    expected, newest = segment.base_offset, -1
+    try:
+        for view, span, position in walk_file(segment.file, 0, segment.size_bytes, SCAN_WINDOW_BYTES):
+            if span.base_offset != expected or not crc_fits(view, span):
+                raise BadBatch(position, "the checksum or the offset does not fit")
+            expected, newest = span.last_offset + 1, span.timestamp
+    except BadBatch as bad:
+        raise DamagedLogError(
+            f"the log file '{segment.path}' is damaged at byte {bad.position}: {bad.reason}; it is not copied"
+        ) from None
+    if expected != segment.end_offset:
+        raise DamagedLogError(f"the log file '{segment.path}' ends at offset {expected}, expected {segment.end_offset}")
+    return segment.size_bytes, newest
+
+
+def _check(body: bytes, name: bytes) -> bytes:
+    return f"{zlib.crc32(body + name):08x}".encode()
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page ``/metrics`` for Prometheus: the smallest HTTP server that does it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from fluss.errors import ConfigError
+from fluss.server.metrics import Metrics
+
+_REQUEST_BYTES_MAX = 8192
+_SECONDS_MAX = 5.0
+
+
+class MetricsPage:
+    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+        self._metrics = metrics
+        self._host = host
+        self._port = port
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        if self._server is None:
+            return self._port
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        try:
+            self._server = await asyncio.start_server(self._serve, self._host, self._port, limit=_REQUEST_BYTES_MAX)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {self._host}:{self._port} for 'metrics.prometheus.port': {error.strerror}."
+            ) from None
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _SECONDS_MAX)
+            writer.write(self._answer(head.split(b"\r\n", 1)[0]))
+            await asyncio.wait_for(writer.drain(), _SECONDS_MAX)
+        except (asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            return
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _answer(self, request_line: bytes) -> bytes:
+        method, _, rest = request_line.partition(b" ")
+        path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
+        if method not in (b"GET", b"HEAD"):
+            return _response("405 Method Not Allowed", "only GET is served\n", with_body=True)
+        if path != b"/metrics":
+            return _response("404 Not Found", "see /metrics\n", with_body=method == b"GET")
+        return _response("200 OK", self._metrics.text(), with_body=method == b"GET")
+
+
+def _response(status: str, text: str, *, with_body: bool) -> bytes:
+    body = text.encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (body if with_body else b"")

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moving old segments to the remote log, and out of it when they have expired."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+
+from fluss.errors import FlussError
+from fluss.metadata.documents import RemoteLogManifest
+from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+from fluss.server.clock import Clock
+from fluss.server.config import ServerConfig
+from fluss.server.log.remote import RemoteLog, RemoteStore, remote_folder
+from fluss.server.log.tablet import LogTablet
+
+logger = logging.getLogger("fluss.server.remote")
+
+
+class RemoteLogManager:
+    """Copies closed segments of log tables, deletes local ones that are no longer needed, and expires remote ones.
+
+    The changelog of a primary-key table stays local: its state is rebuilt from it.
+    """
+
+    def __init__(self, root: str, catalog: Catalog, config: ServerConfig, *, clock: Clock, executor: Executor) -> None:
+        self.store = RemoteStore(root)
+        self._catalog = catalog
+        self._config = config
+        self._clock = clock
+        self._executor = executor
+        self._removals: set[asyncio.Future[None]] = set()
+        catalog.on_table_dropped.append(self._table_dropped)
+        catalog.on_partition_dropped.append(self._partition_dropped)
+
+    def attach(self, tablet: LogTablet) -> None:
+        """Give a log its remote part. Runs before the log is shared, or for a new bucket."""
+        entry = self._catalog.table_by_id(tablet.bucket.table_id)
+        if entry is None or entry.table_info.has_primary_key():
+            return
+        partition_name: str | None = None
+        if tablet.bucket.partition_id is not None:
+            found = self._catalog.partition_by_id(tablet.bucket.partition_id)
+            if found is None:
+                return
+            partition_name = found[1].name
+        path = entry.table_path
+        empty = RemoteLogManifest(path.database_name, path.table_name, tablet.bucket, partition_name)
+        tablet.remote = RemoteLog(self.store, remote_folder(self.store.root, empty), tablet.folder, empty)
+        try:
+            tablet.remote.load()
+        except OSError as error:
+            logger.error("cannot read the remote log of %s: %s", tablet.bucket, error)
+
+    async def run_round(self, tablets: list[LogTablet]) -> None:
+        """One round over all logs; what fails is tried again in the next one."""
+        for tablet in tablets:
+            entry = self._catalog.table_by_id(tablet.bucket.table_id)
+            if entry is None or tablet.remote is None or tablet.deleted or tablet.damage is not None:
+                continue
+            try:
+                await self._copy(tablet, tablet.remote)
+                await self._expire(tablet, tablet.remote, entry)
+            except (FlussError, OSError) as error:
+                logger.error("moving segments of %s to the remote log failed: %s", tablet.bucket, error)
+                continue
+            keep = entry.table_info.config.tiered_local_segments
+            if len(tablet.segments) > keep:
+                limit = min(tablet.segments[-keep].base_offset, tablet.remote.end_offset)
+                deleted = tablet.delete_segments_before(limit)
+                if deleted:
+                    logger.info("deleted %d local segments of %s that are remote now", deleted, tablet.bucket)
+
+    async def _copy(self, tablet: LogTablet, remote: RemoteLog) -> None:
+        copied_end = max(remote.end_offset, tablet.start_offset)
+        ready = [
+            segment
+            for segment in tablet.segments[:-1]
+            if segment.base_offset >= copied_end and segment.end_offset <= tablet.high_watermark
+        ][: self._config.integer("remote.log.task-max-upload-segments")]
+        if not ready:
+            return
+        loop = asyncio.get_running_loop()
+        manifest = await loop.run_in_executor(self._executor, remote.upload, ready)
+        if not tablet.deleted:
+            await self._put_in_force(remote, manifest)
+            logger.info("copied %d segments of %s to '%s'", len(ready), tablet.bucket, remote.folder)
+
+    async def _expire(self, tablet: LogTablet, remote: RemoteLog, entry: TableEntry) -> None:
+        ttl_ms = entry.table_info.config.log_ttl_ms
+        if ttl_ms <= 0:
+            return
+        oldest_kept = self._clock.now_ms() - ttl_ms
+        limit: int | None = None
+        if entry.table_info.config.lake_enabled:
+            limit = self._catalog.lake_end_offset(tablet.bucket) or 0
+        count = 0
+        for segment in remote.segments:
+            if segment.max_timestamp >= oldest_kept or (limit is not None and segment.end_offset > limit):
+                break
+            count += 1
+        if count:
+            await self._put_in_force(remote, remote.without(count))
+            logger.info("%d remote segments of %s have expired", count, tablet.bucket)
+
+    async def _put_in_force(self, remote: RemoteLog, manifest: RemoteLogManifest) -> None:
+        loop = asyncio.get_running_loop()
+        path = await loop.run_in_executor(self._executor, remote.write_manifest, manifest)
+        superfluous = remote.commit(manifest, path)
+        await loop.run_in_executor(self._executor, remote.clean_up, *superfluous)
+
+    # Drops -------------------------------------------------------------------------------------------------------
+
+    def _table_dropped(self, entry: TableEntry) -> None:
+        path = entry.table_path
+        self._remove(f"{self.store.root}/log/{path.database_name}/{path.table_name}-{entry.table_id}")
+
+    def _partition_dropped(self, entry: TableEntry, partition: PartitionEntry) -> None:
+        path = entry.table_path
+        table = f"{self.store.root}/log/{path.database_name}/{path.table_name}-{entry.table_id}"
+        self._remove(f"{table}/{partition.name}-p{partition.partition_id}")
+
+    def _remove(self, folder: str) -> None:
+        work = asyncio.get_running_loop().run_in_executor(self._executor, self.store.remove_folder, folder)
+        self._removals.add(work)
+        work.add_done_callback(self._removals.discard)
+
+    async def close(self) -> None:
+        if self._removals:
+            await asyncio.gather(*self._removals, return_exceptions=True)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses the server listens on, and the page of figures."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+from tests.server.log_support import connected, make_batch, run, running_server
+
+from fluss.errors import ConfigError
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server.metrics import Metrics
+
+
+def test_clients_are_told_the_advertised_address_of_their_listener(tmp_path: Path) -> None:
+    async def work() -> None:
+        options = {
+            "bind_listeners": "FLUSS://127.0.0.1:0,CLIENT://127.0.0.1:0",
+            "advertised_listeners": "CLIENT://fluss.example:9999",
+            "tablet__server_id": 5,
+        }
+        async with running_server(tmp_path, **options) as server:
+            async with connected(server, "CLIENT") as client:
+                answer = await client.call(apis.GET_METADATA, pb.MetadataRequest())
+                [node] = answer.tablet_servers
+                assert (node.node_id, node.host, node.port) == (5, "fluss.example", 9999)
+                assert answer.coordinator_server.node_id == 0
+            async with connected(server) as client:
+                [node] = (await client.call(apis.GET_METADATA, pb.MetadataRequest())).tablet_servers
+                assert (node.host, node.port) == ("127.0.0.1", server.listeners["FLUSS"].port)
+
+    run(work())
+
+
+def test_a_port_in_use_is_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            with pytest.raises(ConfigError, match=f"FLUSS://127.0.0.1:{port}.*in use"):
+                async with running_server(tmp_path, bind_listeners=f"FLUSS://127.0.0.1:{port}"):
+                    pass
+        async with running_server(tmp_path):
+            pass
+
+    run(work())
+
+
+def test_a_second_server_in_this_process_is_refused_too(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path):
+            with pytest.raises(ConfigError, match="in use by the server with process id"):
+                async with running_server(tmp_path):
+                    pass
+
+    run(work())
+
+
+async def http(port: int, request: str) -> tuple[str, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request.encode())
+    answer = (await asyncio.wait_for(reader.read(), 5)).decode()
+    writer.close()
+    await writer.wait_closed()
+    head, _, body = answer.partition("\r\n\r\n")
+    return head, body
+
+
+def test_figures_for_prometheus(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path, metrics_prometheus_port=0) as server, connected(server) as client:
+            table = await client.create_table()
+            await client.produce(table, make_batch(0))
+            await client.fetch(table, 0)
+            assert server.metrics_page is not None
+            port = server.metrics_page.port
+            head, body = await http(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert head.startswith("HTTP/1.1 200")
+            lines = dict(line.rsplit(" ", 1) for line in body.splitlines() if not line.startswith("#"))
+            assert lines["fluss_coordinator_tableCount"] == "1"
+            assert lines['fluss_tabletserver_request_requests_total{request="produceLog"}'] == "1"
+            size = str(len(make_batch(0)))
+            assert lines['fluss_tabletserver_table_bytesIn_total{database="fluss",table="t"}'] == size
+            assert lines["fluss_tabletserver_bytesOut_total"] == size
+            assert (await http(port, "GET /other HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 404")
+            assert (await http(port, "POST /metrics HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 405")
+
+    run(work())
+
+
+def test_labels_are_escaped_and_forgotten_with_their_table() -> None:
+    metrics = Metrics()
+    metrics.add("x_total", 2, (("database", 'a"b'), ("table", "t\\")))
+    metrics.add("x_total", 3, (("database", "a"), ("table", "t")))
+    assert 'fluss_x_total{database="a\\"b",table="t\\\\"} 2' in metrics.text()
+    metrics.forget_table("a", "t")
+    assert metrics.value("x_total", (("database", "a"), ("table", "t"))) == 0
+    for key in range(2000, 3000):
+        metrics.request(key, seconds=0, size_bytes=1, error_code=2)
+    assert metrics.text().count("requestBytes_total{") <= 258
