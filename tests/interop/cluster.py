@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import shutil
 import signal
 import socket
@@ -36,6 +37,8 @@ _SECURITY = {
     # ANONYMOUS too: lists are filtered by rights even on the internal listener, where nothing else is checked.
     "super.users": "User:admin;User:ANONYMOUS",
 }
+# What our server prints when it listens: the addresses in the order of `bind.listeners`.
+_READY = re.compile(r"^ready (\S+)$", re.MULTILINE)
 _ZOOKEEPER = "org.apache.fluss.shaded.zookeeper3.org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _COORDINATOR = "org.apache.fluss.server.coordinator.CoordinatorServer"
 _TABLET = "org.apache.fluss.server.tablet.TabletServer"
@@ -270,23 +273,23 @@ class OurServer(Server):
         self.options = options or {}
 
     def start(self) -> None:
-        a, b = free_ports(2)
         config = {
-            "bind.listeners": f"FLUSS://127.0.0.1:{a},CLIENT://127.0.0.1:{b}",
+            "bind.listeners": "FLUSS://127.0.0.1:0,CLIENT://127.0.0.1:0",
             "internal.listener.name": "FLUSS",
             **_SECURITY,
             "default.bucket.number": "3",
             **self.options,
         }
-        command = [sys.executable, "-m", "fluss.server", "--data-dir", str(self.home / "data"), "--port", "0"]
+        command = [sys.executable, "-m", "fluss.server", "--data-dir", str(self.home / "data")]
         for key, value in config.items():
             command += ["-D", f"{key}={value}"]
-        process = Process("server", command, self.home / "server.log")
-        process.env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        process = Process("server", command, self.home / "server.log", {**os.environ, "PYTHONUNBUFFERED": "1"})
         self.processes.append(process)
         process.start()
-        _until(lambda: "ready " in process.log.read_text(errors="replace"), process, 60)
-        self.plain, self.sasl = f"127.0.0.1:{a}", f"127.0.0.1:{b}"
+        _until(lambda: _READY.search(process.log.read_text(errors="replace")) is not None, process, 60)
+        found = _READY.search(process.log.read_text(errors="replace"))
+        assert found is not None
+        self.plain, self.sasl = found.group(1).split(",")
         _until(lambda: wire.servers(self.plain)[1] != [], process, 30)
 
 

@@ -7,15 +7,14 @@ import importlib
 import sys
 from typing import Any
 
-import canonical
 from driver_python import Command, PythonDriver
 
 
 class Ours(PythonDriver):
     capabilities = (
         "acl", "aggregation", "alter", "arrow", "auto_increment", "before_1970", "binary", "bucketing", "changelog",
-        "char", "dynamic_partitions", "evolution", "evolution_projected", "filter", "indexed_log", "limit_scan", "nested",
-        "partial_update", "prefix_lookup",
+        "char", "dynamic_partitions", "evolution", "evolution_projected", "filter", "indexed_log", "limit_scan",
+        "nested", "partial_update", "prefix_lookup",
     )  # fmt: skip
 
     def __init__(self, face: str) -> None:
@@ -46,15 +45,38 @@ class Ours(PythonDriver):
         return metadata.Schema.of(columns, table.get("primary_key") or (), auto_increment_columns=automatic)
 
     async def op_alter_table(self, c: Command) -> None:
+        metadata = importlib.import_module("fluss.metadata")
         await self.admin.alter_table(
             self.path(c),
             add_columns=[
-                (one["name"], canonical.arrow_type(one["type"]), one.get("comment")) for one in c.get("add_columns", [])
+                metadata.Column(one["name"], metadata.data_type_from_json(one["type"]), comment=one.get("comment"))
+                for one in c.get("add_columns", [])
             ],
             set_properties=c.get("set") or {},
             reset_properties=c.get("reset") or [],
             ignore_if_not_exists=c.get("ignore", False),
         )
+
+    def _acl(self, kind: Any, c: Command) -> Any:
+        acl = c["acl"]
+        return kind(
+            resource_type=self.fluss.ResourceType[acl["resource_type"]],
+            resource_name=acl["resource"],
+            principal_name=acl["user"],
+            operation=self.fluss.OperationType[acl["operation"]],
+        )
+
+    async def op_create_acl(self, c: Command) -> None:
+        await self.admin.create_acls([self._acl(self.fluss.AclBinding, c)])
+
+    async def op_drop_acl(self, c: Command) -> int:
+        return len(await self.admin.drop_acls([self._acl(self.fluss.AclFilter, c)]))
+
+    async def op_list_acls(self, c: Command) -> Any:
+        return [
+            [one.resource_type.name, one.resource_name, one.principal_name, one.operation.name]
+            for one in await self.admin.list_acls()
+        ]
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ import importlib.metadata
 from typing import Any
 
 import canonical
-import fluss
 from driver_python import Command, PythonDriver
+
+import fluss
 
 _BOTH = ("arrow", "partial_update")
 _SINCE_1_0 = (

@@ -229,7 +229,7 @@ class PythonDriver:
                 raise ValueError(f"unknown way to write: {way}")
         await settle(writer.flush())
         for handle in handles:
-            await settle((await settle(handle)).wait())
+            await settle(handle.wait())
         return len(c["rows"])
 
     async def op_upsert(self, c: Command) -> int:
@@ -250,7 +250,7 @@ class PythonDriver:
     async def _finish(self, writer: Any, handles: list[Any]) -> int:
         await settle(writer.flush())
         for handle in handles:
-            await settle((await settle(handle)).wait())
+            await settle(handle.wait())
         return len(handles)
 
     def canonical_row(self, row: Any, columns: list[dict[str, Any]]) -> list[Any] | None:
@@ -313,16 +313,10 @@ class PythonDriver:
     async def _poll_records(self, scanner: Any, columns: list[dict[str, Any]], names: dict[int, str]) -> list[Any]:
         found = []
         for bucket, records in (await settle(scanner.poll(300))).items():
+            name = names.get(bucket.partition_id) if bucket.partition_id is not None else None
             for record in records:
-                found.append(
-                    [
-                        names.get(bucket.partition_id) if bucket.partition_id is not None else None,
-                        bucket.bucket_id,
-                        record.offset,
-                        record.change_type.short_string(),
-                        self.canonical_row(record.row, columns),
-                    ]
-                )
+                row = self.canonical_row(record.row, columns)
+                found += [[name, bucket.bucket_id, record.offset, record.change_type.short_string(), row]]
         return found
 
     async def _poll_batches(self, scanner: Any, columns: list[dict[str, Any]], names: dict[int, str]) -> list[Any]:

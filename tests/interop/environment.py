@@ -65,12 +65,9 @@ def classpath(version: str = FLUSS_VERSION) -> str:
             return text
     CACHE.mkdir(parents=True, exist_ok=True)
     partial = listing.with_suffix(".partial")
-    _run(
-        ["mvn", "-q", "-B", "-C", "-f", str(HERE / "pom.xml"), "dependency:build-classpath", f"-Dfluss.version={version}",
-         f"-Dmdep.outputFile={partial}"],
-        f"Apache Fluss {version} from Maven Central",
-        900,
-    )  # fmt: skip
+    command = ["mvn", "-q", "-B", "-C", "-f", str(HERE / "pom.xml"), "dependency:build-classpath"]
+    command += [f"-Dfluss.version={version}", f"-Dmdep.outputFile={partial}"]
+    _run(command, f"Apache Fluss {version} from Maven Central", 900)
     text = partial.read_text().strip()
     listing.write_text(text)
     partial.unlink()

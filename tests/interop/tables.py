@@ -141,7 +141,8 @@ def flat_rows() -> list[Row]:
     rows.append([None] * len(FLAT))
     # Nulls in alternate columns, twice, so that every column is null once beside a neighbour that is not.
     for odd in (0, 1):
-        rows.append([values[0] if i % 2 == odd else None for i, (_, _, values) in enumerate(FLAT)])
+        row = [values[0] if i % 2 == odd else None for i, (_, _, values) in enumerate(FLAT)]
+        rows += [row]
     return rows
 
 

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compatibility matrix: ``make interop``, that is ``python -m tests.interop.matrix``.
+
+Runs every client against every server, every client on what another one wrote, and the crash of a tablet server;
+prints the table and writes ``docs/compatibility.md``. Ends with status 1 when a cell failed or could not run, and says
+which and why. Needs Java 11+, Maven and pip with their usual registries; everything fetched lands in
+``.cache/interop/``. Logs of failed runs are kept in ``.cache/interop/logs/``.
+
+A part of it, without touching the document::
+
+    python -m tests.interop.matrix --servers ours --clients fluss,pyfluss-1.0.0 --only "prefix lookup"
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.interop import crosses, environment, failover, peers, report
+from tests.interop.cluster import OurServer, RealCluster, Server
+from tests.interop.context import Context
+from tests.interop.peers import Peer
+from tests.interop.scenarios import SCENARIOS, Scenario
+
+OURS = "ours"
+REAL = f"fluss-{environment.FLUSS_VERSION}"
+NEXT = f"fluss-{environment.FLUSS_NEXT_VERSION}"
+
+
+@dataclass
+class Outcome:
+    """One scenario of one cell. ``problem`` is empty when it passed; ``asked`` is false when the client lacks it."""
+
+    name: str
+    problem: str = ""
+    asked: bool = True
+    seconds: float = 0.0
+
+
+@dataclass
+class Results:
+    cells: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)  # (server, client)
+    pairs: dict[tuple[str, str, str], Outcome] = field(default_factory=dict)  # (server, writer, reader)
+    failover: dict[str, Outcome] = field(default_factory=dict)  # client
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    unpublished: str = ""  # why there is no column for the next release of Apache Fluss
+
+    def problems(self) -> list[str]:
+        found = [
+            f"{client} on {server}: {one.name}: {one.problem}"
+            for (server, client), outcomes in self.cells.items()
+            for one in outcomes
+            if one.problem
+        ]
+        found += [
+            f"{writer} to {reader} on {server}: {one.problem}"
+            for (server, writer, reader), one in self.pairs.items()
+            if one.problem
+        ]
+        found += [f"failover of {client}: {one.problem}" for client, one in self.failover.items() if one.problem]
+        return found
+
+
+class Crew:
+    """The client processes of one server's runs. A client that failed is replaced: it may hold on to old writes."""
+
+    def __init__(self, logs: Path) -> None:
+        self.logs = logs
+        self._peers: dict[tuple[str, str], Peer] = {}
+
+    def get(self, name: str, role: str = "client") -> Peer:
+        found = self._peers.get((name, role))
+        if found is None or not found.alive:
+            found = self._peers[name, role] = peers.start(name, self.logs)
+        return found
+
+    def replace(self) -> None:
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+
+    close = replace
+
+
+def _attempt(name: str, crew: Crew, run: Callable[[], None]) -> Outcome:
+    started = time.monotonic()
+    problem = ""
+    try:
+        run()
+    except Exception as error:  # whatever goes wrong in a cell is its result
+        problem = f"{type(error).__name__}: {error}" if not str(error) else str(error)
+        problem = problem.strip().splitlines()[0][:900]
+        crew.replace()
+    return Outcome(name, problem, seconds=time.monotonic() - started)
+
+
+def run_scenario(server: Server, crew: Crew, client: str, helper: str, one: Scenario) -> Outcome:
+    missing = one.requires - crew.get(client).capabilities
+    if missing:
+        return Outcome(one.name, asked=False)
+
+    def run() -> None:
+        with Context(server, crew.get(client), crew.get(helper, "helper")) as context:
+            one.run(context)
+
+    return _attempt(one.name, crew, run)
+
+
+def run_pair(server: Server, crew: Crew, writer: str, reader: str) -> Outcome:
+    def run() -> None:
+        bucketing = crosses.bucketing_for(writer, reader)
+        with Context(server, crew.get(writer), crew.get(reader, "reader"), bucketing=bucketing) as context:
+            crosses.run(context)
+
+    return _attempt(f"{writer} to {reader}", crew, run)
+
+
+@contextmanager
+def crew_of(logs: Path) -> Iterator[Crew]:
+    crew = Crew(logs)
+    try:
+        yield crew
+    finally:
+        crew.close()
+
+
+def make_server(name: str, logs: Path) -> Server:
+    if name == OURS:
+        return OurServer(keep_logs_in=logs)
+    return RealCluster(name.removeprefix("fluss-"), keep_logs_in=logs)
+
+
+def pairs_for(server: str, clients: list[str]) -> list[tuple[str, str]]:
+    """All pairs on our own server; on the real one those with us, the others being its authors' business."""
+    every = [(a, b) for a in clients for b in clients if a != b]
+    return every if server == OURS else [(a, b) for a, b in every if "fluss" in (a, b)]
+
+
+def run_server(name: str, clients: list[str], options: argparse.Namespace, results: Results) -> None:
+    logs = environment.CACHE / "logs"
+    chosen = [one for one in SCENARIOS if not options.only or options.only in one.name]
+    # The helper must be able to say everything; on the real server it must also be the reference.
+    helper = "fluss" if options.helper is None else options.helper
+    try:
+        server = make_server(name, logs)
+        with server, crew_of(logs / name) as crew:
+            for client in clients:
+                print(f"\n{client} on {name}", flush=True)
+                outcomes = results.cells[name, client] = []
+                for one in chosen:
+                    outcomes.append(run_scenario(server, crew, client, helper, one))
+                    _show(outcomes[-1])
+                    server.failed |= bool(outcomes[-1].problem)
+            if options.cross:
+                print(f"\npairs on {name}", flush=True)
+                for writer, reader in pairs_for(name, clients):
+                    outcome = results.pairs[name, writer, reader] = run_pair(server, crew, writer, reader)
+                    _show(outcome)
+                    server.failed |= bool(outcome.problem)
+    except Exception as error:  # a server or client that cannot be started is a failed cell, and is said so
+        reason = Outcome("the cell", f"cannot run: {error}")
+        _show(reason)
+        for client in clients:
+            results.cells.setdefault((name, client), []).append(reason)
+
+
+def run_failover(results: Results) -> None:
+    logs = environment.CACHE / "logs" / "failover"
+    for face in peers.OURS:
+        started = time.monotonic()
+        outcome = results.failover[face] = Outcome(f"{face}: one of two tablet servers dies")
+        try:
+            results.figures[face] = failover.run(face, logs)
+        except Exception as error:
+            outcome.problem = str(error).strip() or type(error).__name__
+        outcome.seconds = time.monotonic() - started
+        _show(outcome)
+
+
+def _show(one: Outcome) -> None:
+    mark = "✘" if one.problem else "✔" if one.asked else "–"
+    print(f"  {mark} {one.name}" + (f"  ({one.seconds:.1f} s)" if one.asked else ""), flush=True)
+    if one.problem:
+        print(f"      {one.problem}", flush=True)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.interop.matrix", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--servers", default=f"{OURS},{REAL}", help="comma list (default %(default)s)")
+    parser.add_argument("--clients", default=",".join(peers.ALL), help="comma list (default %(default)s)")
+    parser.add_argument("--only", help="run only scenarios whose name contains this")
+    parser.add_argument("--helper", help="client that sets up what the one under test cannot (default: fluss)")
+    parser.add_argument("--no-cross", dest="cross", action="store_false", help="leave the cross pairs out")
+    parser.add_argument("--no-failover", dest="failover", action="store_false", help="leave the crash out")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    servers, clients = options.servers.split(","), options.clients.split(",")
+    whole = not arguments and len(sys.argv) == 1
+    results = Results()
+    try:
+        environment.classpath(environment.FLUSS_NEXT_VERSION) if whole else None
+        servers += [NEXT] if whole else []
+    except environment.Unavailable as reason:
+        results.unpublished = str(reason)
+    for server in servers:
+        run_server(server, clients, options, results)
+    if options.failover and any(server != OURS for server in servers):
+        print("\nfailover on the real cluster", flush=True)
+        run_failover(results)
+    text = report.render(results, servers, clients)
+    print("\n" + report.summary(results, servers, clients))
+    if whole:
+        (environment.REPOSITORY / "docs").mkdir(exist_ok=True)
+        (environment.REPOSITORY / "docs" / "compatibility.md").write_text(text)
+    problems = results.problems()
+    for problem in problems:
+        print(f"FAILED {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

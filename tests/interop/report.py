@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns the results into the table on the screen and into ``docs/compatibility.md``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.interop import environment, peers
+
+if TYPE_CHECKING:
+    from tests.interop.matrix import Outcome, Results
+
+_TITLES = {
+    "ours": "our server",
+    "fluss": "our client, `fluss`",
+    "fluss.aio": "our client, `fluss.aio`",
+    "java": f"the Java client {environment.FLUSS_VERSION}",
+    **{f"pyfluss-{version}": f"`pyfluss` {version}" for version in environment.WHEELS},
+    f"fluss-{environment.FLUSS_VERSION}": f"Apache Fluss {environment.FLUSS_VERSION}",
+    f"fluss-{environment.FLUSS_NEXT_VERSION}": f"Apache Fluss {environment.FLUSS_NEXT_VERSION}",
+}
+
+# Why a client is not asked for something: what the release itself cannot do, seen against the real server.
+_NOT_ASKED = {
+    "pyfluss-0.1.0": [
+        "no nested or fixed-length types, prefix lookup, limit scan, filter, or auto-increment columns",
+        "refuses to scan the changelog of a primary-key table",
+        "cannot read rows written before a column was added (log: Arrow error; lookup: panic)",
+    ],
+    "pyfluss-1.0.0": [
+        "a partition must exist before it is written: the writer waits for ever for one that does not",
+        "reads batches of an older schema only with `with_fixed_schema(True)`, which the runs set",
+        "the log is always written in Arrow format, whatever the table says",
+    ],
+    "java": [
+        "no Arrow or pandas input",
+        "fails on `LocalDateTime` of negative timestamps, so those are not compared",
+    ],
+}
+
+# What the real system does otherwise than its documents or sources suggest, found by running it.
+_DIFFERENCES = [
+    "`server.yaml` is read line by line, not as YAML: a quoted value keeps its quotes (`'1'` is then not a number).",
+    "With `authorizer.enabled`, the internal listener passes every check, but LIST_DATABASES and LIST_TABLES still "
+    "filter by the rights of `User:ANONYMOUS`: without an ACL for it, the lists are empty there.",
+    "Apache Fluss 0.9.1 answers DATABASE_EXISTS and TABLE_EXISTS to everybody, without looking at ACLs; the "
+    "development line answers false to those who may not describe.",
+    "A projection that names a column added later is refused by Apache Fluss 0.9.1 (code 34, "
+    "INVALID_COLUMN_PROJECTION) as soon as the fetch meets a batch of the older schema; the Java client and the wheels "
+    "pass the failure on. Our client asks for such columns without projection on the server; our server projects.",
+    "A scan of `pyfluss` 1.0.0 over batches of two schemas fails unless `with_fixed_schema(True)` is set.",
+    "`pyfluss` accepts timestamps only up to 9999-12-30T22:00:00Z.",
+    "A row refused half-way through a batch of `pyfluss` leaves the earlier rows unsent; if their table is dropped "
+    "meanwhile, the next flush of the same connection never returns.",
+]
+
+
+def title(name: str) -> str:
+    return _TITLES.get(name, name)
+
+
+def _cell(outcomes: list[Outcome] | None) -> str:
+    if outcomes is None:
+        return ""
+    asked = [one for one in outcomes if one.asked]
+    failed = [one for one in asked if one.problem]
+    if any(one.problem.startswith("cannot run") for one in failed):
+        return "✘ cannot run"
+    return f"✘ {len(failed)} of {len(asked)} failed" if failed else f"✔ {len(asked)}"
+
+
+def summary(results: Results, servers: list[str], clients: list[str]) -> str:
+    """The matrix as Markdown, which is readable enough on a terminal."""
+    lines = ["| | " + " | ".join(title(server) for server in servers) + " |", "| --- |" + " --- |" * len(servers)]
+    for client in clients:
+        cells = [_cell(results.cells.get((server, client))) for server in servers]
+        lines.append(f"| {title(client)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _by_scenario(results: Results, servers: list[str], clients: list[str]) -> list[str]:
+    columns = [(server, client) for server in servers for client in clients if (server, client) in results.cells]
+    names: list[str] = []
+    for column in columns:
+        names += [one.name for one in results.cells[column] if one.name not in names]
+    lines = []
+    for server in servers:
+        here = [client for client in clients if (server, client) in results.cells]
+        lines += [f"### On {title(server)}", "", "| | " + " | ".join(title(client) for client in here) + " |"]
+        lines.append("| --- |" + " --- |" * len(here))
+        for name in names:
+            marks = []
+            for client in here:
+                found = [one for one in results.cells[server, client] if one.name == name]
+                marks.append("" if not found else "✘" if found[0].problem else "✔" if found[0].asked else "–")
+            lines.append(f"| {name} | " + " | ".join(marks) + " |")
+        lines.append("")
+    return lines
+
+
+def _pairs(results: Results, servers: list[str], clients: list[str]) -> list[str]:
+    lines = []
+    for server in servers:
+        if not any(key[0] == server for key in results.pairs):
+            continue
+        lines += [f"### Pairs on {title(server)}", "", "Rows write, columns read.", ""]
+        lines.append("| | " + " | ".join(title(client) for client in clients) + " |")
+        lines.append("| --- |" + " --- |" * len(clients))
+        for writer in clients:
+            marks = []
+            for reader in clients:
+                one = results.pairs.get((server, writer, reader))
+                marks.append("" if one is None else "✘" if one.problem else "✔")
+            lines.append(f"| {title(writer)} | " + " | ".join(marks) + " |")
+        lines.append("")
+    return lines
+
+
+def render(results: Results, servers: list[str], clients: list[str]) -> str:
+    lines = [
+        "# Compatibility",
+        "",
+        "Written by `make interop`, which runs all of this; do not edit by hand. A number is that of the scenarios "
+        "that passed.",
+        "",
+        summary(results, servers, clients),
+        "",
+    ]
+    if results.unpublished:
+        lines += [
+            f"Apache Fluss {environment.FLUSS_NEXT_VERSION} has no column: its server is not published completely "
+            f"({results.unpublished}).",
+            "",
+        ]
+    lines += ["## Scenarios", "", "✔ passed, ✘ failed, – the client has no such thing.", ""]
+    lines += _by_scenario(results, servers, clients)
+    lines += [
+        "## What one client wrote, another reads",
+        "",
+        "Every type, keys of every length, composite keys, partitions; then the reader changes and the writer looks. "
+        "With a wheel as partner our client runs with `client.bucketing=pyfluss`; keys that the Java client and the "
+        "wheels send to different buckets are compared only within one family.",
+        "",
+    ]
+    lines += _pairs(results, servers, clients)
+    if results.failover:
+        lines += [
+            "## Failover",
+            "",
+            "One of two tablet servers of the real cluster is killed while the client writes a log and a keyed table "
+            "and follows the log; replication factor 2.",
+            "",
+        ]
+        for client in peers.OURS:
+            one = results.failover.get(client)
+            if one is not None:
+                figures = ", ".join(f"{name}: {value}" for name, value in results.figures.get(client, {}).items())
+                verdict = "✘ " + one.problem if one.problem else "✔ nothing acknowledged was lost or doubled"
+                lines.append(f"* {title(client)}: {verdict}" + (f" ({figures})" if figures else ""))
+        lines.append("")
+    lines += ["## What is not asked, and why", ""]
+    for client, reasons in _NOT_ASKED.items():
+        lines += [f"* {title(client)}: " + "; ".join(reasons) + "."]
+    lines += ["", "## Where the real system differs from its description", ""]
+    lines += [f"* {difference}" for difference in _DIFFERENCES]
+    return "\n".join(lines) + "\n"
