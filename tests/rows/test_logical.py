@@ -262,6 +262,11 @@ def test_columns_take_the_short_way_only_when_it_is_exact() -> None:
         (pa.array([10**6], pa.time64("us")), TimeType(3), [1000]),
         (pa.array([date(1970, 1, 2)], pa.date64()), DateType(), [1]),
         (pa.array([[1, 2]], pa.large_list(pa.int64())), ArrayType(IntType()), [[1, 2]]),
+        (pa.array([[1, 2]], pa.list_(pa.int32(), 2)), ArrayType(IntType()), [[1, 2]]),
+        (pa.array([[0.5], None]), ArrayType(FloatType()), [[0.5], None]),
+        (pa.array([[None]]), ArrayType(FloatType()), [[None]]),
+        (pa.array([{"b": "x", "a": 1}]), PAIR, [(1, "x")]),
+        (pa.array([[("x", 1)]], pa.map_(pa.string(), pa.int64())), MapType(StringType(), IntType()), [[("x", 1)]]),
     ],
 )
 def test_conform(array: pa.Array, dtype: DataType, expected: list[Any]) -> None:
@@ -275,7 +280,23 @@ def test_conform(array: pa.Array, dtype: DataType, expected: list[Any]) -> None:
     [
         (pa.array([300]), TinyIntType(), "without loss"),
         (pa.array([1.5]), IntType(), "without loss"),
-        (pa.array([1e39]), FloatType(), "do not fit float"),
+        (pa.array([1e39]), FloatType(), "do not fit 32 bits"),
+        (pa.array([[1.0], [1e39]]), ArrayType(FloatType()), "do not fit 32 bits"),
+        (pa.array([{"f": 1e39}]), RowType((DataField("f", FloatType()),)), "do not fit 32 bits"),
+        (
+            pa.array([[("x", 1e39)]], pa.map_(pa.string(), pa.float64())),
+            MapType(StringType(), FloatType()),
+            "do not fit",
+        ),
+        (pa.array([["1"]]), ArrayType(IntType()), "type string does not hold int"),
+        (
+            pa.array([[("x", True)]], pa.map_(pa.string(), pa.bool_())),
+            MapType(StringType(), IntType()),
+            "does not hold",
+        ),
+        (pa.array([[0]], pa.list_(pa.timestamp("us", "UTC"))), ArrayType(TimestampType(6)), "has a time zone"),
+        (pa.array([{"a": 1, "z": 2}]), PAIR, "has a field 'z'"),
+        (pa.array([{"a": "1"}]), PAIR, "type string does not hold int"),
         (pa.array(["1"]), IntType(), "does not hold int"),
         (pa.array([True]), IntType(), "does not hold int"),
         (pa.array([b"a"]), StringType(), "does not hold string"),
@@ -318,6 +339,17 @@ def test_values_in_arrow_that_rows_do_not_hold(array: pa.Array, dtype: DataType,
         encode_compacted([dtype], [array])
     with pytest.raises(InvalidRowError, match=message):
         encode_aligned([dtype], [array])
+
+
+def test_null_fields_of_null_rows() -> None:
+    """As Parquet readers give them: the field of a null row is null itself, although it is NOT NULL."""
+    fields = [pa.field("a", pa.int32()), pa.field("b", pa.string())]
+    mask = pa.array([False, True])
+    array = pa.StructArray.from_arrays(
+        [pa.array([1, None], pa.int32()), pa.array(["x", None])], fields=fields, mask=mask
+    )
+    assert from_arrow(array, PAIR) == [(1, "x"), None]
+    assert decode_compacted([PAIR], encode_compacted([PAIR], [array]))[0] == to_arrow([(1, "x"), None], PAIR)
 
 
 def test_unreadable_text() -> None:

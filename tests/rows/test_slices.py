@@ -42,6 +42,12 @@ def test_join(pairs: list[tuple[bytes, bytes]]) -> None:
     assert joined.contiguous().to_list() == joined.to_list()
 
 
+def test_join_long_with_short() -> None:
+    for short in (b"", b"a", b"abcdefgh", b"abcdefghi"):
+        parts = [Slices.from_list([bytes(200), short]), Slices.from_list([b"x", b"y"])]
+        assert Slices.join(parts).to_list() == [bytes(200) + b"x", short + b"y"]
+
+
 def test_concat() -> None:
     one, two = Slices.from_list([b"a", b"bc"]), Slices.from_list([b"", b"d"])
     assert Slices.concat([one, two]).to_list() == [b"a", b"bc", b"", b"d"]
@@ -68,6 +74,14 @@ def test_every_string_lies_inside(start: int, length: int) -> None:
     assert Slices(b"abc", [3], [0]).to_list() == [b""]
 
 
+def test_a_few_strings_of_a_large_buffer() -> None:
+    few = Slices(bytes(100_000) + b"abc", [0, 100_000], [1, 3])
+    assert few.dense().data.size == 4
+    assert few.to_list() == few.dense().to_list() == [b"\0", b"abc"]
+    many = Slices.from_list([b"abc"])
+    assert many.dense() is many
+
+
 def test_shapes() -> None:
     with pytest.raises(InvalidArgumentError):
         Slices(np.zeros(4, np.int32), [0], [1])
@@ -86,3 +100,14 @@ def test_from_arrow() -> None:
         pa.binary(), 2, [pa.py_buffer(b"\2"), pa.py_buffer(np.array([0, 2, 3], np.int32)), pa.py_buffer(b"xyz")]
     )
     assert Slices.from_arrow(hidden).to_list() == [b"", b"z"]
+
+
+@pytest.mark.parametrize("longest", [0, 9, 300, 3000])
+def test_many_strings(longest: int) -> None:
+    rng = np.random.default_rng(longest)
+    values = [rng.bytes(int(size)) for size in rng.integers(0, longest + 1, 1000)]
+    slices = Slices.from_list(values).take(rng.permutation(1000))
+    expected = [slices[i] for i in range(1000)]
+    assert slices.to_list() == expected
+    assert sorted(expected) == sorted(values)
+    assert all(type(value) is bytes for value in slices.to_list())

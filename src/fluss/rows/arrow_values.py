@@ -19,10 +19,10 @@ from fluss.errors import InvalidRowError
 from fluss.metadata.types import (
     ArrayType,
     BinaryType,
+    DataField,
     DataType,
     DateType,
     DecimalType,
-    FloatType,
     MapType,
     RowType,
     TimestampLtzType,
@@ -43,10 +43,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_bytes(kind: pa.DataType) -> bool:
     return bool(
-        _is.is_binary(kind)
-        or _is.is_large_binary(kind)
-        or _is.is_fixed_size_binary(kind)
-        or (hasattr(_is, "is_binary_view") and _is.is_binary_view(kind))
+        _is.is_binary(kind) or _is.is_large_binary(kind) or _is.is_fixed_size_binary(kind) or _is.is_binary_view(kind)
     )
 
 
@@ -74,7 +71,11 @@ _FAMILIES = (
 
 
 def conform(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> pa.Array:
-    """The array in the Arrow type of ``dtype``; `InvalidRowError` if that would lose something."""
+    """The array in the Arrow type of ``dtype``; `InvalidRowError` if that would lose something.
+
+    Numbers may change their width if every value fits, times their unit if nothing is cut off; floats may be rounded.
+    Structs are matched by field name, and fields they lack are null. Top-level nulls are not looked at.
+    """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     target = dtype.to_arrow()
@@ -84,22 +85,73 @@ def conform(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> pa.Array:
     try:
         if _is.is_dictionary(source):
             return conform(array.dictionary_decode(), dtype)
-        if _is.is_null(source):
-            return array.cast(target)
-        if not any(family(source) and family(target) for family in _FAMILIES) and not (
-            _is.is_integer(source) and _is.is_decimal(target)
-        ):
-            raise InvalidRowError(f"an Arrow array of type {source} does not hold {dtype}")
-        if isinstance(dtype, TimestampType) and source.tz is not None:
-            raise InvalidRowError(f"an Arrow array of type {source} has a time zone, but {dtype} has none")
-        if isinstance(dtype, FloatType) and _is.is_floating(source):
-            narrowed = array.cast(target)
-            if pc.any(pc.and_(pc.is_inf(narrowed), pc.is_finite(array))).as_py():
-                raise InvalidRowError(f"an Arrow array of type {source} has values that do not fit {dtype}")
-            return narrowed
-        return array.cast(target, safe=True)
+        _check_family(source, dtype)
+        # Arrow refuses to cast to NOT NULL fields whatever they hold.
+        result = array.cast(_relaxed(dtype).to_arrow(), safe=True)
+        _check_overflow(array, result)
     except (pa.ArrowException, ValueError) as error:
         raise InvalidRowError(f"an Arrow array of type {source} does not hold {dtype} without loss: {error}") from None
+    try:
+        return result.view(target)
+    except pa.ArrowInvalid:
+        # A null in a NOT NULL field. Inside a null row that is no mistake, so it is left to the coders.
+        return result
+
+
+def _relaxed(dtype: DataType) -> DataType:
+    """The same type with nulls allowed everywhere."""
+    if isinstance(dtype, ArrayType):
+        return ArrayType(_relaxed(dtype.element_type))
+    if isinstance(dtype, MapType):
+        return MapType(dtype.key_type, _relaxed(dtype.value_type))
+    if isinstance(dtype, RowType):
+        return RowType(tuple(DataField(item.name, _relaxed(item.data_type)) for item in dtype.fields))
+    return dtype.with_nullable(True)
+
+
+def _check_family(source: pa.DataType, dtype: DataType) -> None:
+    """Arrow would also parse strings and count booleans; only types of one kind are taken for each other here."""
+    if _is.is_null(source):
+        return
+    target = dtype.to_arrow()
+    if not any(family(source) and family(target) for family in _FAMILIES) and not (
+        _is.is_integer(source) and _is.is_decimal(target)
+    ):
+        raise InvalidRowError(f"an Arrow array of type {source} does not hold {dtype}")
+    if isinstance(dtype, TimestampType) and source.tz is not None:
+        raise InvalidRowError(f"an Arrow array of type {source} has a time zone, but {dtype} has none")
+    if isinstance(dtype, ArrayType):
+        _check_family(source.value_type, dtype.element_type)
+    elif isinstance(dtype, MapType):
+        _check_family(source.key_type, dtype.key_type)
+        _check_family(source.item_type, dtype.value_type)
+    elif isinstance(dtype, RowType):
+        types = dict(zip(dtype.field_names, dtype.field_types))
+        for field in source:
+            if field.name not in types:
+                raise InvalidRowError(
+                    f"an Arrow array of type {source} has a field {field.name!r}, but {dtype} has not"
+                )
+            _check_family(field.type, types[field.name])
+
+
+def _check_overflow(before: pa.Array, after: pa.Array) -> None:
+    """Arrow turns floats that are too large for 32 bits into infinity."""
+    if _is.is_nested(after.type) and not _is.is_null(before.type):
+        if _is.is_struct(after.type):
+            for field in before.type:
+                _check_overflow(before.field(field.name), after.field(field.name))
+        elif _is.is_map(after.type):
+            _check_overflow(before.keys, after.keys)
+            _check_overflow(before.items, after.items)
+        else:
+            _check_overflow(before.flatten(), after.flatten())
+    elif (
+        _is.is_float32(after.type)
+        and _is.is_floating(before.type)
+        and pc.any(pc.and_(pc.is_inf(after), pc.is_finite(before))).as_py()
+    ):
+        raise InvalidRowError(f"an Arrow array of type {before.type} has values that do not fit 32 bits")
 
 
 def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> list[Any]:

@@ -203,6 +203,7 @@ class RowsCursor:
     __slots__ = ("_words", "data", "ends", "pos")
 
     def __init__(self, rows: Slices) -> None:
+        rows = rows.dense()
         self.ends = rows.starts + rows.lengths
         self.pos = rows.starts.copy()
         self.data = padded(rows.data, int(self.ends.max(initial=0)) + 3 * WORD_BYTES)

@@ -27,6 +27,11 @@ WORD_BYTES = 8
 _LONG_BYTES = 128
 """From this length on one memory copy per string is cheaper than one vectorised step per word."""
 
+# When `Slices.to_list` groups strings by length: enough strings, short ones, and enough of each length.
+_GROUPING_MIN = 256
+_GROUPED_BYTES_MAX = 2048
+_GROUP_ROWS_MIN = 32
+
 _INT32_MAX = 2**31 - 1
 
 
@@ -83,7 +88,9 @@ class Slices:
         lengths = np.diff(offsets)
         if array.null_count:
             lengths *= array.is_valid().to_numpy(zero_copy_only=False)
-        return cls.trusted(data, offsets[:-1], lengths)
+        # A slice of a large array begins far into its data.
+        first = int(offsets[0])
+        return cls.trusted(data[first:], offsets[:-1] - first, lengths)
 
     @classmethod
     def concat(cls, parts: Sequence[Slices]) -> Slices:
@@ -145,9 +152,31 @@ class Slices:
 
     def to_list(self) -> list[bytes]:
         """The strings as Python objects."""
-        data = self.data.tobytes()
-        ends = self.starts + self.lengths
-        return [data[start:end] for start, end in zip(self.starts.tolist(), ends.tolist())]
+        lengths = self.lengths
+        # numpy makes objects of many strings of one length faster than Python cuts them out one by one.
+        if lengths.size >= _GROUPING_MIN and int(lengths.max()) <= _GROUPED_BYTES_MAX:
+            counts = np.bincount(lengths)
+            if np.count_nonzero(counts) * _GROUP_ROWS_MIN <= lengths.size:
+                return self._grouped_list(counts)
+        dense = self.dense()
+        data = dense.data.tobytes()
+        ends = dense.starts + lengths
+        return [data[start:end] for start, end in zip(dense.starts.tolist(), ends.tolist())]
+
+    def _grouped_list(self, counts: npt.NDArray[np.intp]) -> list[bytes]:
+        order = np.argsort(self.lengths.astype(np.uint16), kind="stable")
+        starts = self.starts[order]
+        strings = np.empty(order.size, object)
+        end = 0
+        for length in np.flatnonzero(counts).tolist():
+            begin, end = end, end + int(counts[length])
+            if length == 0:
+                strings[order[begin:end]] = b""
+                continue
+            cells: Any = np.ndarray((self.data.size - length + 1,), f"V{length}", buffer=self.data, strides=(1,))
+            strings[order[begin:end]] = cells[starts[begin:end]].tolist()
+        result: list[bytes] = strings.tolist()
+        return result
 
     def take(self, indices: npt.ArrayLike) -> Slices:
         """The strings at ``indices`` (or where a boolean mask is true); the bytes are shared, not copied."""
@@ -157,6 +186,10 @@ class Slices:
     def slice(self, start: int, stop: int) -> Slices:
         """The strings ``start`` to ``stop``; nothing is copied."""
         return Slices.trusted(self.data, self.starts[start:stop], self.lengths[start:stop])
+
+    def dense(self) -> Slices:
+        """The same strings in a buffer that is not much larger than they are, for work that copies the buffer."""
+        return self if self.data.size <= 4 * self.total_bytes + 4096 else self.contiguous()
 
     def contiguous(self) -> Slices:
         """The same strings in order and without gaps; itself if it already is."""
