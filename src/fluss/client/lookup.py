@@ -118,6 +118,7 @@ class LookupQueue(Generic[T]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending: dict[_Item[T], None] = {}
         self._closed = False
+        self._plain_buckets = [state.bucket(bucket_id) for bucket_id in range(state.num_buckets)]
         cluster.metrics.gauge("lookups_pending", self.pending)
 
     def pending(self) -> int:
@@ -163,7 +164,7 @@ class LookupQueue(Generic[T]):
         if item.bucket is None:
             partition, bucket_id = item.place
             if partition is None:
-                item.bucket = self._state.bucket(bucket_id)
+                item.bucket = self._plain_buckets[bucket_id]
             else:
                 known = self._state.partitions.get(partition)
                 if known is None:
@@ -318,6 +319,11 @@ class _Reader:
             info.schema_id: RowReader(info.schema, info.schema, info.kv_format),
         }
 
+    def known_row(self, value: bytes) -> dict[str, Any] | None:
+        """The row, or None if its schema has to be asked for: no waiting."""
+        reader = self._readers.get(schema_id_of(value))
+        return None if reader is None else reader.read(value)
+
     async def row(self, value: bytes) -> dict[str, Any]:
         schema_id = schema_id_of(value)
         reader = self._readers.get(schema_id)
@@ -350,7 +356,10 @@ class Lookuper:
         `pk` is a dict (or other mapping, or dataclass) with the key columns, or a list or tuple of their values.
         """
         value = await self._queue.put(self._keys.make(pk)).wait()
-        return None if value is None else await self._reader.row(value)
+        if value is None:
+            return None
+        row = self._reader.known_row(value)
+        return row if row is not None else await self._reader.row(value)
 
     async def lookup_many(self, keys: Any, *, missing: str = "drop") -> Any:
         """Look many keys up at once; the rows come back as a `pyarrow.Table`, in the order of the keys.
