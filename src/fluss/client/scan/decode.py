@@ -162,10 +162,12 @@ def read_columns(info: TableInfo, projection: Sequence[int] | None, predicate: P
 
 def _mask(table: pa.Table, expression: pc.Expression) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """For each row whether it satisfies the expression; unknown counts as no."""
-    marked = pa.acero.Declaration.from_sequence(
+    from pyarrow import acero  # not part of `import pyarrow`, and only filters need it
+
+    marked = acero.Declaration.from_sequence(
         [
-            pa.acero.Declaration("table_source", pa.acero.TableSourceNodeOptions(table)),
-            pa.acero.Declaration("project", pa.acero.ProjectNodeOptions([expression], ["keep"])),
+            acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+            acero.Declaration("project", acero.ProjectNodeOptions([expression], ["keep"])),
         ]
     ).to_table(use_threads=False)
     column = marked.column("keep").fill_null(False).combine_chunks()

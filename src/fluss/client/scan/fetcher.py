@@ -287,6 +287,10 @@ class Fetcher:
                 self.cluster.invalidate_node(node_id)
             for subscription in group:
                 self._note(subscription, error)
+        except Exception as error:
+            # Not an answer of the server but a fault here: whoever waits for rows must hear of it, not wait for ever.
+            for subscription in group:
+                subscription.error = FlussError(f"reading {subscription.bucket} failed: {error!r}")
         finally:
             for subscription in group:
                 subscription.busy = subscription.remote is not None

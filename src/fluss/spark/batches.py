@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrow batches as Spark wants them: exactly its schema, of a size that suits it, with metadata columns if wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as s
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from fluss.aio import RecordBatch
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import ChangeType, TableInfo
+from fluss.spark.types import to_spark_schema
+
+BATCH_ROWS = 65_536
+"""Rows of a batch handed to Spark: smaller ones cost time per batch, larger ones memory."""
+
+CHANGE_TYPE = "_change_type"
+METADATA_FIELDS: dict[str, s.StructField] = {
+    CHANGE_TYPE: s.StructField(CHANGE_TYPE, s.StringType(), False),
+    "_log_offset": s.StructField("_log_offset", s.LongType(), False),
+    "_commit_timestamp": s.StructField("_commit_timestamp", s.TimestampType(), True),
+    "_bucket": s.StructField("_bucket", s.IntegerType(), False),
+}
+
+_CHANGE_NAMES = pa.array(["insert", "insert", "update_before", "update_after", "delete"])
+"""By `ChangeType`. An appended row is an insert, as in the changelog views of Fluss."""
+
+
+def source_schema(info: TableInfo, columns: tuple[str, ...] | None, *, metadata: bool, changelog: bool) -> s.StructType:
+    """The schema of a read without one given by the user."""
+    if columns is not None:
+        for name in columns:
+            if name not in info.schema.column_names and name not in METADATA_FIELDS:
+                raise InvalidArgumentError(
+                    f"columns: table {info.table_path} has no column {name!r}; "
+                    f"it has {', '.join(info.schema.column_names)}"
+                )
+        own = to_spark_schema(info.schema, [name for name in columns if name in info.schema.column_names])
+        by_name = {field.name: field for field in own.fields}
+        fields = [by_name[name] if name in by_name else METADATA_FIELDS[name] for name in columns]
+    else:
+        fields = list(to_spark_schema(info.schema).fields)
+    given = {field.name for field in fields}
+    extra = list(METADATA_FIELDS) if metadata else [CHANGE_TYPE] if changelog else []
+    for name in extra:
+        if name in info.schema.column_names:
+            raise InvalidArgumentError(
+                f"table {info.table_path} has a column {name!r} of its own, so metadata columns cannot be added"
+            )
+        if name not in given:
+            fields.append(METADATA_FIELDS[name])
+    return s.StructType(fields)
+
+
+def check_schema(info: TableInfo, schema: s.StructType) -> None:
+    """Refuse a schema given by the user that the table cannot fill, before anything runs."""
+    for field in schema.fields:
+        if field.name in info.schema.column_names:
+            expected = to_spark_schema(info.schema, [field.name]).fields[0].dataType
+        elif field.name in METADATA_FIELDS:
+            expected = METADATA_FIELDS[field.name].dataType
+        else:
+            raise InvalidArgumentError(
+                f"the schema given has a column {field.name!r}, which table {info.table_path} has not; "
+                f"it has {', '.join(info.schema.column_names)}"
+            )
+        if not _same(expected, field.dataType):
+            raise InvalidArgumentError(
+                f"the schema given has column {field.name!r} as {field.dataType.simpleString()}, "
+                f"but in table {info.table_path} it is {expected.simpleString()}"
+            )
+
+
+def _same(one: s.DataType, other: s.DataType) -> bool:
+    """Equal but for nullability."""
+    return bool(one.simpleString() == other.simpleString())
+
+
+def table_columns(info: TableInfo, schema: s.StructType) -> list[str]:
+    """The columns of the table that a read of this schema needs; at least one, since a scan needs one."""
+    names = [name for name in schema.names if name in info.schema.column_names]
+    return names or [info.schema.column_names[0]]
+
+
+class Shaper:
+    """Brings record batches of a scan to one Spark schema."""
+
+    def __init__(self, schema: s.StructType, *, drop_deletes: bool = False) -> None:
+        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._drop_deletes = drop_deletes
+
+    def shape(self, found: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of about `BATCH_ROWS` rows."""
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for item in found:
+            batch = self._one(item)
+            if not batch.num_rows:
+                continue
+            if not waiting and batch.num_rows >= BATCH_ROWS // 2:
+                yield from _pieces(batch)
+                continue
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= BATCH_ROWS:
+                yield from _pieces(self._join(waiting))
+                waiting, rows = [], 0
+        if waiting:
+            yield from _pieces(self._join(waiting))
+
+    def _join(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        if len(batches) == 1:
+            return batches[0]
+        return pa.Table.from_batches(batches, self._schema).combine_chunks().to_batches()[0]
+
+    def _one(self, item: RecordBatch) -> pa.RecordBatch:
+        batch = item.batch
+        columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
+        arrays = [
+            _fit(columns[field.name], field.type) if field.name in columns else _metadata(field, item)
+            for field in self._schema
+        ]
+        shaped = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if self._drop_deletes and item.change_types is not None:
+            changes = np.frombuffer(item.change_types, np.uint8)
+            keep = (changes != ChangeType.Delete) & (changes != ChangeType.UpdateBefore)
+            if not keep.all():
+                shaped = shaped.filter(pa.array(keep))
+        return shaped
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows <= 2 * BATCH_ROWS:
+        yield batch
+        return
+    for start in range(0, batch.num_rows, BATCH_ROWS):
+        yield batch.slice(start, BATCH_ROWS)
+
+
+def _fit(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    # Spark's timestamps hold microseconds: finer digits are cut off.
+    return array if array.type == wanted else array.cast(wanted, safe=False)
+
+
+def _metadata(field: pa.Field, item: RecordBatch) -> pa.Array:
+    rows = item.num_records
+    if field.name == CHANGE_TYPE:
+        if item.change_types is None:
+            return pa.repeat(pa.scalar("insert"), rows)
+        return _CHANGE_NAMES.take(pa.array(np.frombuffer(item.change_types, np.uint8)))
+    if field.name == "_log_offset":
+        if item.offsets is not None:
+            return pa.array(item.offsets, pa.int64())
+        return pa.array(np.arange(item.base_offset, item.base_offset + rows, dtype=np.int64))
+    if field.name == "_bucket":
+        return pa.array(np.full(rows, item.bucket.bucket_id, np.int32))
+    if item.timestamp < 0:
+        return pa.nulls(rows, field.type)
+    return pa.array(np.full(rows, item.timestamp * 1000, np.int64)).cast(field.type)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection per Python process and set of client options.
+
+Spark forks its Python workers and uses each for many tasks; what a task needs is opened once in its worker. A
+connection belongs to the process that opened it: after a fork the child opens its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+from fluss import aio
+from fluss.config import Config
+from fluss.metadata import TableInfo, TablePath
+from fluss.net.background import LoopThread
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection on a loop in a thread of its own, for code that waits."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._thread = LoopThread("fluss-spark")
+        try:
+            self.connection = self._thread.run(aio.FlussConnection.create(Config(options)))
+        except BaseException:
+            self._thread.close()
+            raise
+        self.admin = self.connection.get_admin()
+
+    @property
+    def closed(self) -> bool:
+        return self._thread.closed or self.connection.closed
+
+    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the connection and wait for it."""
+        return self._thread.run(coro)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Make a plain call on the connection's loop."""
+
+        async def run() -> T:
+            return function(*arguments)
+
+        return self._thread.run(run())
+
+    def iterate(self, generator: AsyncGenerator[T, None]) -> Iterator[T]:
+        """The items of an asynchronous generator, for a plain loop."""
+        done = object()
+
+        async def step() -> Any:
+            return await anext(generator, done)
+
+        async def stop() -> None:
+            await generator.aclose()
+
+        try:
+            while (item := self.run(step())) is not done:
+                yield item
+        finally:
+            if not self.closed:
+                self.run(stop())
+
+    def table(self, path: TablePath) -> aio.FlussTable:
+        return self.run(self.connection.get_table(path))
+
+    def info(self, path: TablePath) -> TableInfo:
+        return self.run(self.admin.get_table_info(path))
+
+    def close(self) -> None:
+        if not self.closed:
+            with contextlib.suppress(Exception):
+                self.run(self.connection.close())
+        self._thread.close()
+
+
+_lock = threading.Lock()
+_clients: dict[tuple[Any, ...], Client] = {}
+
+
+def client_of(options: dict[str, Any]) -> Client:
+    """The connection of this process for these client options."""
+    key = (os.getpid(), *sorted((name, str(value)) for name, value in options.items()))
+    with _lock:
+        client = _clients.get(key)
+        if client is None or client.closed:
+            client = _clients[key] = Client(options)
+        return client
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    _clients.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the rows of a table lie: its buckets, and their offsets now, at a time, or as a user gave them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fluss.errors import ConfigError, InvalidTimestampError, PartitionNotExistsError
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo
+from fluss.spark.connect import Client
+from fluss.spark.options import EARLIEST, LATEST, Offsets
+
+
+@dataclass(frozen=True, order=True)
+class Bucket:
+    """One bucket of a table or of one of its partitions."""
+
+    partition_id: int
+    """-1 where the table has no partitions."""
+    bucket: int
+    partition_name: str = ""
+
+    @property
+    def key(self) -> str:
+        """How the bucket is called in the offsets of a stream."""
+        return str(self.bucket) if self.partition_id < 0 else f"{self.partition_id}/{self.bucket}"
+
+    def of(self, table_id: int) -> TableBucket:
+        if self.partition_id < 0:
+            return TableBucket(table_id, self.bucket)
+        return TableBucket.with_partition(table_id, self.partition_id, self.bucket)
+
+    def __str__(self) -> str:
+        where = f" of partition '{self.partition_name}'" if self.partition_id >= 0 else ""
+        return f"bucket {self.bucket}{where}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The buckets of a table at one moment."""
+
+    client: Client
+    info: TableInfo
+    partitions: Mapping[int, str]
+    """Id to name; -1 to the empty name where the table has no partitions."""
+
+    @staticmethod
+    def load(client: Client, info: TableInfo, wanted: Collection[str] | None = None) -> Layout:
+        """The buckets of a table, or of the wanted partitions of it."""
+        if not info.is_partitioned():
+            if wanted is not None:
+                raise ConfigError(f"scan.partitions: table {info.table_path} has no partitions")
+            return Layout(client, info, {-1: ""})
+        found = client.run(client.admin.list_partition_infos(info.table_path))
+        partitions = {part.partition_id: part.partition_name for part in found}
+        if wanted is not None:
+            missing = set(wanted) - set(partitions.values())
+            if missing:
+                raise ConfigError(
+                    f"scan.partitions: table {info.table_path} has no partition {', '.join(sorted(missing))}"
+                )
+            partitions = {i: name for i, name in partitions.items() if name in wanted}
+        return Layout(client, info, partitions)
+
+    def keep(self, partitions: Mapping[int, str]) -> Layout:
+        return Layout(self.client, self.info, partitions)
+
+    @property
+    def buckets(self) -> list[Bucket]:
+        return [
+            Bucket(partition_id, bucket, name)
+            for partition_id, name in sorted(self.partitions.items())
+            for bucket in range(self.info.num_buckets)
+        ]
+
+    # -- offsets --------------------------------------------------------------------------------------------------
+
+    def earliest(self) -> dict[Bucket, int]:
+        return self._offsets(OffsetSpec.earliest())
+
+    def latest(self) -> dict[Bucket, int]:
+        return self._offsets(OffsetSpec.latest())
+
+    def at(self, timestamp_ms: int) -> dict[Bucket, int]:
+        """The first offset committed at that time or later; the end for times that have not come yet."""
+        try:
+            return self._offsets(OffsetSpec.timestamp(timestamp_ms))
+        except InvalidTimestampError:
+            return self.latest()
+
+    def given(self, name: str, offsets: Offsets, others: int) -> dict[Bucket, int]:
+        """Offsets as a user gave them; `others` (earliest or latest) where none was given."""
+        known = {(bucket.partition_name, bucket.bucket): bucket for bucket in self.buckets}
+        wanted = dict.fromkeys(self.buckets, others)
+        for partition, by_bucket in offsets.items():
+            for number, offset in by_bucket.items():
+                bucket = known.get((partition, number))
+                if bucket is None:
+                    where = f"partition '{partition}', " if partition else ""
+                    raise ConfigError(f"{name}: table {self.info.table_path} has no {where}bucket {number}")
+                wanted[bucket] = offset
+        found = {}
+        special: dict[int, dict[Bucket, int]] = {}
+        if EARLIEST in wanted.values():
+            special[EARLIEST] = self.earliest()
+        if LATEST in wanted.values():
+            special[LATEST] = self.latest()
+        for bucket, offset in wanted.items():
+            found[bucket] = special[offset][bucket] if offset < 0 else offset
+        return found
+
+    def _offsets(self, spec: OffsetSpec) -> dict[Bucket, int]:
+        found = self.client.run(self._ask_all(spec))
+        return {bucket: found[bucket.partition_id][bucket.bucket] for bucket in self.buckets if _known(found, bucket)}
+
+    async def _ask_all(self, spec: OffsetSpec) -> dict[int, dict[int, int]]:
+        async def one(partition_id: int, name: str) -> tuple[int, dict[int, int]]:
+            return partition_id, await self._ask(partition_id, name, spec)
+
+        return dict(await asyncio.gather(*(one(i, name) for i, name in self.partitions.items())))
+
+    async def _ask(self, partition_id: int, name: str, spec: OffsetSpec) -> dict[int, int]:
+        path, buckets = self.info.table_path, range(self.info.num_buckets)
+        admin = self.client.admin
+        if partition_id < 0:
+            return await admin.list_offsets(path, buckets, spec)
+        try:
+            return await admin.list_partition_offsets(path, name, buckets, spec)
+        except PartitionNotExistsError:
+            return {}  # dropped since it was listed: it has no rows any more
+
+
+def _known(found: dict[int, dict[int, int]], bucket: Bucket) -> bool:
+    return bucket.bucket in found[bucket.partition_id]
+
+
+def to_json(info: TableInfo, offsets: Mapping[Bucket, int]) -> dict[str, Any]:
+    """Offsets as Spark keeps them in a checkpoint."""
+    names = {str(b.partition_id): b.partition_name for b in offsets if b.partition_id >= 0}
+    document: dict[str, Any] = {"table_id": info.table_id, "offsets": {b.key: o for b, o in sorted(offsets.items())}}
+    if names:
+        document["partitions"] = names
+    return document
+
+
+def from_json(document: Mapping[str, Any]) -> dict[Bucket, int]:
+    """The reverse of `to_json`."""
+    names = document.get("partitions", {})
+    offsets = {}
+    for key, offset in document["offsets"].items():
+        partition, _, bucket = key.rpartition("/")
+        if partition:
+            offsets[Bucket(int(partition), int(bucket), names[partition])] = int(offset)
+        else:
+            offsets[Bucket(-1, int(bucket))] = int(offset)
+    return offsets
+
+
+def rows_between(start: Mapping[Bucket, int], stop: Mapping[Bucket, int], buckets: Iterable[Bucket]) -> int:
+    return sum(max(0, stop[bucket] - start.get(bucket, 0)) for bucket in buckets)

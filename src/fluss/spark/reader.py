@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch reads: planned on the driver, with the ends pinned there, and read by tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import datasource as d
+from pyspark.sql.types import StructType
+
+from fluss import aio
+from fluss.aio import RecordBatch
+from fluss.errors import ConfigError, LogOffsetOutOfRangeError, TableNotExistError
+from fluss.metadata import Predicate, TableInfo
+from fluss.spark.batches import METADATA_FIELDS, Shaper, check_schema, table_columns
+from fluss.spark.connect import Client, client_of
+from fluss.spark.failures import driver_side
+from fluss.spark.filters import prune_partitions, to_predicate
+from fluss.spark.layout import Bucket, Layout
+from fluss.spark.options import EARLIEST, LATEST, SourceOptions
+from fluss.spark.snapshot import folded_rows, rows_as_of
+from fluss.spark.splits import FOLDED, LOG, ROWS, Nothing, Split, cut
+
+
+class FlussReader(d.DataSourceReader):  # type: ignore[misc]
+    """Reads a table once. Made on the driver, sent to the tasks."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._filters: list[d.Filter] = []
+        info = client_of(options.client).info(options.table_path)
+        check_schema(info, schema)
+        self._check_metadata(info)
+
+    def _check_metadata(self, info: TableInfo) -> None:
+        own = info.schema.column_names
+        asked = [name for name in self._schema.names if name in METADATA_FIELDS and name not in own]
+        if asked and info.has_primary_key() and not self._options["read.changelog"]:
+            raise ConfigError(
+                f"current rows of primary-key table {info.table_path} have no {asked[0]}; "
+                "set the option read.changelog to true to read its changes, which do"
+            )
+
+    # -- on the driver --------------------------------------------------------------------------------------------
+
+    @driver_side
+    def partitions(self) -> Sequence[d.InputPartition]:
+        options = self._options
+        client = client_of(options.client)
+        info = client.info(options.table_path)
+        layout = Layout.load(client, info, options["scan.partitions"])
+        if self._filters and info.is_partitioned():
+            layout = layout.keep(prune_partitions(self._filters, info, layout.partitions))
+        kind = self._kind(info)
+        start, stop = self._range(layout, kind)
+        if kind == LOG:
+            splits = cut(
+                info.table_id,
+                start,
+                stop,
+                rows_max=options["scan.maxRecordsPerPartition"],
+                splits_min=options["minPartitions"],
+            )
+        else:
+            # Rows of a key lie in one bucket, and only a whole bucket tells which of them is the last.
+            splits = [
+                Split(info.table_id, bucket, start[bucket], stop[bucket], kind)
+                for bucket in sorted(start)
+                if stop[bucket] > start[bucket]
+            ]
+        return list(splits) or [Nothing()]
+
+    def _kind(self, info: TableInfo) -> str:
+        options = self._options
+        if not info.has_primary_key() or options["read.changelog"]:
+            return LOG
+        whole = options["scan.startup.mode"] == "full" and options["scan.incremental.start.timestamp"] is None
+        return ROWS if whole else FOLDED
+
+    def _range(self, layout: Layout, kind: str) -> tuple[dict[Bucket, int], dict[Bucket, int]]:
+        options = self._options
+        latest = layout.latest()
+        stop = latest
+        if options["endingOffsets"] is not None:
+            stop = layout.given("endingOffsets", options["endingOffsets"], LATEST)
+            for bucket, offset in stop.items():
+                if offset > latest[bucket]:
+                    raise ConfigError(
+                        f"endingOffsets: {bucket} of {layout.info.table_path} ends at {latest[bucket]}, before {offset}"
+                    )
+        elif options["scan.incremental.end.timestamp"] is not None:
+            stop = layout.at(options["scan.incremental.end.timestamp"])
+        if kind == ROWS:
+            return dict.fromkeys(stop, 0), stop
+        earliest = layout.earliest()
+        mode = options["scan.startup.mode"]
+        if options["scan.incremental.start.timestamp"] is not None:
+            start = layout.at(options["scan.incremental.start.timestamp"])
+        elif mode == "timestamp":
+            start = layout.at(options["scan.startup.timestamp"])
+        elif mode == "offsets":
+            start = layout.given("scan.startup.offsets", options["scan.startup.offsets"], EARLIEST)
+            for bucket, offset in start.items():
+                if offset < earliest[bucket] and options["failOnDataLoss"]:
+                    raise LogOffsetOutOfRangeError(
+                        f"{bucket} of {layout.info.table_path} starts at offset {earliest[bucket]}; the rows from "
+                        f"{offset} on are gone. Set failOnDataLoss to false to read those that are left"
+                    )
+        else:
+            start = earliest
+        buckets = [bucket for bucket in start if bucket in stop]
+        return {b: max(start[b], earliest.get(b, 0)) for b in buckets}, {b: stop[b] for b in buckets}
+
+    # -- in the tasks ---------------------------------------------------------------------------------------------
+
+    def read(self, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Split):
+            return iter(())
+        return read_split(self._options, self._schema, partition, self._filters)
+
+
+class PushingReader(FlussReader):
+    """A reader that takes filters. Spark refuses it while push-down is off, so it is made only where it is on."""
+
+    @driver_side
+    def pushFilters(self, filters: list[d.Filter]) -> Iterable[d.Filter]:  # noqa: N802
+        self._filters = list(filters)
+        # Spark filters again: what a scan skips is only what surely does not match.
+        return filters
+
+
+def read_split(
+    options: SourceOptions, schema: StructType, split: Split, filters: Sequence[d.Filter] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one split as Spark wants them."""
+    client = client_of(options.client)
+    table = client.table(options.table_path)
+    info = table.get_table_info()
+    if info.table_id != split.table_id:
+        raise TableNotExistError(
+            f"table {options.table_path} was dropped and created again (id {split.table_id} is now {info.table_id})"
+        )
+    predicate = to_predicate(filters, info.schema) if filters else None
+    found = _batches(client, table, options, schema, split, predicate)
+    drop_deletes = bool(options["ignoreDeletes"]) and info.has_primary_key()
+    return Shaper(schema, drop_deletes=drop_deletes).shape(found)
+
+
+def _batches(
+    client: Client,
+    table: aio.FlussTable,
+    options: SourceOptions,
+    schema: StructType,
+    split: Split,
+    predicate: Predicate | None,
+) -> Iterator[RecordBatch]:
+    info = table.get_table_info()
+    bucket = split.bucket.of(split.table_id)
+    columns = table_columns(info, schema)
+    if split.kind == ROWS:
+        offset = None if options["read.optimized"] else split.stop
+        return _as_inserts(rows_as_of(client, table, bucket, split.bucket.partition_name, offset, columns), split)
+    if split.kind == FOLDED:
+        return folded_rows(client, table, bucket, split.start, split.stop, columns)
+    scan = _scan(client, table, columns, predicate)
+    return client.iterate(scan.read_batches({bucket: split.start}, {bucket: split.stop}))
+
+
+def _scan(client: Client, table: aio.FlussTable, columns: list[str], predicate: Predicate | None) -> aio.TableScan:
+    def make() -> aio.TableScan:
+        scan = table.new_scan()
+        if columns != list(table.get_table_info().schema.column_names):
+            scan = scan.project_by_name(columns)
+        return scan if predicate is None else scan.filter(predicate)
+
+    return client.call(make)
+
+
+def _as_inserts(found: Iterator[RecordBatch], split: Split) -> Iterator[RecordBatch]:
+    """Rows of a listing have no offsets of their own: they stand for the log up to the end of the split."""
+    last = split.stop - 1
+    for item in found:
+        yield RecordBatch(item.batch, item.bucket, last, last, -1, None, [last] * item.num_records)
