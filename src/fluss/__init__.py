@@ -181,6 +181,9 @@ if TYPE_CHECKING:
     )
 
     __version__: str
+    from fluss.server.local import (
+        LocalServer,
+    )
 
 _OWN: dict[str, tuple[str, ...]] = {
     "fluss.client.faces": (
@@ -274,6 +277,7 @@ __all__ = [
     "LakeTableAlreadyExistError",
     "LeaderNotAvailableError",
     "LogOffsetOutOfRangeError",
+    "LocalServer",
     "LogScanner",
     "LogStorageError",
     "Lookuper",

@@ -138,6 +138,7 @@ COMMON: dict[str, tuple[str, ...]] = {
         "UnknownWriterIdError",
         "UnsupportedVersionError",
     ),
+    "fluss.server.local": ("LocalServer",),
     "fluss.metadata": (
         "EARLIEST_OFFSET",
         "LATEST_OFFSET",

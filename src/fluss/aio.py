@@ -180,6 +180,9 @@ if TYPE_CHECKING:
         TablePath,
         col,
     )
+    from fluss.server.local import (
+        LocalServer,
+    )
 
     __version__: str
 
@@ -277,6 +280,7 @@ __all__ = [
     "LakeTableAlreadyExistError",
     "LeaderNotAvailableError",
     "LogOffsetOutOfRangeError",
+    "LocalServer",
     "LogScanner",
     "LogStorageError",
     "Lookuper",

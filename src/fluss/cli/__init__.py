@@ -3,16 +3,40 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from fluss.server.command import server
+_COMMANDS = {
+    "server": ("fluss.server.command", "server"),
+    "ls": ("fluss.cli.catalog", "ls"),
+    "tables": ("fluss.cli.catalog", "tables"),
+    "describe": ("fluss.cli.catalog", "describe"),
+    "tail": ("fluss.cli.rows", "tail"),
+    "put": ("fluss.cli.rows", "put"),
+    "get": ("fluss.cli.rows", "get"),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Commands that are imported when they are used: a quick ``fluss ls`` must not load the server."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name = _COMMANDS[cmd_name]
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fluss-python", prog_name="fluss")
 def main() -> None:
-    """Fluss for Python people: server and tools."""
+    """Fluss for Python people: an embedded server, and tools for the tables of any Fluss cluster."""
 
-
-main.add_command(server)
 
 __all__ = ["main"]

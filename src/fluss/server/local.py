@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from fluss.config import Config
 from fluss.errors import ConfigError, DeadlineExceededError, UnknownServerError
 
 _STDERR_BYTES_SHOWN = 4000
@@ -89,9 +90,9 @@ class LocalServer:
         """Process id of the server, or None when it does not run."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
-    def config(self) -> dict[str, str]:
-        """Client options that connect to this server."""
-        return {"bootstrap.servers": self.bootstrap_servers}
+    def config(self, **properties: object) -> Config:
+        """Client options that connect to this server; `properties` are added to them."""
+        return Config({"bootstrap.servers": self.bootstrap_servers, **properties})
 
     @property
     def log_text(self) -> str:

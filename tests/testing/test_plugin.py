@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fixtures that other projects get by installing the package."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import fluss
+
+
+def test_the_connection_reaches_the_server(fluss_connection: fluss.FlussConnection) -> None:
+    async def names() -> list[str]:
+        return await (await fluss_connection.get_admin()).list_databases()
+
+    assert asyncio.run(names()) == ["fluss"]
+
+
+def test_the_server_is_shared(fluss_server: fluss.LocalServer, request: pytest.FixtureRequest) -> None:
+    assert request.getfixturevalue("fluss_server") is fluss_server
+    assert fluss_server.bootstrap_servers.startswith("127.0.0.1:")
