@@ -25,9 +25,11 @@ class SegmentIndex:
     never fall along a log, so the time index is sorted as well.
     """
 
-    __slots__ = ("first_offsets", "last_offsets", "positions", "timestamps")
+    __slots__ = ("first_offsets", "last_offsets", "positions", "timestamps", "trusted")
 
     def __init__(self) -> None:
+        self.trusted = False
+        """Known to be what was written, so that a batch which contradicts it is damaged, and not the index."""
         self.last_offsets = array("i")
         self.positions = array("i")
         self.timestamps = array("q")
@@ -62,6 +64,10 @@ class SegmentIndex:
         at = bisect_left(self.timestamps, timestamp) - 1
         return None if at < 0 else (self.last_offsets[at], self.positions[at])
 
+    def entry_at_or_after(self, position: int) -> int:
+        """The number of the first entry that does not lie before a position."""
+        return bisect_left(self.positions, position)
+
     def truncate(self, position: int) -> None:
         """Forget the entries at or after a position."""
         keep = bisect_left(self.positions, position)
@@ -70,6 +76,7 @@ class SegmentIndex:
 
     def copy(self) -> SegmentIndex:
         other = SegmentIndex()
+        other.trusted = self.trusted
         other.last_offsets = self.last_offsets[:]
         other.positions = self.positions[:]
         other.timestamps = self.timestamps[:]

@@ -155,6 +155,8 @@ class _Reading:
         expected = segment.base_offset if start == 0 else None
         newest = -1
         position = start
+        index = segment.index
+        entry = index.entry_at_or_after(start)
         run = _Run(file, self.result.parts, in_memory=not plan.is_large)
         source = MappedFile(file) if plan.is_large else file
         try:
@@ -168,6 +170,14 @@ class _Reading:
                     )
                 if span.timestamp < newest:
                     raise _damaged(segment, position, f"the timestamp {span.timestamp} is older than the one before")
+                if entry < len(index.positions):
+                    # Offset and time of a batch lie outside its checksum; the index has them as well.
+                    known = index.positions[entry] == position
+                    latest = index.timestamps[entry]
+                    if span.timestamp > latest or (known and span.timestamp != latest):
+                        reason = f"the timestamp {span.timestamp} is not the one of the index, {latest}"
+                        raise _damaged(segment, position, reason) if index.trusted else _IndexMismatch(position, reason)
+                    entry += known
                 expected, newest = span.last_offset + 1, span.timestamp
                 if span.last_offset < plan.offset:
                     continue

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import zlib
 from pathlib import Path
 
 from fluss.server.log.errors import DamagedLogError
@@ -17,8 +18,14 @@ from fluss.server.log.walk import BadBatch, BatchSpan, walk_file
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+INDEX_CHECK_SUFFIX = ".indexcheck"
+"""Checksums of the two index files. Their own format, which the remote log shares, has no room for one."""
 WRITER_SNAPSHOT_SUFFIX = ".writer_snapshot"
 SCAN_WINDOW_BYTES = 8 * 1024 * 1024
+
+
+def _index_check(offsets: bytes, times: bytes) -> bytes:
+    return f"{zlib.crc32(offsets):08x} {zlib.crc32(times):08x}\n".encode()
 
 
 def segment_path(folder: Path, offset: int, suffix: str) -> Path:
@@ -40,7 +47,7 @@ class Segment:
         self._max_timestamp: int | None = None
         self.size_bytes = 0
         self.end_offset = base_offset
-        self.bytes_since_entry = 0
+        self.bytes_since_entry = settings.index_interval_bytes + 1  # so that the first batch gets an entry
 
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}..{self.end_offset}, {self.size_bytes} bytes)"
@@ -52,6 +59,7 @@ class Segment:
         self._file = SegmentFile(self.path, create=True)
         self._file.truncate(0)
         self._index = SegmentIndex()
+        self._index.trusted = True
 
     def open_for_append(self, index: SegmentIndex) -> None:
         self._file = SegmentFile(self.path)
@@ -73,7 +81,7 @@ class Segment:
     def delete(self) -> None:
         self._file = None
         self._open_files.forget(self.path)
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_CHECK_SUFFIX):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(segment_path(self.folder, self.base_offset, suffix))
 
@@ -101,11 +109,21 @@ class Segment:
             times = segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX).read_bytes()
         except OSError:
             return None
-        return SegmentIndex.parse(offsets, times, limit_bytes)
+        index = SegmentIndex.parse(offsets, times, limit_bytes)
+        if index is not None:
+            with contextlib.suppress(OSError):
+                check = segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX).read_bytes()
+                index.trusted = check == _index_check(offsets, times)
+        return index
 
     def write_index(self, index: SegmentIndex) -> None:
-        write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), index.offset_file())
-        write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), index.time_file())
+        offsets, times = index.offset_file(), index.time_file()
+        write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), offsets)
+        write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), times)
+        if index.trusted:
+            write_atomically(
+                segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX), _index_check(offsets, times)
+            )
 
     def discard_index(self) -> None:
         """The index told something that the log contradicts: build it from the log."""
@@ -115,7 +133,7 @@ class Segment:
     def rebuild_index(self) -> SegmentIndex:
         """Read the whole segment; a batch that is damaged ends the index, not the segment."""
         index = SegmentIndex()
-        since = 0
+        since = self._settings.index_interval_bytes + 1
         expected = self.base_offset
         try:
             for _, span, position in walk_file(self.file, 0, self.size_bytes, SCAN_WINDOW_BYTES):
