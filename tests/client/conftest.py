@@ -35,6 +35,14 @@ def database() -> str:
     return f"client_db_{next(_numbers)}"
 
 
+@pytest.fixture(autouse=True)
+def no_complaints(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Tasks and futures whose errors nobody saw end in the log of asyncio: that fails the test."""
+    yield
+    complaints = [record.getMessage() for record in caplog.records if record.name == "asyncio" and record.levelno >= 40]
+    assert complaints == []
+
+
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, T]], T]:
     """Run a coroutine on a loop of its own; fails if it leaves tasks behind or takes too long."""

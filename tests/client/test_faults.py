@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
 import pyarrow as pa
@@ -17,6 +18,13 @@ import fluss
 def proxied():
     with FaultyProxy() as proxy, ProxiedServer(proxy) as address:
         yield proxy, address
+
+
+@pytest.fixture(autouse=True)
+def collect(no_complaints):
+    """What was left behind shows when it is collected."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

@@ -10,13 +10,14 @@ Rooms and seams
 `admin/`        `FlussAdmin`, the same class for both faces.
 `table.py`      `FlussTable` and the builders `TableAppend`, `TableUpsert`, `TableLookup`, `TablePrefixLookup`.
 `lookup.py`     `Lookuper`, `PrefixLookuper`, the same classes for both faces.
-`write/`        `AppendWriter(cluster, state, config)`, `UpsertWriter(cluster, state, config, target_columns=None)`,
-                `WriteResultHandle`. `append`, `upsert`, `delete`, `write_*` are plain calls, safe from any thread;
-                `flush()` and `handle.wait()` can be awaited on any loop (they wait for a `Promise`), so a writer is the
-                same object in both faces. Writers call `cluster.attach(self)` and offer `drain()` and `shut()`.
+`write/`        `AppendWriter`, `UpsertWriter`, `WriteResultHandle`, and the `Sender` that all writers of a connection
+                share. `append`, `upsert`, `delete`, `write_*` are plain calls, safe from any thread; `handle.wait()`
+                can be awaited on any loop; `flush()` runs on the cluster's loop. Writers call `cluster.attach(self)` and
+                offer `drain()` and `shut()`.
 `scan/`         `TableScan(cluster, state)`, `LogScanner`, `BatchScanner`: loop-bound, waiting calls are coroutines;
                 `subscribe*` and `unsubscribe*` are plain calls made on the loop, and `settled()` waits until start
                 offsets that had to be asked for (`LATEST_OFFSET`) are known. `ScanRecords`, `ScanRecord`, `RecordBatch`
                 are plain data. Scanners call `cluster.attach(self)` and offer `drain()` (nothing to do) and `shut()`.
-`faces.py`      the thin faces of `fluss` over the loop-bound classes.
+`core.py`       `FlussConnection` and `FlussTable` of `fluss.aio`.
+`faces.py`      the thin faces of `fluss` over the loop-bound classes; `scan_faces.py` has the scanners.
 """

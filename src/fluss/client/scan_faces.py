@@ -270,6 +270,10 @@ class BatchScanner(_Closing):
         while (batch := self.next_batch()) is not None:
             yield batch
 
+    async def __aiter__(self) -> AsyncIterator[RecordBatch]:
+        while (batch := await self._background.wrap(self._core.next_batch())) is not None:
+            yield batch
+
     def __enter__(self) -> BatchScanner:
         return self
 

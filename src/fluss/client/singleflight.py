@@ -11,18 +11,32 @@ T = TypeVar("T")
 
 
 class _Flight:
-    __slots__ = ("cancel_error", "task", "waiters")
+    """One piece of work. Those who wait do so on `outcome`, which closing can end before the work itself ends."""
+
+    __slots__ = ("outcome", "task", "waiters")
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
+        self.outcome: asyncio.Future[Any] = task.get_loop().create_future()
         self.waiters = 0
-        self.cancel_error: BaseException | None = None
+        task.add_done_callback(self._settle)
 
+    def _settle(self, task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if self.outcome.done():
+            return
+        if task.cancelled():
+            self.outcome.cancel()
+        elif error is not None:
+            self.fail(error)
+        else:
+            self.outcome.set_result(task.result())
 
-def _mark_retrieved(task: asyncio.Task[Any]) -> None:
-    # Every waiter may have been cancelled; the loop would then complain about an exception nobody looked at.
-    if not task.cancelled():
-        task.exception()
+    def fail(self, error: BaseException) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+            # Every waiter may be gone; the loop would then complain about an exception nobody looked at.
+            self.outcome.exception()
 
 
 class SingleFlight:
@@ -40,15 +54,10 @@ class SingleFlight:
         if flight is None:
             flight = _Flight(asyncio.get_running_loop().create_task(start()))
             self._flights[key] = flight
-            flight.task.add_done_callback(_mark_retrieved)
         flight.waiters += 1
         try:
-            result: T = await asyncio.shield(flight.task)
+            result: T = await asyncio.shield(flight.outcome)
             return result
-        except asyncio.CancelledError:
-            if flight.cancel_error is not None and flight.task.cancelled():
-                raise flight.cancel_error from None
-            raise
         finally:
             flight.waiters -= 1
             if flight.waiters == 0:
@@ -60,7 +69,7 @@ class SingleFlight:
     def cancel_all(self, error: BaseException) -> None:
         """End all work in flight; those who wait for it get `error`."""
         for flight in list(self._flights.values()):
-            flight.cancel_error = error
+            flight.fail(error)
             flight.task.cancel()
         self._flights.clear()
 
