@@ -12,8 +12,8 @@ Rooms and seams
 `lookup.py`     `Lookuper`, `PrefixLookuper`, the same classes for both faces.
 `write/`        `AppendWriter`, `UpsertWriter`, `WriteResultHandle`, and the `Sender` that all writers of a connection
                 share. `append`, `upsert`, `delete`, `write_*` are plain calls, safe from any thread; `handle.wait()`
-                can be awaited on any loop; `flush()` runs on the cluster's loop. Writers call `cluster.attach(self)` and
-                offer `drain()` and `shut()`.
+                can be awaited on any loop; `flush()` runs on the cluster's loop. Writers call `cluster.attach(self)`
+                and offer `drain()` and `shut()`.
 `scan/`         `TableScan(cluster, state)`, `LogScanner`, `BatchScanner`: loop-bound, waiting calls are coroutines;
                 `subscribe*` and `unsubscribe*` are plain calls made on the loop, and `settled()` waits until start
                 offsets that had to be asked for (`LATEST_OFFSET`) are known. `ScanRecords`, `ScanRecord`, `RecordBatch`
