@@ -18,7 +18,7 @@ from tests.interop.peers import Peer, PeerError
 from tests.interop.tables import BIGINT, INT, STRING, column, required, table
 
 _BUCKETS = 4
-_ROWS_PER_ROUND = 50
+_ROWS_PER_ROUND = 200
 _ROUNDS = 24
 _KILL_AT_ROUND = 8
 
@@ -61,11 +61,14 @@ def _run(cluster: RealCluster, writer: Peer, reader: Peer) -> dict[str, float]:
     written: list[list[Any]] = []
     pause_s = 0.0
     for number in range(_ROUNDS):
-        if number == _KILL_AT_ROUND:
-            cluster.tablets[0].kill()
         rows = [[number * _ROWS_PER_ROUND + k, f"row {number}-{k}"] for k in range(_ROWS_PER_ROUND)]
         started = time.monotonic()
-        writer.call("append", table=log, rows=rows)
+        writer.send("append", table=log, rows=rows)
+        if number == _KILL_AT_ROUND:
+            # Some of these rows are on their way now, some are replicated, some are acknowledged.
+            time.sleep(0.01)
+            cluster.tablets[0].kill()
+        writer.receive("append")
         writer.call("upsert", table=keyed, rows=[[k, number] for k in range(_ROWS_PER_ROUND)])
         pause_s = max(pause_s, time.monotonic() - started)
         written += rows

@@ -163,7 +163,8 @@ def run_server(name: str, clients: list[str], options: argparse.Namespace, resul
                     _show(outcome)
                     server.failed |= bool(outcome.problem)
     except Exception as error:  # a server or client that cannot be started is a failed cell, and is said so
-        reason = Outcome("the cell", f"cannot run: {error}")
+        said = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        reason = Outcome("the cell", f"cannot run: {' … '.join(dict.fromkeys((said[0], said[-1])))}")
         _show(reason)
         for client in clients:
             results.cells.setdefault((name, client), []).append(reason)

@@ -127,10 +127,9 @@ def start(name: str, logs: Path) -> Peer:
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *environment.JAVA_OPENS]
         command = [environment.java(), *options, "-cp", environment.java_driver(), "Driver"]
     elif name in WHEELS:
-        command = [
-            str(environment.wheel_python(name.removeprefix("pyfluss-"))),
-            str(environment.HERE / "driver_pyfluss.py"),
-        ]
+        # -E: a PYTHONPATH that leads to our own `fluss` must not hide the wheel's.
+        python = environment.wheel_python(name.removeprefix("pyfluss-"))
+        command = [str(python), "-E", str(environment.HERE / "driver_pyfluss.py")]
     else:
         command = [sys.executable, str(environment.HERE / "driver_fluss.py"), *name.split(".")[1:]]
     return Peer(name, command, logs / f"client-{name}.log")
