@@ -233,7 +233,8 @@ OPTIONS: tuple[SparkOption, ...] = (
     SparkOption(
         "read.changelog",
         False,
-        "Batch reads of primary-key tables: every change instead of current rows. Adds `_change_type`.",
+        "Primary-key tables: every change (in batches instead of current rows), with the column `_change_type`. "
+        "Without that column a stream gives new rows only: no deletes, no rows before updates.",
         _boolean,
         reads=True,
     ),
@@ -357,7 +358,6 @@ def read_options(options: Mapping[str, str], *, streaming: bool = False) -> Sour
             "endingOffsets",
             "scan.incremental.start.timestamp",
             "scan.incremental.end.timestamp",
-            "read.changelog",
             "read.optimized",
         )
         for name in batch_only:

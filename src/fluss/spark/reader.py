@@ -13,7 +13,7 @@ from fluss import aio
 from fluss.aio import RecordBatch
 from fluss.errors import ConfigError, LogOffsetOutOfRangeError, TableNotExistError
 from fluss.metadata import Predicate, TableInfo
-from fluss.spark.batches import METADATA_FIELDS, Shaper, check_schema, table_columns
+from fluss.spark.batches import CHANGE_TYPE, METADATA_FIELDS, Shaper, check_schema, table_columns
 from fluss.spark.connect import Client, client_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filters import prune_partitions, to_predicate
@@ -144,7 +144,8 @@ def read_split(
         )
     predicate = to_predicate(filters, info.schema) if filters else None
     found = _batches(client, table, options, schema, split, predicate)
-    drop_deletes = bool(options["ignoreDeletes"]) and info.has_primary_key()
+    # Without the column that tells them apart, deletes and old images would look like rows that are there.
+    drop_deletes = info.has_primary_key() and (options["ignoreDeletes"] or CHANGE_TYPE not in schema.names)
     return Shaper(schema, drop_deletes=drop_deletes).shape(found)
 
 

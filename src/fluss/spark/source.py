@@ -11,8 +11,10 @@ from pyspark.sql.types import StructType
 from fluss.spark.batches import source_schema
 from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
-from fluss.spark.options import read_options
+from fluss.spark.options import read_options, write_options
 from fluss.spark.reader import FlussReader, PushingReader
+from fluss.spark.stream_reader import FlussStreamReader
+from fluss.spark.writer import FlussStreamWriter, FlussWriter
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -47,6 +49,18 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
         # while it is on: that worker is the only one that needs such a reader.
         kind = PushingReader if _pushing() else FlussReader
         return kind(read_options(self.options), schema)
+
+    @driver_side
+    def streamReader(self, schema: StructType) -> d.DataSourceStreamReader:  # noqa: N802
+        return FlussStreamReader(read_options(self.options, streaming=True), schema)
+
+    @driver_side
+    def writer(self, schema: StructType, overwrite: bool) -> d.DataSourceWriter:
+        return FlussWriter(write_options(self.options), schema, overwrite)
+
+    @driver_side
+    def streamWriter(self, schema: StructType, overwrite: bool) -> d.DataSourceStreamWriter:  # noqa: N802
+        return FlussStreamWriter(write_options(self.options), schema, overwrite)
 
 
 def _pushing() -> bool:

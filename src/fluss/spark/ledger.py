@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exactly-once appends to log tables: a ledger of who wrote what.
+
+A log cannot take rows back, so a task that runs again must not append what an earlier attempt appended. Every attempt
+notes, before its first row leaves, the id of the writer that will send it and the ends of the log at that time. An
+attempt that finds such notes reads the log from there, picks out the rows that carry the ids of the earlier attempts,
+and leaves just these out. That a task is done, and that a micro-batch is committed, is noted too, so that the reading
+back happens only after an attempt broke off half-way.
+
+The ledger is a primary-key table beside the table that is written. Keys: (query, batch, task, writer); writer `DONE`
+stands for "all rows of this task are written", batch `COMMITTED` holds the last batch that is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from fluss import aio
+from fluss.errors import ConfigError
+from fluss.metadata import (
+    EARLIEST_OFFSET,
+    BigIntType,
+    Column,
+    IntType,
+    Schema,
+    StringType,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+)
+from fluss.rows import encode_compacted
+from fluss.spark.connect import Client
+from fluss.spark.layout import Layout
+
+TABLE = "spark_write_ledger"
+COMMITTED = -1
+DONE = -1
+_SETTLE_S = 0.5
+"""How long an attempt waits before it reads back: what a killed attempt sent last may still be on its way."""
+
+_SCHEMA = Schema.of(
+    [
+        Column("query", StringType(nullable=False)),
+        Column("batch", BigIntType(nullable=False)),
+        Column("task", IntType(nullable=False)),
+        Column("writer", BigIntType(nullable=False)),
+        Column("state", StringType()),
+    ],
+    ("query", "batch", "task", "writer"),
+)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What makes one write of one task unique: which query, which of its batches, which task of that batch."""
+
+    query: str
+    batch: int
+    task: int
+
+
+def create_ledger(client: Client, path: TablePath) -> None:
+    """Make sure the ledger is there. Called on the driver, once per query."""
+    descriptor = TableDescriptor(
+        schema=_SCHEMA,
+        bucket_count=1,
+        bucket_keys=["query", "batch", "task"],
+        comment="Who wrote what: exactly-once deliveries of Spark",
+    )
+    client.run(client.admin.create_table(path, descriptor, True))
+
+
+class Ledger:
+    """The notes of one table's writers."""
+
+    def __init__(self, client: Client, path: TablePath) -> None:
+        self._client = client
+        self._path = path
+        table = client.table(path)
+        if table.get_table_info().schema.column_names != _SCHEMA.column_names:
+            raise ConfigError(f"write.ledger: {path} is not a ledger of Spark writes; name another table")
+        self._lookuper = client.call(lambda: table.new_lookup().create_lookuper())
+        self._prefix = client.call(lambda: table.new_lookup().lookup_by(["query", "batch", "task"]).create_lookuper())
+        self._writer = client.call(lambda: table.new_upsert().create_writer())
+
+    def committed(self, query: str) -> int | None:
+        """The last batch of a query that is complete."""
+        key = {"query": query, "batch": COMMITTED, "task": COMMITTED, "writer": DONE}
+        row = self._client.run(self._lookuper.lookup(key))
+        return None if row is None else int(row["state"])
+
+    def attempts(self, delivery: Delivery) -> tuple[bool, dict[int, dict[str, int]]]:
+        """Whether the task is done, and the writers of its attempts with the ends of the log before they began."""
+        key = {"query": delivery.query, "batch": delivery.batch, "task": delivery.task}
+        rows = self._client.run(self._prefix.lookup(key))
+        writers = {row["writer"]: json.loads(row["state"]) for row in rows if row["writer"] != DONE}
+        return any(row["writer"] == DONE for row in rows), writers
+
+    async def begin(self, delivery: Delivery, writer_id: int, ends: Mapping[str, int]) -> None:
+        """Note a writer before it sends its first row. May be awaited on any loop."""
+        await self._note(delivery, writer_id, json.dumps(ends)).wait()
+
+    def finish(self, delivery: Delivery) -> None:
+        """Note that all rows of a task are written."""
+        self._client.run(self._note(delivery, DONE, "done").wait())
+
+    def commit(self, query: str, batch: int, notes: Iterable[tuple[Delivery, Iterable[int]]]) -> None:
+        """Note that a batch is complete; what was noted about its tasks is needed no more."""
+        committed = Delivery(query, COMMITTED, COMMITTED)
+        self._client.run(self._note(committed, DONE, str(batch)).wait())
+        for delivery, writers in notes:
+            for writer_id in (*writers, DONE):
+                self._writer.delete(self._key(delivery, writer_id))
+        self._client.run(self._writer.flush())
+
+    def _note(self, delivery: Delivery, writer_id: int, state: str) -> aio.WriteResultHandle:
+        return self._writer.upsert({**self._key(delivery, writer_id), "state": state})
+
+    @staticmethod
+    def _key(delivery: Delivery, writer_id: int) -> dict[str, Any]:
+        return {
+            "query": delivery.query,
+            "batch": delivery.batch,
+            "task": delivery.task,
+            "writer": writer_id,
+        }
+
+
+class RowsWritten:
+    """The rows that earlier attempts of a task appended, to be left out of what it appends now."""
+
+    def __init__(self, client: Client, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]) -> None:
+        self._types = [column.data_type for column in table.get_table_info().schema.columns]
+        self._left: Counter[bytes] = Counter()
+        if attempts:
+            time.sleep(_SETTLE_S)
+            self._read_back(client, table, attempts)
+
+    def _read_back(self, client: Client, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]) -> None:
+        info: TableInfo = table.get_table_info()
+        layout = Layout.load(client, info)
+        start, stop = {}, {}
+        for bucket, end in layout.latest().items():
+            # A bucket that an attempt did not know is of a partition made since: all of it counts.
+            first = min((ends.get(bucket.key, EARLIEST_OFFSET) for ends in attempts.values()), default=EARLIEST_OFFSET)
+            if end > max(first, 0):
+                start[bucket.of(info.table_id)] = first
+                stop[bucket.of(info.table_id)] = end
+        if not start:
+            return
+        scan = client.call(table.new_scan)
+        for found in client.iterate(scan.read_batches(start, stop)):
+            if found.writer_id in attempts:
+                self._left.update(self._encode(found.batch))
+
+    @property
+    def left(self) -> int:
+        """How many rows of earlier attempts were not met again yet."""
+        return sum(self._left.values())
+
+    def strip(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a batch that were not written before."""
+        if not self._left:
+            return batch
+        keep = []
+        for i, row in enumerate(self._encode(batch)):
+            if self._left.get(row, 0):
+                self._left[row] -= 1
+                if not self._left[row]:
+                    del self._left[row]
+            else:
+                keep.append(i)
+        return batch if len(keep) == batch.num_rows else batch.take(pa.array(keep, pa.int64()))
+
+    def _encode(self, batch: pa.RecordBatch) -> list[bytes]:
+        return encode_compacted(self._types, batch.columns).to_list()

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams: which offsets the next micro-batch covers is decided on the driver; tasks read them.
+
+An offset of a stream is a document of the next offset of every bucket. For `full` on a primary-key table it starts as
+`{"snapshot": true}`: the first micro-batch is the rows as of the offsets it ends with, the changelog follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import datasource as d
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from fluss.errors import LogOffsetOutOfRangeError, TableNotExistError
+from fluss.metadata import TableInfo
+from fluss.spark.batches import check_schema
+from fluss.spark.connect import client_of
+from fluss.spark.failures import driver_side
+from fluss.spark.layout import Bucket, Layout, from_json, rows_between, to_json
+from fluss.spark.options import EARLIEST, SourceOptions
+from fluss.spark.reader import read_split
+from fluss.spark.splits import ROWS, Split, cut
+
+SNAPSHOT = "snapshot"
+_SAMPLE_ROWS = 1_000
+
+
+class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Reads a table as it grows."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._info: TableInfo = client_of(options.client).info(options.table_path)
+        self._target: dict[Bucket, int] | None = None
+        self._planned: dict[Bucket, int] = {}
+        self._seen: dict[Bucket, int] = {}
+        self._row_bytes: float | None = None
+        check_schema(self._info, schema)
+
+    # -- what there is --------------------------------------------------------------------------------------------
+
+    def _layout(self) -> Layout:
+        client = client_of(self._options.client)
+        info = client.info(self._options.table_path)
+        if info.table_id != self._info.table_id:
+            raise TableNotExistError(
+                f"table {info.table_path} was dropped and created again while it was read; start a new query with a "
+                "new checkpoint"
+            )
+        return Layout.load(client, info, self._options["scan.partitions"])
+
+    def _latest(self, layout: Layout) -> dict[Bucket, int]:
+        self._seen.update(found := layout.latest())
+        return found
+
+    @driver_side
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        options = self._options
+        mode = options["scan.startup.mode"]
+        if mode == "full" and self._info.has_primary_key():
+            return {"table_id": self._info.table_id, SNAPSHOT: True, "offsets": {}}
+        layout = self._layout()
+        if mode == "latest":
+            start = layout.latest()
+        elif mode == "timestamp":
+            start = layout.at(options["scan.startup.timestamp"])
+        elif mode == "offsets":
+            start = layout.given("scan.startup.offsets", options["scan.startup.offsets"], EARLIEST)
+        else:
+            start = layout.earliest()
+        return to_json(self._info, start)
+
+    @driver_side
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        self._check_table(start)
+        layout = self._layout()
+        latest = self._latest(layout)
+        if self._target is not None:
+            latest = {bucket: min(latest[bucket], end) for bucket, end in self._target.items() if bucket in latest}
+        begin = self._begin(start, layout)
+        if start.get(SNAPSHOT):
+            # A snapshot is read whole: its rows have no order in which a part of them could come first.
+            end = latest
+        else:
+            self._check_dropped(begin, layout)
+            end = {bucket: max(latest[bucket], begin.get(bucket, 0)) for bucket in latest}
+            end = self._limited(begin, end, limit)
+        self._planned = end
+        document = to_json(self._info, end)
+        return start if document == start else document
+
+    def _begin(self, start: Mapping[str, Any], layout: Layout) -> dict[Bucket, int]:
+        """The start of the next micro-batch; partitions that are new since then start with their first row."""
+        known = from_json(start)
+        new = {i: name for i, name in layout.partitions.items() if not any(b.partition_id == i for b in known)}
+        if new and not start.get(SNAPSHOT):
+            known.update(layout.keep(new).earliest())
+        return known
+
+    def _check_dropped(self, begin: Mapping[Bucket, int], layout: Layout) -> None:
+        if not self._options["failOnDataLoss"]:
+            return
+        for bucket, offset in begin.items():
+            unread = self._seen.get(bucket, 0) - offset
+            if bucket.partition_id not in layout.partitions and unread > 0:
+                raise LogOffsetOutOfRangeError(
+                    f"partition '{bucket.partition_name}' of {self._info.table_path} was dropped with {unread} rows of "
+                    f"bucket {bucket.bucket} not read; set failOnDataLoss to false to go on without them"
+                )
+
+    def _check_table(self, start: Mapping[str, Any]) -> None:
+        if start.get("table_id") != self._info.table_id:
+            raise TableNotExistError(
+                f"the checkpoint of this query belongs to a table {self._info.table_path} with id "
+                f"{start.get('table_id')}, which is gone (it is now {self._info.table_id}); use a new checkpoint"
+            )
+
+    # -- limits ---------------------------------------------------------------------------------------------------
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options["maxRowsPerTrigger"] is not None:
+            return ReadMaxRows(self._options["maxRowsPerTrigger"])
+        if self._options["maxBytesPerTrigger"] is not None:
+            return ReadMaxBytes(self._options["maxBytesPerTrigger"])
+        return ReadAllAvailable()
+
+    def _limited(self, begin: Mapping[Bucket, int], end: dict[Bucket, int], limit: ReadLimit) -> dict[Bucket, int]:
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options["maxBytesPerTrigger"]
+        total = rows_between(begin, end, end)
+        if bytes_max is not None and total:
+            by_size = max(1, int(bytes_max / self._bytes_per_row(begin, end)))
+            rows_max = by_size if rows_max is None else min(rows_max, by_size)
+        if rows_max is None or total <= rows_max:
+            return end
+        return share(begin, end, rows_max)
+
+    def _bytes_per_row(self, begin: Mapping[Bucket, int], end: Mapping[Bucket, int]) -> float:
+        """How large rows are, from the first ones that are to be read; asked once."""
+        if self._row_bytes is None:
+            bucket = max(end, key=lambda b: end[b] - begin.get(b, 0))
+            start = begin.get(bucket, 0)
+            sample = Split(self._info.table_id, bucket, start, min(end[bucket], start + _SAMPLE_ROWS))
+            rows = size = 0
+            for batch in read_split(self._options, self._schema, sample):
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+            self._row_bytes = max(1.0, size / rows) if rows else 1.0
+        return self._row_bytes
+
+    @driver_side
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._latest(self._layout())
+
+    @driver_side
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The ends of all buckets, and how many rows the stream is behind them."""
+        latest = self._latest(self._layout())
+        document = to_json(self._info, latest)
+        document["rows_behind"] = sum(max(0, end - self._planned.get(bucket, 0)) for bucket, end in latest.items())
+        return document
+
+    # -- planning and reading -------------------------------------------------------------------------------------
+
+    @driver_side
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[d.InputPartition]:
+        self._check_table(start)
+        stop = from_json(end)
+        # A query that goes on after a restart has planned nothing yet in this process.
+        self._planned = self._planned or stop
+        if start.get(SNAPSHOT):
+            return [Split(self._info.table_id, b, 0, offset, ROWS) for b, offset in sorted(stop.items()) if offset > 0]
+        begin = from_json(start)
+        layout = self._layout()
+        gone = [b for b in stop if b.partition_id not in layout.partitions and stop[b] > begin.get(b, 0)]
+        if gone and self._options["failOnDataLoss"]:
+            raise LogOffsetOutOfRangeError(
+                f"partition '{gone[0].partition_name}' of {self._info.table_path} was dropped before it was read; "
+                "set failOnDataLoss to false to go on without its rows"
+            )
+        unread = {b: o for b, o in stop.items() if o > begin.get(b, 0) and b not in gone}
+        if not unread:
+            return []
+        earliest = layout.earliest()
+        first = {}
+        for bucket in unread:
+            wanted = begin.get(bucket, earliest.get(bucket, 0))
+            first[bucket] = max(wanted, earliest.get(bucket, 0))
+            if first[bucket] > wanted and self._options["failOnDataLoss"]:
+                raise LogOffsetOutOfRangeError(
+                    f"{bucket} of {self._info.table_path} now starts at offset {first[bucket]}: the rows from {wanted} "
+                    "on are gone before they were read; set failOnDataLoss to false to go on with those that are left"
+                )
+        return list(
+            cut(
+                self._info.table_id,
+                first,
+                unread,
+                rows_max=self._options["scan.maxRecordsPerPartition"],
+                splits_min=self._options["minPartitions"],
+            )
+        )
+
+    def read(self, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Split):
+            return iter(())
+        return read_split(self._options, self._schema, partition)
+
+
+def share(begin: Mapping[Bucket, int], end: Mapping[Bucket, int], rows_max: int) -> dict[Bucket, int]:
+    """Ends that leave at most `rows_max` rows, each bucket getting its share of what it has."""
+    waiting = {bucket: end[bucket] - begin.get(bucket, 0) for bucket in end}
+    total = sum(waiting.values())
+    taken = {bucket: rows * rows_max // total for bucket, rows in waiting.items()}
+    left = rows_max - sum(taken.values())
+    # Rounding down must not starve small buckets: what is left goes to those that wait, the fullest first.
+    for bucket in sorted(waiting, key=lambda b: taken[b] - waiting[b]):
+        if left <= 0:
+            break
+        if taken[bucket] < waiting[bucket]:
+            taken[bucket] += 1
+            left -= 1
+    return {bucket: begin.get(bucket, 0) + taken[bucket] for bucket in end}

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes: checked on the driver before anything runs, done by tasks in Arrow batches, acknowledged before they end."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import datasource as d
+from pyspark.sql.types import StructType
+
+from fluss.errors import ConfigError, InvalidArgumentError, TableNotExistError
+from fluss.metadata import PartitionSpec, TableInfo, TablePath, split_partition_name
+from fluss.spark.connect import Client, client_of
+from fluss.spark.failures import driver_side
+from fluss.spark.layout import Layout
+from fluss.spark.ledger import TABLE as LEDGER_TABLE
+from fluss.spark.ledger import Delivery, Ledger, RowsWritten, create_ledger
+from fluss.spark.options import SourceOptions
+from fluss.spark.rows_in import RowsIn
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+BATCH_PROPERTY = "streaming.sql.batchId"
+"""Local properties that Spark sets for the tasks of a micro-batch."""
+
+
+@dataclass
+class TaskDone(d.WriterCommitMessage):  # type: ignore[misc]
+    """What a task tells the driver."""
+
+    rows: int
+    skipped: int = 0
+    delivery: Delivery | None = None
+    writers: list[int] = field(default_factory=list)
+
+
+class TableWriter:
+    """What batch and stream writers share. Made on the driver, sent to the tasks."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, *, streaming: bool, overwrite: bool) -> None:
+        self._options = options
+        client = client_of(options.client)
+        info = client.info(options.table_path)
+        self._rows = RowsIn(info, schema, options)
+        self._table_id = info.table_id
+        self._exactly_once = self._delivery(info, streaming) == "exactly-once"
+        self._job = f"job:{uuid.uuid4()}"
+        if streaming and overwrite and not info.has_primary_key():
+            raise ConfigError(
+                f"log table {info.table_path} cannot take output mode complete, which replaces all rows each time; "
+                "use append, or a table with a primary key"
+            )
+        if self._exactly_once:
+            create_ledger(client, self._ledger_path())
+
+    def _delivery(self, info: TableInfo, streaming: bool) -> str:
+        wanted = self._options["write.delivery"]
+        if info.has_primary_key():
+            # Writing a row again changes nothing, except where values are summed up.
+            aggregates = info.get_properties().get("table.merge-engine") == "aggregation"
+            if wanted == "exactly-once" and aggregates:
+                raise ConfigError(
+                    f"write.delivery: table {info.table_path} aggregates, and a row that is written again counts "
+                    "again; only at-least-once can be promised"
+                )
+            return "at-least-once"
+        if wanted is not None:
+            return str(wanted)
+        return "exactly-once" if streaming or self._options["txnAppId"] is not None else "at-least-once"
+
+    def _ledger_path(self) -> TablePath:
+        named = self._options["write.ledger"]
+        if named is None:
+            return TablePath(self._options.table_path.database_name, LEDGER_TABLE)
+        parts = named.split(".")
+        if len(parts) != 2 or not all(parts):
+            raise ConfigError(f"write.ledger: {named!r:.100} is not the name of a table; write 'database.table'")
+        return TablePath(*parts)
+
+    # -- in the tasks ---------------------------------------------------------------------------------------------
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        if self._exactly_once:
+            return self._write_once(iterator)
+        client = client_of(self._options.client)
+        return TaskDone(self._write_all(client, iterator, None))
+
+    def _write_all(self, client: Client, batches: Iterator[pa.RecordBatch], before: RowsWritten | None) -> int:
+        table = client.table(self._options.table_path)
+        if table.get_table_info().table_id != self._table_id:
+            raise TableNotExistError(
+                f"table {self._options.table_path} was dropped and created again while it was written to"
+            )
+        rows = 0
+        with self._rows.writer(client, table) as write:
+            for batch in batches:
+                shaped = self._rows.shape(batch)
+                if before is not None:
+                    shaped = before.strip(shaped)
+                rows += shaped.num_rows
+                if shaped.num_rows:
+                    write(shaped)
+        return rows
+
+    def _write_once(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        shared = client_of(self._options.client)
+        ledger = Ledger(shared, self._ledger_path())
+        delivery = self._this_delivery()
+        committed = ledger.committed(delivery.query)
+        done, attempts = ledger.attempts(delivery)
+        if done or (committed is not None and committed >= delivery.batch):
+            skipped = sum(batch.num_rows for batch in iterator)
+            return TaskDone(0, skipped, delivery, list(attempts))
+        table = shared.table(self._options.table_path)
+        layout = Layout.load(shared, table.get_table_info())
+        ends = {bucket.key: end for bucket, end in layout.latest().items()}
+        before = RowsWritten(shared, table, attempts)
+        skipped = before.left
+        writers = list(attempts)
+
+        async def note(writer_id: int) -> None:
+            await ledger.begin(delivery, writer_id, ends)
+            writers.append(writer_id)
+
+        # A connection of its own: its writer ids then belong to this attempt alone.
+        own = Client(self._options.client)
+        try:
+            own.connection.on_writer_id(note)
+            rows = self._write_all(own, iterator, before)
+        finally:
+            own.close()
+        ledger.finish(delivery)
+        return TaskDone(rows, skipped - before.left, delivery, writers)
+
+    def _this_delivery(self) -> Delivery:
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        if self._options["txnAppId"] is not None:
+            return Delivery(f"txn:{self._options['txnAppId']}", self._options["txnVersion"], task)
+        query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
+        batch = None if context is None else context.getLocalProperty(BATCH_PROPERTY)
+        if query is None or batch is None:
+            return Delivery(self._job, 0, task)
+        return Delivery(f"query:{query}:{self._table_id}", int(batch), task)
+
+    # -- on the driver --------------------------------------------------------------------------------------------
+
+    def finish(self, messages: Sequence[TaskDone | None]) -> None:
+        """All tasks are done: note it, so that a run of the same batch again does nothing."""
+        known = [message for message in messages if message is not None and message.delivery is not None]
+        if not self._exactly_once or not known:
+            return
+        ledger = Ledger(client_of(self._options.client), self._ledger_path())
+        first = known[0].delivery
+        assert first is not None
+        notes = [(message.delivery, message.writers) for message in known if message.delivery is not None]
+        ledger.commit(first.query, first.batch, notes)
+
+
+class FlussWriter(TableWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
+    """Writes a DataFrame to a table."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, overwrite: bool) -> None:
+        client = client_of(options.client)
+        info = client.info(options.table_path)
+        RowsIn(info, schema, options)  # what does not fit must not cost the rows that are there
+        if overwrite:
+            replace_rows(client, info, options["overwrite.partitions"])
+        elif options["overwrite.partitions"] is not None:
+            raise ConfigError("overwrite.partitions belongs to mode('overwrite')")
+        TableWriter.__init__(self, options, schema, streaming=False, overwrite=overwrite)
+
+    @driver_side
+    def commit(self, messages: list[Any]) -> None:
+        self.finish(messages)
+
+    def abort(self, messages: list[Any]) -> None:
+        """Rows that are in the log stay there; a run of the same transaction again leaves them out."""
+
+
+class FlussStreamWriter(TableWriter, d.DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """Writes the micro-batches of a stream to a table."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, overwrite: bool) -> None:
+        for name in ("txnAppId", "overwrite.partitions"):
+            if options[name] is not None:
+                raise ConfigError(f"{name} is for batch writes; a stream is known by its query and batch ids")
+        TableWriter.__init__(self, options, schema, streaming=True, overwrite=overwrite)
+
+    @driver_side
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        self.finish(messages)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """The micro-batch runs again; what it wrote is then found in the ledger."""
+
+
+def replace_rows(client: Client, info: TableInfo, partitions: Sequence[str] | None) -> None:
+    """Empty a table, or some of its partitions: there is no truncation, so they are dropped and made again."""
+    path = info.table_path
+    if partitions is None:
+        descriptor = info.to_table_descriptor()
+        client.run(client.admin.drop_table(path))
+        client.run(client.admin.create_table(path, descriptor))
+        return
+    if not info.is_partitioned():
+        raise InvalidArgumentError(f"overwrite.partitions: table {path} has no partitions")
+    keys = info.get_partition_keys()
+    for name in partitions:
+        if name.count("$") != len(keys) - 1:
+            raise InvalidArgumentError(
+                f"overwrite.partitions: {name!r} is not the name of a partition by {', '.join(keys)}; "
+                "the values are joined with '$'"
+            )
+        spec = PartitionSpec(split_partition_name(name, keys))
+        client.run(client.admin.drop_partition(path, spec, True))
+        client.run(client.admin.create_partition(path, spec, True))
