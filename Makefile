@@ -47,6 +47,22 @@ coverage: $(READY) ## Measure the coverage of the format rooms
 	  --cov=fluss.metadata --cov=fluss.rows --cov=fluss.records --cov=fluss.protocol \
 	  --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=97
 
+.PHONY: bench
+bench: $(READY) ## Measure the client against the official one and the server against raw limits
+	$(BIN)/python -m benchmarks --json .cache/bench.json $(ARGS)
+
+.PHONY: bench-quick
+bench-quick: $(READY) ## The same in about a minute
+	$(BIN)/python -m benchmarks --quick $(ARGS)
+
+.PHONY: interop
+interop: $(READY) ## Prove compatibility with the official clients and the real server (needs Maven and Java)
+	$(BIN)/python -m tests.interop.matrix $(ARGS)
+
+.PHONY: crash
+crash: $(READY) ## Kill the server N times at random moments and check what is left
+	$(BIN)/python -m tests.crash --rounds $(or $(N),200)
+
 .PHONY: clean
 clean: ## Remove caches and the virtual environment
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured of a client, written once for both: the reference API, awaited wherever a call can be awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import resource
+import statistics
+import sys
+import time
+from typing import Any
+
+import pyarrow as pa
+
+import fluss
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), pa.field("score", pa.float64())])
+
+
+async def done(value: Any) -> Any:
+    """The two clients differ in what has to be awaited."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def wide_schema(columns: int) -> pa.Schema:
+    return pa.schema([pa.field(f"c{i}", pa.int64()) for i in range(columns)])
+
+
+def arrow_batches(rows: int, batch_rows: int) -> list[pa.RecordBatch]:
+    import numpy as np
+
+    batches = []
+    for start in range(0, rows, batch_rows):
+        ids = np.arange(start, min(start + batch_rows, rows))
+        names = pa.array([f"user-{i % 1000}" for i in ids.tolist()])
+        batches.append(pa.RecordBatch.from_arrays([pa.array(ids), names, pa.array(ids * 0.5)], schema=SCHEMA))
+    return batches
+
+
+class Side:
+    """One client on one server."""
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+        self._rows: dict[str, Any] = {}
+        self._batches: dict[tuple[int, int], list[pa.RecordBatch]] = {}
+
+    async def connect(self, servers: str, **options: Any) -> dict[str, Any]:
+        config = fluss.Config({"bootstrap.servers": servers, **options})
+        self._connection = await fluss.FlussConnection.create(config)
+        return {"result": getattr(fluss, "__file__", "?")}
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await done(self._connection.close())
+
+    async def create(
+        self,
+        table: str,
+        primary_key: bool = False,
+        properties: dict[str, str] | None = None,
+        columns: int = 3,
+        buckets: int = 1,
+    ) -> dict[str, Any]:
+        admin = await done(self._connection.get_admin())
+        path = fluss.TablePath("fluss", table)
+        await admin.drop_table(path, ignore_if_not_exists=True)
+        arrow = SCHEMA if columns == 3 else wide_schema(columns)
+        schema = fluss.Schema(arrow, primary_keys=[arrow.names[0]]) if primary_key else fluss.Schema(arrow)
+        descriptor = fluss.TableDescriptor(schema, bucket_count=buckets, properties=properties or {})
+        await admin.create_table(path, descriptor)
+        return {"result": True}
+
+    async def drop(self, table: str) -> dict[str, Any]:
+        admin = await done(self._connection.get_admin())
+        await admin.drop_table(fluss.TablePath("fluss", table), ignore_if_not_exists=True)
+        return {"result": True}
+
+    async def _table(self, table: str) -> Any:
+        return await self._connection.get_table(fluss.TablePath("fluss", table))
+
+    def _make_rows(self, kind: str, rows: int) -> list[Any]:
+        key = f"{kind}-{rows}"
+        if key not in self._rows:
+            dicts = [{"id": i, "name": f"user-{i % 1000}", "score": i * 0.5} for i in range(rows)]
+            self._rows = {key: dicts if kind == "dict" else [tuple(row.values()) for row in dicts]}
+        return self._rows[key]  # type: ignore[no-any-return]
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    async def append_rows(self, table: str, rows: int, kind: str = "dict") -> dict[str, Any]:
+        data = self._make_rows(kind, rows)
+        writer = (await self._table(table)).new_append().create_writer()
+        gc.collect()
+        append = writer.append
+        started = time.perf_counter()
+        for row in data:
+            append(row)
+        await writer.flush()
+        return {"seconds": time.perf_counter() - started}
+
+    async def upsert_rows(self, table: str, rows: int) -> dict[str, Any]:
+        data = self._make_rows("dict", rows)
+        writer = (await self._table(table)).new_upsert().create_writer()
+        gc.collect()
+        upsert = writer.upsert
+        started = time.perf_counter()
+        for row in data:
+            upsert(row)
+        await writer.flush()
+        return {"seconds": time.perf_counter() - started}
+
+    async def write_batches(self, table: str, rows: int, batch_rows: int = 65_536) -> dict[str, Any]:
+        if (rows, batch_rows) not in self._batches:
+            self._batches = {(rows, batch_rows): arrow_batches(rows, batch_rows)}
+        batches = self._batches[rows, batch_rows]
+        writer = (await self._table(table)).new_append().create_writer()
+        started = time.perf_counter()
+        for batch in batches:
+            writer.write_arrow_batch(batch)
+        await writer.flush()
+        return {"seconds": time.perf_counter() - started}
+
+    async def write_wide(self, table: str, rows: int, columns: int, batch_rows: int = 65_536) -> dict[str, Any]:
+        import numpy as np
+
+        schema = wide_schema(columns)
+        writer = (await self._table(table)).new_append().create_writer()
+        started = time.perf_counter()
+        for start in range(0, rows, batch_rows):
+            ids = np.arange(start, min(start + batch_rows, rows))
+            writer.write_arrow_batch(
+                pa.RecordBatch.from_arrays([pa.array(ids + i) for i in range(columns)], schema=schema)
+            )
+        await writer.flush()
+        return {"seconds": time.perf_counter() - started}
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    async def to_arrow(self, table: str, columns: list[str] | None = None, buckets: int = 1) -> dict[str, Any]:
+        scan = (await self._table(table)).new_scan()
+        if columns is not None:
+            scan = scan.project_by_name(columns)
+        scanner = await scan.create_record_batch_log_scanner()
+        scanner.subscribe_buckets(dict.fromkeys(range(buckets), fluss.EARLIEST_OFFSET))
+        started = time.perf_counter()
+        table_read = await done(scanner.to_arrow())
+        seconds = time.perf_counter() - started
+        import pyarrow.compute as pc
+
+        checksum = pc.sum(table_read.column(0)).as_py()
+        return {"seconds": seconds, "result": [table_read.num_rows, checksum]}
+
+    async def poll_rows(self, table: str, rows: int) -> dict[str, Any]:
+        scanner = await (await self._table(table)).new_scan().create_log_scanner()
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        gc.collect()
+        seen = total = 0
+        started = time.perf_counter()
+        while seen < rows:
+            records = await done(scanner.poll(1000))
+            for record in records:
+                total += record.row["id"]
+                seen += 1
+        return {"seconds": time.perf_counter() - started, "result": [seen, total]}
+
+    async def lookups(self, table: str, count: int, keys: int) -> dict[str, Any]:
+        lookuper = (await self._table(table)).new_lookup().create_lookuper()
+        await lookuper.lookup({"id": 0})
+        times = []
+        for i in range(count):
+            started = time.perf_counter()
+            row = await lookuper.lookup({"id": (i * 7919) % keys})
+            times.append(time.perf_counter() - started)
+            assert row is not None
+        return {"seconds": statistics.median(times), "result": count}
+
+    async def lookups_together(self, table: str, count: int, keys: int, together: int = 64) -> dict[str, Any]:
+        lookuper = (await self._table(table)).new_lookup().create_lookuper()
+        await lookuper.lookup({"id": 0})
+        started = time.perf_counter()
+        for start in range(0, count, together):
+            rows = await asyncio.gather(
+                *(lookuper.lookup({"id": (i * 7919) % keys}) for i in range(start, start + together))
+            )
+            assert all(row is not None for row in rows)
+        return {"seconds": time.perf_counter() - started, "result": count}
+
+    async def peak_memory(self) -> dict[str, Any]:
+        return {"seconds": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0, "result": os.getpid()}
+
+    async def version(self) -> dict[str, Any]:
+        return {"result": [getattr(fluss, "__version__", "?"), sys.version.split()[0], pa.__version__]}

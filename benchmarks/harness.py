@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs cases: both sides alternating in one run, warm-up first, median of several with the spread.
+
+A case is a generator-free object with a name, what is compared, and a function that measures one side once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+WORKER = Path(__file__).resolve().parent / "worker.py"
+
+
+class WorkerError(Exception):
+    """An operation failed on one side; the text says which."""
+
+
+class Worker:
+    """A process that runs the operations of `client_ops.py` with one interpreter."""
+
+    def __init__(self, name: str, python: str, servers: str, **options: Any) -> None:
+        self.name = name
+        self.servers = servers
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        self._process = subprocess.Popen(
+            [python, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        )
+        self.call("connect", servers=servers, **options)
+
+    def call(self, op: str, **args: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"op": op, "args": args}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise WorkerError(f"{self.name}: the process ended during {op}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise WorkerError(f"{self.name}: {op} failed: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What must be reached. `higher` tells whether more is better."""
+
+    must: float
+    goal: float
+    unit: str = "x"
+    higher: bool = True
+
+    def verdict(self, value: float) -> str:
+        def reached(limit: float) -> bool:
+            return value >= limit if self.higher else value <= limit
+
+        return "goal" if reached(self.goal) else ("must" if reached(self.must) else "MISSED")
+
+
+@dataclass
+class Result:
+    """The figures of one case."""
+
+    name: str
+    ours: list[float]
+    peer: list[float]
+    unit: str
+    ratio: float | None
+    bar: Bar
+    note: str = ""
+
+    @property
+    def value(self) -> float:
+        """What the bar is about: the ratio, or our own figure where the bar is absolute."""
+        return self.ratio if self.ratio is not None else statistics.median(self.ours)
+
+    @property
+    def verdict(self) -> str:
+        return self.bar.verdict(self.value)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "ours": self.ours,
+            "peer": self.peer,
+            "ratio": self.ratio,
+            "must": self.bar.must,
+            "goal": self.bar.goal,
+            "verdict": self.verdict,
+            "note": self.note,
+        }
+
+
+Measure = Callable[[], float]
+
+
+def alternate(ours: Measure, peer: Measure | None, repeats: int) -> tuple[list[float], list[float]]:
+    """Warm both up, then measure them in turn."""
+    ours()
+    if peer is not None:
+        peer()
+    mine: list[float] = []
+    theirs: list[float] = []
+    for _ in range(repeats):
+        mine.append(ours())
+        if peer is not None:
+            theirs.append(peer())
+    return mine, theirs
+
+
+def ratio_of(ours: Iterable[float], peer: Iterable[float]) -> float:
+    return statistics.median(ours) / statistics.median(peer)
+
+
+@dataclass
+class Settings:
+    """How large and how often."""
+
+    quick: bool = False
+    repeats: int = 5
+    scale: float = 1.0
+    cases: list[str] = field(default_factory=list)
+
+    def rows(self, rows: int) -> int:
+        return max(1_000, int(rows * self.scale))
+
+    def wanted(self, name: str) -> bool:
+        return not self.cases or any(part in name for part in self.cases)
+
+
+def machine_facts() -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "time": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                facts["cpu"] = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    return facts
+
+
+def free_python() -> str:
+    return sys.executable
