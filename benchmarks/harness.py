@@ -169,3 +169,14 @@ def machine_facts() -> dict[str, Any]:
 
 def free_python() -> str:
     return sys.executable
+
+
+def clean_python() -> str:
+    """An interpreter whose environment holds this package alone, as a user has it: no test tools, not editable."""
+    home = REPOSITORY / ".cache" / "bench" / "ours"
+    python = home / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*install, "--force-reinstall", str(REPOSITORY)], check=True)
+    return str(python)

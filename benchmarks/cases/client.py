@@ -8,7 +8,17 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 
-from benchmarks.harness import Bar, Result, Settings, Worker, WorkerError, alternate, free_python, ratio_of
+from benchmarks.harness import (
+    Bar,
+    Result,
+    Settings,
+    Worker,
+    WorkerError,
+    alternate,
+    clean_python,
+    free_python,
+    ratio_of,
+)
 
 NONE = {"table.log.arrow.compression.type": "NONE"}
 
@@ -113,7 +123,8 @@ def client_cases(settings: Settings, ours: Worker, peer: Worker, peer_python: st
 
     if settings.wanted("import"):
         code = "import fluss"
-        pair = alternate(lambda: _import_ms(free_python(), code), lambda: _import_ms(peer_python, code), repeats)
+        own_python = clean_python()
+        pair = alternate(lambda: _import_ms(own_python, code), lambda: _import_ms(peer_python, code), repeats * 3)
         yield Result("import time", *pair, "ms", ratio_of(*pair), Bar(1.0, 0.7, higher=False))
 
     if settings.wanted("memory"):
