@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from fluss.errors import (
     FlussError,
+    InvalidRequiredAcksError,
     InvalidScanRequestError,
+    KvStorageError,
     NonPrimaryKeyTableError,
+    StorageBackpressureError,
+    UnknownServerError,
     UnsupportedVersionError,
 )
 from fluss.protocol import fluss_pb2 as pb
@@ -24,11 +29,17 @@ from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message
 from fluss.server.handlers.answers import set_error, table_by_id
 from fluss.server.handlers.fetch import wire_error
 from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_writable, wait_committed
+from fluss.server.kv.keys import rows_of_keys
 from fluss.server.kv.service import Kv
-from fluss.server.kv.tablet import KvTablet, insert_records
+from fluss.server.kv.store import DamagedStoreError
+from fluss.server.kv.tablet import KvTablet
 from fluss.server.log.tablet import AppendResult
 
-_NO_WRITER = -1
+logger = logging.getLogger("fluss.server.kv")
+
+_BACKPRESSURE_VERSION = 2
+"""Clients from this version of PUT_KV on know the code for back-pressure."""
+_INSERT_TIMEOUT_MS = 30_000
 
 
 def _kv(context: RequestContext) -> Kv:
@@ -50,32 +61,44 @@ def _check_key_encoding(context: RequestContext, entry: TableEntry) -> None:
 async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     # Nothing may wait before every bucket has its place in the queue of its state: see PRODUCE_LOG.
     request = decode_put_kv(body)
-    check_writable(context, request.acks)
-    entry = context.server.catalog.table_by_id(request.table_id)
-    if entry is not None:
-        context.server.authorizer.require(context.session, Operation.WRITE, entry.table_path)
+    if request.acks not in (ACKS_ALL, 0, 1):
+        raise InvalidRequiredAcksError(f"acks is {request.acks}, but must be -1 (all), 0 or 1")
     response = pb.PutKvResponse()
     waiting: list[tuple[pb.PbPutKvRespForBucket, KvTablet, asyncio.Task[AppendResult]]] = []
+    entry: TableEntry | None = None
     for part in request.buckets:
         answer = response.buckets_resp.add(bucket_id=part.bucket_id)
         if part.partition_id is not None:
             answer.partition_id = part.partition_id
         try:
-            known = table_by_id(context, request.table_id)
-            _check_key_encoding(context, known)
-            tablet = _kv(context).tablet(known, bucket_of(request.table_id, part.partition_id, part.bucket_id))
+            # An error goes to its bucket and never to the whole request: some clients repeat such a request for ever.
+            entry = table_by_id(context, request.table_id)
+            context.server.authorizer.require(context.session, Operation.WRITE, entry.table_path)
+            check_writable(context, request.acks)
+            if not entry.table_info.has_primary_key():
+                # Not code 20, which is for reads: a table without keys has no state to write to.
+                raise UnknownServerError(f"table '{entry.table_path}' has no primary key; write to it with PRODUCE_LOG")
+            _check_key_encoding(context, entry)
+            tablet = _kv(context).tablet(entry, bucket_of(request.table_id, part.partition_id, part.bucket_id))
             put = tablet.put(part.records, request.target_columns, request.agg_mode or 0)
-            waiting.append((answer, tablet, asyncio.ensure_future(put)))
+            waiting.append((answer, tablet, _kv(context).start(put)))
         except FlussError as error:
             set_error(answer, error)
     for answer, tablet, task in waiting:
         try:
-            result = await task
+            # Shielded: a client that goes away must not part the changelog from the state.
+            result = await asyncio.shield(task)
             if request.acks == ACKS_ALL:
                 await wait_committed(tablet.log, result.end_offset, request.timeout_ms)
             answer.log_end_offset = result.end_offset
+        except StorageBackpressureError as error:
+            known = context.version >= _BACKPRESSURE_VERSION
+            set_error(answer, error if known else KvStorageError(error.message))
         except FlussError as error:
             set_error(answer, error)
+        except Exception as error:
+            logger.exception("a write to %s failed", tablet.log.bucket)
+            set_error(answer, UnknownServerError(f"the write failed in the server: {type(error).__name__}: {error}"))
     if entry is not None:
         size_bytes = sum(len(part.records) for part in request.buckets)
         labels = context.server.table_labels(entry.table_path)
@@ -104,7 +127,7 @@ async def lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
             answer.values = await tablet.lookup(part.keys)
             if insert and None in answer.values:
                 missing = [key for key, value in zip(part.keys, answer.values) if value is None]
-                await _insert(tablet, missing, request.acks, request.timeout_ms)
+                await _insert(context, tablet, missing, request.acks, request.timeout_ms)
                 answer.values = await tablet.lookup(part.keys)
         except FlussError as error:
             answer.values = ()
@@ -113,19 +136,19 @@ async def lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     return (encode_lookup_response(buckets),)
 
 
-async def _insert(tablet: KvTablet, keys: Sequence[bytes], acks: int | None, timeout_ms: int | None) -> None:
-    """Insert rows that have nothing but their key."""
-    info = tablet.info
+async def _insert(
+    context: RequestContext, tablet: KvTablet, keys: Sequence[bytes], acks: int | None, timeout_ms: int | None
+) -> None:
+    """Insert rows that have nothing but their key. Rows that came meanwhile stay as they are."""
+    check_writable(context, ACKS_ALL if acks is None else acks)
+    info, codec = tablet.info, tablet.codec
     distinct = list(dict.fromkeys(keys))
-    body = encode_kv_body(Slices.from_list(distinct), Slices.from_list(insert_records(info, distinct)), None)
-    records = memoryview(b"".join(seal_kv_batch(body, info.schema_id, _NO_WRITER, -1)))
-    schema = info.schema
-    targets: list[int] = []
-    if schema.auto_increment_columns:
-        targets = [schema.column_index(name) for name in schema.primary_key]
-    result = await tablet.put(records, targets, 0)
+    body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct), None)
+    records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))
+    targets = [info.schema.column_index(name) for name in info.schema.primary_key]
+    result = await asyncio.shield(_kv(context).start(tablet.put(records, targets, 0)))
     if acks is None or acks == ACKS_ALL:
-        await wait_committed(tablet.log, result.end_offset, timeout_ms if timeout_ms is not None else 30_000)
+        await wait_committed(tablet.log, result.end_offset, _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms)
 
 
 async def prefix_lookup(context: RequestContext, request: pb.PrefixLookupRequest) -> pb.PrefixLookupResponse:
@@ -187,13 +210,18 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
         if not entry.table_info.has_primary_key():
             raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key")
         tablet = _kv(context).tablet(entry, bucket)
-        await tablet.ready()
-        items, log_offset = tablet.snapshot()
-        cursor = cursors.open(bucket, items, part.limit if part.HasField("limit") else None)
+        cursors.check_room(bucket)
+        items, log_offset = await tablet.snapshot()
+        cursor = cursors.open(tablet, items, part.limit if part.HasField("limit") else None)
     else:
         cursor = cursors.resume(request.scanner_id, request.call_seq_id)
-    values = cursor.read(min(request.batch_size_bytes, cursors.batch_bytes_max))
-    more = cursor.has_more
+    try:
+        values = cursor.read(min(request.batch_size_bytes, cursors.batch_bytes_max))
+        more = cursor.has_more
+    except DamagedStoreError as error:
+        cursors.end(cursor.scanner_id)
+        cursor.tablet.damaged(error)
+        raise KvStorageError(f"{error}; begin the scan again") from None
     answer = ScanKvResponse[Sequence[Buffer]](has_more_results=more, log_offset=log_offset)
     if values:
         answer.records = [encode_value_batch(values)]

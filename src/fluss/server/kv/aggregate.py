@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of the aggregation merge engine, on logical values."""
+"""The functions of the aggregation merge engine: on logical values one by one, and on whole columns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluss.errors import UnknownServerError
 from fluss.metadata import (
@@ -16,16 +18,24 @@ from fluss.metadata import (
     BigIntType,
     Column,
     DataType,
+    DateType,
     DecimalType,
+    DoubleType,
     FloatType,
     IntType,
     Schema,
     SmallIntType,
+    StringType,
     TinyIntType,
 )
+from fluss.rows import logical
+from fluss.server.kv import bitmaps
 
 Aggregate = Callable[[Any, Any], Any]
 """(accumulated, new) to the new accumulated value."""
+
+ColumnAggregate = Callable[[pa.Array, pa.Array], pa.Array]
+"""The same for a column: (accumulated, new), position by position."""
 
 _BITS: dict[type[DataType], int] = {TinyIntType: 8, SmallIntType: 16, IntType: 32, BigIntType: 64}
 _DIGITS = decimal.Context(prec=80, rounding=decimal.ROUND_HALF_UP)
@@ -38,9 +48,25 @@ def aggregates_of(schema: Schema) -> list[Aggregate | None]:
     return [None if column.name in schema.primary_key else aggregate_of(column) for column in schema.columns]
 
 
+def column_aggregates_of(schema: Schema) -> list[ColumnAggregate | None]:
+    """The same on columns."""
+    return [None if column.name in schema.primary_key else column_aggregate_of(column) for column in schema.columns]
+
+
+def _name_of(column: Column) -> str:
+    return (column.agg_function or AggFunction(DEFAULT_FUNCTION)).name.lower().replace("-", "_")
+
+
+def _delimiter_of(column: Column) -> str:
+    parameters = column.agg_function.parameters if column.agg_function is not None else None
+    return (parameters or {}).get("delimiter", ",")
+
+
+# -- one value at a time ----------------------------------------------------------------------------------------------
+
+
 def aggregate_of(column: Column) -> Aggregate:
-    function = column.agg_function or AggFunction(DEFAULT_FUNCTION)
-    name = function.name.lower().replace("-", "_")
+    name = _name_of(column)
     data_type = column.data_type
     if name == "last_value":
         return lambda acc, new: new
@@ -55,14 +81,16 @@ def aggregate_of(column: Column) -> Aggregate:
     if name == "min":
         return _of_both(lambda acc, new: new if _greater(acc, new) else acc)
     if name in ("listagg", "string_agg"):
-        delimiter = (function.parameters or {}).get("delimiter", ",")
+        delimiter = _delimiter_of(column)
         return _of_both(lambda acc, new: f"{acc}{delimiter}{new}")
     if name == "bool_and":
         return _of_both(lambda acc, new: acc and new)
     if name == "bool_or":
         return _of_both(lambda acc, new: acc or new)
-    if name in ("rbm32", "rbm64"):
-        return _of_both(_bitmap_union(name))
+    if name == "rbm32":
+        return _of_both(bitmaps.union32)
+    if name == "rbm64":
+        return _of_both(bitmaps.union64)
     raise UnknownServerError(f"column '{column.name}' has the aggregation function '{name}', which is not known")
 
 
@@ -78,10 +106,14 @@ def _of_both(function: Aggregate) -> Aggregate:
 
 
 def _greater(a: Any, b: Any) -> bool:
-    # Floating point orders NaN above everything, as other implementations of the engine do.
-    if isinstance(a, float) and isinstance(b, float) and (math.isnan(a) or math.isnan(b)):
-        return math.isnan(a) and not math.isnan(b)
+    if isinstance(a, float):
+        return _float_order(a) > _float_order(b)
     return bool(a > b)
+
+
+def _float_order(value: float) -> tuple[bool, float, float]:
+    # Other implementations of the engine order NaN above everything, and -0.0 below 0.0.
+    return (True, 0.0, 0.0) if math.isnan(value) else (False, value, math.copysign(1.0, value))
 
 
 def _arithmetic(name: str, data_type: DataType) -> Aggregate:
@@ -103,23 +135,45 @@ def _arithmetic(name: str, data_type: DataType) -> Aggregate:
 
         return exact
     if isinstance(data_type, FloatType):
-        return lambda acc, new: float(np.float32(plain(np.float32(acc), np.float32(new))))
+
+        def single(acc: Any, new: Any) -> float:
+            with np.errstate(all="ignore"):
+                return float(plain(np.float32(acc), np.float32(new)))
+
+        return single
     return plain
 
 
-def _bitmap_union(name: str) -> Aggregate:
-    try:
-        from pyroaring import BitMap, BitMap64
-    except ImportError:
-        raise UnknownServerError(
-            f"the aggregation function '{name}' needs the package pyroaring on the server: pip install pyroaring"
-        ) from None
-    kind: Any = BitMap if name == "rbm32" else BitMap64
+# -- a column at a time -----------------------------------------------------------------------------------------------
 
-    def union(acc: bytes, new: bytes) -> bytes:
-        try:
-            return bytes((kind.deserialize(acc) | kind.deserialize(new)).serialize())
-        except ValueError as error:
-            raise UnknownServerError(f"a value of a '{name}' column is not a serialised bitmap: {error}") from None
 
-    return union
+def column_aggregate_of(column: Column) -> ColumnAggregate:
+    name, data_type = _name_of(column), column.data_type
+    if name == "last_value":
+        return lambda acc, new: new
+    if name == "last_value_ignore_nulls":
+        return lambda acc, new: pc.coalesce(new, acc)
+    if name in ("first_value", "first_value_ignore_nulls"):
+        return lambda acc, new: pc.coalesce(acc, new)
+    if name in ("sum", "product") and isinstance(data_type, (*_BITS, FloatType, DoubleType)):
+        return _or_other(pc.add if name == "sum" else pc.multiply)
+    if name in ("max", "min") and isinstance(data_type, (*_BITS, DateType)):
+        return pc.max_element_wise if name == "max" else pc.min_element_wise  # type: ignore[no-any-return]
+    if name in ("listagg", "string_agg") and isinstance(data_type, StringType):
+        delimiter = _delimiter_of(column)
+        return _or_other(lambda acc, new: pc.binary_join_element_wise(acc, new, delimiter))
+    if name in ("bool_and", "bool_or"):
+        return _or_other(pc.and_ if name == "bool_and" else pc.or_)
+    return _one_by_one(aggregate_of(column), data_type)
+
+
+def _or_other(function: ColumnAggregate) -> ColumnAggregate:
+    return lambda acc, new: pc.coalesce(function(acc, new), acc, new)
+
+
+def _one_by_one(function: Aggregate, data_type: DataType) -> ColumnAggregate:
+    def aggregate(acc: pa.Array, new: pa.Array) -> pa.Array:
+        both = zip(logical.from_arrow(acc, data_type), logical.from_arrow(new, data_type))
+        return logical.to_arrow([function(a, b) for a, b in both], data_type)
+
+    return aggregate

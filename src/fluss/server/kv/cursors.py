@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fluss.errors import InvalidScanRequestError, ScannerExpiredError, TooManyScannersError, UnknownScannerIdError
 from fluss.metadata import TableBucket
 from fluss.server.config import ServerConfig
+from fluss.server.kv.tablet import KvTablet
 
 _EXPIRED_REMEMBERED = 1_000
 _VALUE_OVERHEAD_BYTES = 4
@@ -20,13 +21,17 @@ _VALUE_OVERHEAD_BYTES = 4
 class Cursor:
     """One scan of one bucket."""
 
-    bucket: TableBucket
+    tablet: KvTablet
     items: Iterator[tuple[bytes, bytes]]
     rows_left: int | None
     used_at: float
     next_call: int = 1
     peeked: bytes | None = None
     scanner_id: bytes = field(default_factory=lambda: os.urandom(16))
+
+    @property
+    def bucket(self) -> TableBucket:
+        return self.tablet.log.bucket
 
     def read(self, size_max: int) -> list[bytes]:
         """The next values, at least one, up to about `size_max` bytes."""
@@ -76,14 +81,18 @@ class Cursors:
     def __len__(self) -> int:
         return len(self._cursors)
 
-    def open(self, bucket: TableBucket, items: Iterator[tuple[bytes, bytes]], limit: int | None) -> Cursor:
-        """A new cursor; refused when there are too many."""
+    def check_room(self, bucket: TableBucket) -> None:
+        """Refuse a further scan when there are too many."""
         self.expire()
         if len(self._cursors) >= self._total_max:
             raise TooManyScannersError(f"the server has {len(self._cursors)} open scans, its limit")
         if sum(1 for cursor in self._cursors.values() if cursor.bucket == bucket) >= self._per_bucket_max:
             raise TooManyScannersError(f"{bucket} has {self._per_bucket_max} open scans, its limit")
-        return Cursor(bucket, items, limit, self._now())
+
+    def open(self, tablet: KvTablet, items: Iterator[tuple[bytes, bytes]], limit: int | None) -> Cursor:
+        """A new cursor; it counts from when it is kept."""
+        self.check_room(tablet.log.bucket)
+        return Cursor(tablet, items, limit, self._now())
 
     def keep(self, cursor: Cursor) -> None:
         self._cursors[cursor.scanner_id] = cursor

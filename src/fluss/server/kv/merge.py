@@ -1,36 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes that look inside rows: partial updates, versions, aggregation, generated columns.
 
-Old and new rows of a batch are decoded column by column and at once; only the merging itself is done row by row, since
-every row may build on the one before it.
+Where every key of a batch occurs once and nothing is deleted, whole columns are merged. Otherwise a row may build on
+the one before it, and merging goes row by row; decoding and encoding are done by column in either case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluss.errors import InvalidTargetColumnError, UnknownServerError
 from fluss.metadata import Schema
+from fluss.records import KvBatch
 from fluss.rows import Slices
-from fluss.server.kv.aggregate import Aggregate, aggregates_of
-from fluss.server.kv.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Outcome, ReadOld, refuse_delete
+from fluss.server.kv.aggregate import aggregates_of, column_aggregates_of
+from fluss.server.kv.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Mask, Outcome, ReadOld, Wins
+from fluss.server.kv.layer import Changes
 from fluss.server.kv.values import Row, ValueCodec
 
-Merge = Callable[[Row, Row], "Row | None"]
-"""(old row, written row) to the new row; None keeps the old one."""
+Generate = Callable[[], int]
+"""The next value of the auto-increment column."""
 
 
 @dataclass(frozen=True)
 class MergeRules:
-    """How the rows of one write are merged into a table."""
+    """How the rows of one write are merged into a table, row by row and, where possible, by column."""
 
-    merge: Merge
+    merge: Callable[[Row, Row], Row | None]
+    """(old row, written row) to the new row; None keeps the old one."""
     first: Callable[[Row], Row]
     """What a row becomes when its key is new."""
     delete: Callable[[Row], Row | None]
     """What a delete leaves of a row; None removes it."""
+    merge_columns: Callable[[list[pa.Array], list[pa.Array]], list[pa.Array]] | None = None
+    """`merge` for columns; the old ones are null where the key is new."""
+    keeps_old: bool = False
+    """Rows that are there already stay, whatever is written."""
 
 
 def check_targets(schema: Schema, targets: Sequence[int]) -> None:
@@ -52,10 +63,18 @@ def check_targets(schema: Schema, targets: Sequence[int]) -> None:
         )
 
 
-def partial_rules(schema: Schema, targets: Sequence[int], aggregates: Sequence[Aggregate | None] | None) -> MergeRules:
-    """Only the target columns are written; with `aggregates` they go through their functions."""
+def _removes(_: Row) -> None:
+    return None
+
+
+def _as_sent(row: Row) -> Row:
+    return row
+
+
+def partial_rules(schema: Schema, targets: Sequence[int]) -> MergeRules:
+    """Only the target columns are written."""
     key = {schema.column_index(name) for name in schema.primary_key}
-    chosen = [index for index in targets if index not in key]
+    chosen = sorted(set(targets) - key)
     others = [index for index in range(len(schema.columns)) if index not in set(targets)]
 
     def merge(old: Row, new: Row) -> Row | None:
@@ -63,8 +82,7 @@ def partial_rules(schema: Schema, targets: Sequence[int], aggregates: Sequence[A
             return None
         row = list(old)
         for index in chosen:
-            function = aggregates[index] if aggregates is not None else None
-            row[index] = new[index] if function is None else function(old[index], new[index])
+            row[index] = new[index]
         return tuple(row)
 
     def first(new: Row) -> Row:
@@ -73,6 +91,14 @@ def partial_rules(schema: Schema, targets: Sequence[int], aggregates: Sequence[A
             row[index] = None
         return tuple(row)
 
+    def merge_columns(old: list[pa.Array], new: list[pa.Array]) -> list[pa.Array]:
+        kept = set(others)
+        return [old[i] if i in kept else new[i] for i in range(len(new))]
+
+    return MergeRules(merge, first, _partial_delete(chosen, others), merge_columns, keeps_old=not chosen)
+
+
+def _partial_delete(chosen: Sequence[int], others: Sequence[int]) -> Callable[[Row], Row | None]:
     def delete(old: Row) -> Row | None:
         if all(old[index] is None for index in others):
             return None
@@ -81,15 +107,34 @@ def partial_rules(schema: Schema, targets: Sequence[int], aggregates: Sequence[A
             row[index] = None
         return tuple(row)
 
-    return MergeRules(merge, first, delete)
+    return delete
 
 
-def _same(row: Row) -> Row:
-    return row
+def aggregation_rules(schema: Schema, targets: Sequence[int]) -> MergeRules:
+    """Every target column goes through its function; without targets every column does."""
+    key = {schema.column_index(name) for name in schema.primary_key}
+    chosen = sorted(set(targets or range(len(schema.columns))) - key)
+    others = [index for index in range(len(schema.columns)) if index not in {*chosen, *key}]
+    functions, on_columns = aggregates_of(schema), column_aggregates_of(schema)
 
+    def merge(old: Row, new: Row) -> Row:
+        row = list(old)
+        for index in chosen:
+            function = functions[index]
+            assert function is not None
+            row[index] = function(old[index], new[index])
+        return tuple(row)
 
-def _nothing(_: Row) -> None:
-    return None
+    def merge_columns(old: list[pa.Array], new: list[pa.Array]) -> list[pa.Array]:
+        columns = list(old)
+        for index in chosen:
+            function = on_columns[index]
+            assert function is not None
+            columns[index] = function(old[index], new[index])
+        return columns
+
+    delete = _partial_delete(chosen, others) if targets else _removes
+    return MergeRules(merge, _as_sent, delete, merge_columns)
 
 
 def versioned_rules(schema: Schema, column: str) -> MergeRules:
@@ -98,120 +143,201 @@ def versioned_rules(schema: Schema, column: str) -> MergeRules:
 
     def merge(old: Row, new: Row) -> Row | None:
         before, after = old[at], new[at]
-        if before is None or (after is not None and after >= before):
-            return new
-        return None
+        return new if before is None or (after is not None and after >= before) else None
 
-    return MergeRules(merge, _same, _nothing)
+    return MergeRules(merge, _as_sent, _removes)
 
 
-def aggregation_rules(schema: Schema) -> MergeRules:
-    """Every column goes through its function."""
-    functions = aggregates_of(schema)
+def version_wins(codec: ValueCodec, batch: KvBatch, column: str) -> Wins:
+    """The same rule for many records at once."""
 
-    def merge(old: Row, new: Row) -> Row:
-        return tuple(
-            new_value if function is None else function(old_value, new_value)
-            for function, old_value, new_value in zip(functions, old, new)
-        )
+    def wins(old_values: list[bytes], positions: npt.NDArray[np.int64]) -> Mask:
+        old = codec.decode_values(Slices.from_list(old_values)).column(column)
+        new = codec.decode_rows(batch.schema_id, batch.rows.take(positions)).column(column)
+        not_older = pc.fill_null(pc.greater_equal(new, old), False)
+        return np.asarray(pc.or_(not_older, pc.is_null(old)).to_numpy(zero_copy_only=False))
 
-    return MergeRules(merge, _same, _nothing)
-
-
-def replace_rules() -> MergeRules:
-    """The last write wins; for tables where rows must be looked into for another reason."""
-    return MergeRules(lambda old, new: new, _same, _nothing)
+    return wins
 
 
-def merge_rows(
+def merge_batch(
     codec: ValueCodec,
-    keys: Sequence[bytes],
-    rows: Slices,
-    schema_id: int,
+    batch: KvBatch,
     read_old: ReadOld,
     rules: MergeRules,
     *,
-    delete_behavior: str,
     with_before: bool,
-    generate: Callable[[], Any] | None,
-    generated_column: int | None,
-    where: str,
+    generate: Generate | None = None,
+    generated_column: int | None = None,
 ) -> Outcome:
     """Apply writes in their order. `generate` gives values of the auto-increment column to new rows."""
-    lengths = rows.lengths
-    upserts = [i for i in range(len(keys)) if lengths[i]]
-    written: dict[int, Row] = {}
-    if upserts:
-        taken = rows if len(upserts) == len(keys) else rows.take(_indexes(upserts))
-        written = dict(zip(upserts, codec.to_rows(codec.decode_rows(schema_id, taken))))
+    keys = batch.keys.to_list()
     distinct = list(dict.fromkeys(keys))
     stored = read_old(distinct)
-    existing = [i for i, value in enumerate(stored) if value is not None]
-    old_rows: list[Row] = []
+    numbers = _Numbers(generate, generated_column)
+    if len(distinct) == len(keys) and rules.merge_columns is not None and not bool(batch.deletes.any()) and keys:
+        outcome = _merge_columns(codec, batch, keys, stored, rules, with_before, numbers)
+    else:
+        outcome = _merge_rows(codec, batch, keys, dict(zip(distinct, stored)), rules, with_before, numbers)
+    outcome.highest_number = numbers.highest
+    return outcome
+
+
+class _Numbers:
+    """Fills the auto-increment column of new rows."""
+
+    def __init__(self, generate: Generate | None, column: int | None) -> None:
+        self._generate = generate
+        self._column = column
+        self.highest = 0
+
+    def fill_row(self, row: Row) -> Row:
+        if self._generate is None or self._column is None:
+            return row
+        self.highest = self._generate()
+        return (*row[: self._column], self.highest, *row[self._column + 1 :])
+
+    def fill_columns(self, columns: list[pa.Array], is_new: Mask) -> None:
+        if self._generate is None or self._column is None or not bool(is_new.any()):
+            return
+        at = np.flatnonzero(is_new)
+        drawn = np.zeros(len(is_new), np.int64)
+        for i in at.tolist():
+            drawn[i] = self.highest = self._generate()
+        old = columns[self._column]
+        columns[self._column] = pc.if_else(pa.array(is_new), pa.array(drawn).cast(old.type, safe=False), old)
+
+
+def _merge_columns(
+    codec: ValueCodec,
+    batch: KvBatch,
+    keys: list[bytes],
+    stored: list[bytes | None],
+    rules: MergeRules,
+    with_before: bool,
+    numbers: _Numbers,
+) -> Outcome:
+    """For batches of distinct keys without deletes: column by column."""
+    assert rules.merge_columns is not None
+    new = codec.decode_rows(batch.schema_id, batch.rows)
+    present = np.fromiter((value is not None for value in stored), np.bool_, len(stored))
+    if rules.keeps_old and bool(present.any()):
+        absent = np.flatnonzero(~present)
+        new, keys, present = new.take(pa.array(absent)), [keys[i] for i in absent.tolist()], present[absent]
+        stored = [None] * len(keys)
+        if not keys:
+            return Outcome()
+    existing = codec.decode_values(Slices.from_list([value for value in stored if value is not None]))
+    where = pa.array(np.cumsum(present) - 1, mask=~present)
+    old = [column.take(where) for column in existing.columns]
+    merged = rules.merge_columns(old, new.columns)
+    if rules.first is _as_sent and not bool(present.all()):
+        choose = pa.array(np.where(present, 0, len(keys)) + np.arange(len(keys)))
+        merged = [
+            pa.concat_arrays([conformed(column, kind.type), sent]).take(choose)
+            for column, sent, kind in zip(merged, new.columns, codec.arrow_schema)
+        ]
+    numbers.fill_columns(merged, ~present)
+    result = pa.RecordBatch.from_arrays(
+        [conformed(column, kind.type) for column, kind in zip(merged, codec.arrow_schema)], schema=codec.arrow_schema
+    )
+    changes: Changes = dict(zip(keys, codec.encode_batch(result)))
+    rows_added = int((~present).sum())
+    if not with_before or rows_added == len(keys):
+        types = np.where(present, UPDATE_AFTER, INSERT).astype(np.uint8)
+        return Outcome(types.tobytes(), result, changes, rows_added)
+    ends = np.cumsum(present.astype(np.int64) + 1)
+    total = int(ends[-1])
+    types = np.empty(total, np.uint8)
+    types[ends - 1] = np.where(present, UPDATE_AFTER, INSERT)
+    types[(ends - 2)[present]] = UPDATE_BEFORE
+    source = np.empty(total, np.int64)
+    source[ends - 1] = np.arange(len(keys))
+    source[(ends - 2)[present]] = len(keys) + np.arange(len(existing))
+    told = pa.Table.from_batches([result, existing]).take(pa.array(source)).combine_chunks().to_batches()[0]
+    return Outcome(types.tobytes(), told, changes, rows_added)
+
+
+def conformed(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    """A column in exactly the table's type; functions may widen it."""
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return column if column.type == arrow_type else column.cast(arrow_type, safe=False)
+
+
+def _merge_rows(
+    codec: ValueCodec,
+    batch: KvBatch,
+    keys: list[bytes],
+    stored: dict[bytes, bytes | None],
+    rules: MergeRules,
+    with_before: bool,
+    numbers: _Numbers,
+) -> Outcome:
+    written: dict[int, Row] = {}
+    upserts = np.flatnonzero(~batch.deletes)
+    if len(upserts):
+        rows = batch.rows if len(upserts) == len(keys) else batch.rows.take(upserts)
+        written = dict(zip(upserts.tolist(), codec.to_rows(codec.decode_rows(batch.schema_id, rows))))
+    present: dict[bytes, Row | None] = dict.fromkeys(stored)
+    existing = [(key, value) for key, value in stored.items() if value is not None]
     if existing:
-        old_rows = codec.to_rows(codec.decode_values([value for value in stored if value is not None]))
-    present: dict[bytes, Row | None] = dict.fromkeys(distinct)
-    present.update((distinct[i], row) for i, row in zip(existing, old_rows))
+        old_rows = codec.to_rows(codec.decode_values(Slices.from_list([value for _, value in existing])))
+        present.update((key, row) for (key, _), row in zip(existing, old_rows))
 
     types = bytearray()
     records: list[Row] = []
     touched: dict[bytes, Row | None] = {}
     rows_added = 0
     for i, key in enumerate(keys):
-        old = present[key]
-        new = written.get(i)
-        if new is None:
-            if delete_behavior == "DISABLE":
-                raise refuse_delete(where)
-            if delete_behavior != "ALLOW" or old is None:
+        old, new = present[key], written.get(i)
+        result: Row | None
+        if old is None:
+            if new is None:
                 continue
-            left = rules.delete(old)
-            if left is None:
+            result = numbers.fill_row(rules.first(new))
+            types.append(INSERT)
+            rows_added += 1
+        elif new is None:
+            result = rules.delete(old)
+            if result is None:
                 types.append(DELETE)
                 records.append(old)
                 present[key] = touched[key] = None
                 rows_added -= 1
                 continue
-            result: Row | None = left
-        elif old is None:
-            row = rules.first(new)
-            if generate is not None and generated_column is not None:
-                row = (*row[:generated_column], generate(), *row[generated_column + 1 :])
-            types.append(INSERT)
-            records.append(row)
-            present[key] = touched[key] = row
-            rows_added += 1
-            continue
         else:
             result = rules.merge(old, new)
-        if result is None:
-            continue
-        assert old is not None
-        if generated_column is not None and result[generated_column] is None:
-            result = (*result[:generated_column], old[generated_column], *result[generated_column + 1 :])
-        if with_before:
-            types.append(UPDATE_BEFORE)
-            records.append(old)
-        types.append(UPDATE_AFTER)
+            if result is None:
+                continue
+        if old is not None:
+            if with_before:
+                types.append(UPDATE_BEFORE)
+                records.append(old)
+            types.append(UPDATE_AFTER)
         records.append(result)
         present[key] = touched[key] = result
-
-    outcome = Outcome(change_types=types, rows_added=rows_added)
-    if records:
-        outcome.batch = codec.to_batch(records)
-        live = [(key, row) for key, row in touched.items() if row is not None]
-        outcome.changes = dict.fromkeys(touched)
-        if live:
-            encoded = codec.encode_batch(codec.to_batch([row for _, row in live]))
-            outcome.changes.update(zip((key for key, _ in live), encoded))
-    return outcome
-
-
-def _indexes(values: list[int]) -> Any:
-    import numpy as np
-
-    return np.array(values, dtype=np.int64)
+    if not records:
+        return Outcome()
+    changes: Changes = {key: None for key, row in touched.items() if stored[key] is not None or row is not None}
+    live = [(key, row) for key, row in touched.items() if row is not None]
+    if live:
+        encoded = codec.encode_batch(codec.to_batch([row for _, row in live]))
+        changes.update(zip((key for key, _ in live), encoded))
+    return Outcome(bytes(types), codec.to_batch(records), changes, rows_added)
 
 
 def refuse_partial(engine: str) -> UnknownServerError:
     return UnknownServerError(f"the merge engine '{engine}' does not support partial updates")
+
+
+__all__ = [
+    "Generate",
+    "MergeRules",
+    "aggregation_rules",
+    "check_targets",
+    "merge_batch",
+    "partial_rules",
+    "refuse_partial",
+    "version_wins",
+    "versioned_rules",
+]

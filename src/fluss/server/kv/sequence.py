@@ -3,55 +3,99 @@
 
 from __future__ import annotations
 
-import os
+import json
 import threading
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from fluss.errors import KvStorageError, UnknownServerError
+from fluss.server.log.files import sync_folder, write_atomically
 
-_FILE_NAME = "auto-increment"
+FILE_NAME = "auto-increment"
+
+
+class Block(NamedTuple):
+    """Numbers that belong to one bucket."""
+
+    first: int
+    last: int
 
 
 class BlockSource:
     """Hands out blocks of numbers of one table. A block is on disk before its first number is used."""
 
-    def __init__(self, table_folder: Path, block_size: int) -> None:
-        self._path = table_folder / _FILE_NAME
+    def __init__(self, table_folder: Path, block_size: Callable[[], int]) -> None:
+        self._path = table_folder / FILE_NAME
         self._block_size = block_size
         self._lock = threading.Lock()
 
-    def take(self) -> tuple[int, int]:
-        """The first and the last number of a new block."""
+    def current(self, bucket: str) -> Block | None:
+        """The newest block of a bucket, if it has one."""
         with self._lock:
+            return self._read()[1].get(bucket)
+
+    def take(self, bucket: str) -> Block:
+        """A new block for a bucket."""
+        with self._lock:
+            first, blocks = self._read()
+            blocks[bucket] = block = Block(first, first + self._block_size() - 1)
+            body = json.dumps({"next": block.last + 1, "blocks": blocks}).encode()
             try:
-                first = int(self._path.read_text()) if self._path.exists() else 1
-                last = first + self._block_size - 1
-                temporary = self._path.with_suffix(".new")
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                with open(temporary, "w") as file:
-                    file.write(str(last + 1))
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, self._path)
-            except (OSError, ValueError) as error:
+                write_atomically(self._path, body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n")
+                sync_folder(self._path.parent)
+            except OSError as error:
                 raise KvStorageError(f"cannot reserve auto-increment numbers in '{self._path}': {error}") from None
-        return first, last
+        return block
+
+    def _read(self) -> tuple[int, dict[str, Block]]:
+        """The next number of the table that is free, and the blocks of the buckets."""
+        try:
+            body, _, check = self._path.read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            return 1, {}
+        except OSError as error:
+            raise KvStorageError(f"cannot read '{self._path}': {error}") from None
+        try:
+            if check.strip() != f"{zlib.crc32(body):08x}".encode():
+                raise ValueError("the checksum does not fit")
+            document = json.loads(body)
+            return int(document["next"]), {name: Block(*pair) for name, pair in document["blocks"].items()}
+        except (ValueError, KeyError, TypeError) as error:
+            # Not a code that clients retry: numbers given out twice would be worse than none.
+            raise UnknownServerError(
+                f"the numbers of an auto-increment column are unknown: '{self._path}' is damaged ({error}). "
+                "Restore the file from a copy, or drop the table."
+            ) from None
 
 
 class Sequence:
     """The numbers of one bucket; only one write at a time draws from it."""
 
-    def __init__(self, source: BlockSource, largest: int, column: str) -> None:
+    def __init__(self, source: BlockSource, bucket: str, largest: int, column: str) -> None:
         self._source = source
+        self._bucket = bucket
         self._largest = largest
         self._column = column
         self._next, self._last = 1, 0
 
+    def resume(self, highest_used: int) -> None:
+        """After a start: go on behind the largest number that the bucket's rows ever had."""
+        if self._last:
+            return
+        block = self._source.current(self._bucket)
+        if block is not None:
+            self._next, self._last = max(block.first, highest_used + 1), block.last
+
     def __call__(self) -> int:
         if self._next > self._last:
-            self._next, self._last = self._source.take()
+            self._next, self._last = self._source.take(self._bucket)
         number = self._next
         if number > self._largest:
-            raise UnknownServerError(f"the auto-increment column '{self._column}' has run out of numbers")
+            raise UnknownServerError(
+                f"the auto-increment column '{self._column}' has run out of numbers: {self._largest} is its last"
+            )
         self._next += 1
         return number

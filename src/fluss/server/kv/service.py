@@ -3,22 +3,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
-from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from fluss.errors import InvalidTableError, NonPrimaryKeyTableError
+from fluss.errors import InvalidTableError, KvStorageError, NonPrimaryKeyTableError
 from fluss.metadata import TableBucket
 from fluss.records import encode_value_batch
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.config import ServerConfig
+from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursors
 from fluss.server.kv.sequence import BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
-from fluss.server.kv.store import Store, StoreBudget
+from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
+from fluss.server.log.tablet import AppendResult
 from fluss.server.tablets import Tablets
 
 logger = logging.getLogger("fluss.server.kv")
@@ -35,6 +38,8 @@ class Kv:
         self._budget = StoreBudget(config.integer("kv.memory-size"), executor)
         self._open: dict[TableBucket, KvTablet] = {}
         self._blocks: dict[int, BlockSource] = {}
+        self._closed = False
+        self._writes: set[asyncio.Task[AppendResult]] = set()
         self.cursors = Cursors(config)
         catalog.on_table_dropped.append(self._drop_table)
         catalog.on_partition_dropped.append(self._drop_partition)
@@ -43,30 +48,44 @@ class Kv:
         """The state of a bucket. A table without a primary key has none."""
         known = self._open.get(bucket)
         if known is None:
+            if self._closed:
+                raise KvStorageError("the server stops")
             if not entry.table_info.has_primary_key():
                 raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key")
             log = self._tablets.tablet(bucket)
             store = Store(self._tablets.bucket_folder(bucket, "kv"), self._budget)
-            known = KvTablet(entry, log, store, self._executor, self._numbers(entry))
+            known = KvTablet(entry, log, store, self._executor, self._numbers(entry, bucket))
             self._open[bucket] = known
         return known
 
-    def _numbers(self, entry: TableEntry) -> NumberSequence | None:
+    def _numbers(self, entry: TableEntry, bucket: TableBucket) -> NumberSequence | None:
         info = entry.table_info
         if not info.schema.auto_increment_columns:
             return None
         source = self._blocks.get(entry.table_id)
         if source is None:
             folder: Path = self._tablets.table_folder(entry)
-            source = self._blocks[entry.table_id] = BlockSource(folder, info.config.auto_increment_cache_size)
-        return NumberSequence(source, number_limit(info), info.schema.auto_increment_columns[0])
+            source = self._blocks[entry.table_id] = BlockSource(
+                folder, lambda: entry.table_info.config.auto_increment_cache_size
+            )
+        place = str(bucket.bucket_id) if bucket.partition_id is None else f"{bucket.partition_id}/{bucket.bucket_id}"
+        return NumberSequence(source, place, number_limit(info), info.schema.auto_increment_columns[0])
+
+    def start(self, put: Coroutine[Any, Any, AppendResult]) -> asyncio.Task[AppendResult]:
+        """Run a write to its end, whatever becomes of the request it came with."""
+        task = asyncio.get_running_loop().create_task(put)
+        self._writes.add(task)
+        task.add_done_callback(self._written)
+        return task
+
+    def _written(self, task: asyncio.Task[AppendResult]) -> None:
+        self._writes.discard(task)
+        if not task.cancelled():
+            task.exception()  # told to whoever waits; if nobody does any more, that is no reason for a warning
 
     async def limit_scan(self, entry: TableEntry, bucket: TableBucket, limit: int) -> Sequence[Buffer]:
         """The first rows of a bucket in key order, as a value batch."""
-        tablet = self.tablet(entry, bucket)
-        await tablet.ready()
-        items, _ = tablet.snapshot()
-        return [encode_value_batch([value for _, value in islice(items, limit)])]
+        return [encode_value_batch(await self.tablet(entry, bucket).first(limit))]
 
     async def row_count(self, entry: TableEntry, bucket: TableBucket) -> int:
         """The number of live keys."""
@@ -82,9 +101,20 @@ class Kv:
     def close(self, *, keep: bool) -> None:
         """Put everything on disk (`keep`) and let go."""
         self.cursors.close()
-        for tablet in self._open.values():
+        self._closed = True
+        for tablet in tuple(self._open.values()):
             tablet.close(keep=keep and tablet.log.damage is None and tablet.log.failure is None)
         self._open.clear()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that rows take, those on their way to disk included."""
+        return self._budget.memory_bytes
+
+    @property
+    def row_count_total(self) -> int:
+        """The rows of all buckets that are in use."""
+        return self._budget.row_count
 
     def _drop_table(self, entry: TableEntry) -> None:
         self._blocks.pop(entry.table_id, None)
@@ -93,8 +123,7 @@ class Kv:
     def _drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
         self._drop(lambda bucket: bucket.partition_id == partition.partition_id)
 
-    def _drop(self, matches: object) -> None:
-        assert callable(matches)
+    def _drop(self, matches: Callable[[TableBucket], bool]) -> None:
         for bucket in [bucket for bucket in self._open if matches(bucket)]:
             self.cursors.drop(bucket)
             self._open.pop(bucket).close(keep=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where rows of a bucket are kept by key: a dict in memory, and what does not fit in a RocksDB on disk.
+"""Where rows of a bucket are kept by key: in memory, and what does not fit in a RocksDB on disk.
 
 The log is the truth and this is a cache of it, so the disk part is written without a log of its own: with every spill
 it stores up to which offset of the changelog it holds everything, and the rest is replayed from the log. RocksDB was
@@ -11,77 +11,124 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import threading
+import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future, wait
 from heapq import merge
-from itertools import takewhile
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch, WriteOptions
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict, RdictIter, WriteBatch, WriteOptions
+
+from fluss.server.kv.budget import StoreBudget
+from fluss.server.kv.layer import Changes, Layer
 
 logger = logging.getLogger("fluss.server.kv")
 
-Changes = dict[bytes, "bytes | None"]
-"""Key to its new value; None removes it."""
-
 _ROW = b"r"
-_ROW_END = b"s"
 _META = b"m"
 _ENTRY_OVERHEAD_BYTES = 180
 """What a dict entry and its two byte strings cost beside their contents."""
+_SAMPLE_ROWS = 256
+_WRITE_ROWS = 1_000
+"""Rows per write to RocksDB. A write keeps every other thread waiting, so it must be short."""
+_WRITE_PAUSE_SECONDS = 0.0003
+"""Lets those who waited go first."""
+_REPLAY_OFFSETS_MAX = 4_000_000
+"""After so many changes a store goes to disk even if it fits in memory: a restart would have to replay them."""
 
-_MISSING = object()
+_MISSING: Any = object()
+_ON_DISK = 2
+"""How old a row on disk is compared with one in memory (0) and one on its way to disk (1)."""
+
+Items = Iterator[tuple[bytes, bytes]]
 
 
 class DamagedStoreError(Exception):
-    """The files of a store cannot be read; its contents are to be rebuilt from the log."""
+    """The files of a store cannot be read, or were replaced meanwhile; its contents are rebuilt from the log."""
 
 
-class StoreBudget:
-    """Memory that all stores of a server share. When it is used up the largest store moves to disk."""
+class _Meta(NamedTuple):
+    """What the disk part says about itself."""
 
-    def __init__(self, limit_bytes: int, executor: Executor) -> None:
-        self.limit_bytes = limit_bytes
-        self.executor = executor
-        self._stores: set[Store] = set()
+    offset: int
+    """Every change below this offset of the changelog is in it."""
+    reaches: int
+    """It may also hold changes up to this offset; so the log must reach at least as far."""
+    rows: int
+    number: int
+    """The largest auto-increment number among them."""
 
-    def join(self, store: Store) -> None:
-        self._stores.add(store)
+    def to_bytes(self) -> bytes:
+        return json.dumps(self._asdict()).encode()
 
-    def leave(self, store: Store) -> None:
-        self._stores.discard(store)
 
-    def check(self) -> None:
-        """Spill until memory fits again; the writing itself happens in a thread."""
-        used = sum(store.memory_bytes for store in self._stores)
-        while used > self.limit_bytes:
-            largest = max(self._stores, key=lambda store: store.memory_bytes)
-            size = largest.memory_bytes
-            if not size or not largest.start_spill():
-                return
-            used -= size
+class _DiskRows(Iterator[tuple[bytes, int, "bytes | None"]]):
+    """The rows on disk as of its making, in key order.
+
+    An open iterator keeps RocksDB and its lock on the folder alive, so the store ends it when it lets go of the folder.
+    """
+
+    def __init__(self, db: Rdict, prefix: bytes, folder: Path) -> None:
+        self._prefix = _ROW + prefix
+        self._folder = folder
+        self._rows: RdictIter | None = db.iter()
+        self._rows.seek(self._prefix)
+        self._begun = False
+
+    def close(self) -> None:
+        self._rows = None
+
+    def __next__(self) -> tuple[bytes, int, bytes | None]:
+        rows = self._rows
+        if rows is None:
+            raise DamagedStoreError(f"the store in '{self._folder}' was closed or made anew meanwhile")
+        try:
+            if self._begun:
+                rows.next()
+            self._begun = True
+            if not rows.valid():
+                rows.status()
+                raise StopIteration
+            key = rows.key()
+            if not key.startswith(self._prefix):
+                raise StopIteration
+            return key[1:], _ON_DISK, rows.value()
+        except StopIteration:
+            raise
+        except Exception as error:
+            raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
 
 
 class Store:
     """Rows of one bucket by key, in unsigned byte order where order matters.
 
-    `apply` and `start_spill` belong to the event loop; reads may come from any thread.
+    Changes (`apply`, `start_spill`, `finish_spill`, ordered reads) belong to the event loop; `get_many` may come from
+    any thread.
     """
 
     def __init__(self, folder: Path, budget: StoreBudget) -> None:
         self._folder = folder
         self.budget = budget
-        self._memory: Changes = {}
-        self._spilling: Changes = {}
+        self._memory = Layer()
+        self._spilling = Layer()
         self._spill: Future[None] | None = None
         self._db: Rdict | None = None
-        self._lock = threading.Lock()
+        self._reading: weakref.WeakSet[_DiskRows] = weakref.WeakSet()
+        self._entry_bytes = float(_ENTRY_OVERHEAD_BYTES)
+        self._spilled_offset = self._spilling_offset = 0
+        self.generation = 0
+        """Grows whenever everything is forgotten: what was read before that does not fit what is read after."""
         self.memory_bytes = 0
+        self.spilling_bytes = 0
         self.applied_offset = 0
         """Every change of the changelog below this offset is in here."""
+        self.reaches_offset = 0
+        """No change at or beyond this offset is in here."""
         self.row_count = 0
+        self.highest_number = 0
         self.closed = False
         budget.join(self)
 
@@ -95,164 +142,211 @@ class Store:
         try:
             self._db = _open_db(self._folder)
             raw = self._db.get(_META)
-        except Exception as error:
+            meta = _Meta(**json.loads(raw)) if raw is not None else _Meta(0, 0, 0, 0)
+        except Exception as error:  # RocksDB raises plain exceptions
             self._close_db()
             raise DamagedStoreError(f"the store in '{self._folder}' cannot be opened: {error}") from None
-        try:
-            meta = json.loads(raw) if raw is not None else {"offset": 0, "rows": 0}
-            self.applied_offset, self.row_count = int(meta["offset"]), int(meta["rows"])
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            self._close_db()
-            raise DamagedStoreError(f"the store in '{self._folder}' has a damaged head: {error}") from None
+        self.applied_offset = self._spilled_offset = meta.offset
+        self.reaches_offset, self.row_count, self.highest_number = meta.reaches, meta.rows, meta.number
 
     def wipe(self) -> None:
         """Forget everything, on disk too."""
+        self.generation += 1
         self._wait_for_spill()
         self._close_db()
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._memory, self._spilling = {}, {}
-        self.memory_bytes = 0
-        self.applied_offset = self.row_count = 0
+        self._memory, self._spilling = Layer(), Layer()
+        self.memory_bytes = self.spilling_bytes = 0
+        self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0
 
     def close(self, *, keep: bool) -> None:
         """Put what is in memory on disk (`keep`), and let go of the files."""
         if self.closed:
             return
-        self._wait_for_spill()
-        if keep and self._memory:
-            self.start_spill()
-            self._wait_for_spill()
         self.closed = True
+        if keep:
+            self._wait_for_spill()
+            if len(self._memory) or len(self._spilling):
+                self.start_spill()
+                self._wait_for_spill()
         self.budget.leave(self)
-        self._close_db()
+        if self._spill is not None and not self._spill.cancel():
+            # The rows are not wanted any more, so nobody should wait for them to be written.
+            self._spill.add_done_callback(lambda _: self._close_db())
+        else:
+            self._close_db()
 
     def _close_db(self) -> None:
+        for rows in tuple(self._reading):
+            rows.close()
         if self._db is not None:
             self._db.close()
             self._db = None
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def get(self, key: bytes) -> bytes | None:
-        found: Any = self._memory.get(key, _MISSING)
-        if found is _MISSING:
-            found = self._spilling.get(key, _MISSING)
-            if found is _MISSING:
-                return self._from_disk([key])[0] if self._db is not None else None
-        return found  # type: ignore[no-any-return]
-
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of many keys in their order; None where a key is absent."""
-        memory = self._memory
-        if self._db is None and not self._spilling:
-            return [memory.get(key) for key in keys]
-        spilling = self._spilling
-        found: list[Any] = [memory.get(key, _MISSING) for key in keys]
-        for i, value in enumerate(found):
-            if value is _MISSING:
-                found[i] = spilling.get(keys[i], _MISSING)
-        at = [i for i, value in enumerate(found) if value is _MISSING]
-        if at:
-            values = self._from_disk([keys[i] for i in at]) if self._db is not None else [None] * len(at)
-            for i, value in zip(at, values):
-                found[i] = value
+        # Rows move from left to right, so looking in this order finds every row in at least one place.
+        generation = self.generation
+        memory, spilling, db = self._memory.rows, self._spilling.rows, self._db
+        if db is None and not spilling:
+            found: list[Any] = list(map(memory.get, keys))
+        else:
+            found = [memory.get(key, _MISSING) for key in keys]
+            if spilling:
+                for i, value in enumerate(found):
+                    if value is _MISSING:
+                        found[i] = spilling.get(keys[i], _MISSING)
+            at = [i for i, value in enumerate(found) if value is _MISSING]
+            if at:
+                values = self._from_disk(db, [keys[i] for i in at]) if db is not None else [None] * len(at)
+                for i, value in zip(at, values):
+                    found[i] = value
+        if generation != self.generation:
+            raise DamagedStoreError(f"the store in '{self._folder}' was made anew meanwhile")
         return found
 
-    def _from_disk(self, keys: list[bytes]) -> list[bytes | None]:
-        db = self._db
-        assert db is not None
+    def _from_disk(self, db: Rdict, keys: list[bytes]) -> list[bytes | None]:
         try:
             return db.get([_ROW + key for key in keys])  # type: ignore[no-any-return]
         except Exception as error:
             raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
 
-    def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values in key order, from a view that later changes do not touch."""
-        memory = sorted((item for item in self._memory.items() if item[0].startswith(prefix)), key=_key_of)
-        spilling = sorted((item for item in self._spilling.items() if item[0].startswith(prefix)), key=_key_of)
+    @property
+    def layers(self) -> tuple[Layer, Layer]:
+        """What is in memory, newest first."""
+        return self._memory, self._spilling
+
+    def items(self, prefix: bytes = b"") -> Items:
+        """Keys and values in key order, as of the moment they are read: to be used up before anything changes."""
+        return self._items(self._memory, self._spilling, prefix)
+
+    def snapshot(self) -> Items:
+        """All keys and values in key order, from a view that later changes do not touch."""
+        self._memory.sort()
+        return self._items(self._memory.snapshot(), self._spilling, b"")
+
+    def _items(self, memory: Layer, spilling: Layer, prefix: bytes) -> Items:
+        # From left to right as in `get_many`. The layer under way to disk does not change any more, and a spill that
+        # ends meanwhile only adds rows to the disk that the layer has as well.
+        for layer in (memory, spilling):
+            layer.sort()
         sources: list[Iterator[tuple[bytes, int, bytes | None]]] = [
-            ((key, 0, value) for key, value in memory),
-            ((key, 1, value) for key, value in spilling),
+            ((key, age, value) for key, value in layer.items(prefix))
+            for age, layer in enumerate((memory, spilling))
+            if len(layer)
         ]
         if self._db is not None:
-            sources.append(self._disk_items(prefix))
-        return _newest(merge(*sources))
+            sources.append(self._disk_items(self._db, prefix))
+        return _newest(sources)
 
-    def _disk_items(self, prefix: bytes) -> Iterator[tuple[bytes, int, bytes | None]]:
-        assert self._db is not None
-        snapshot = self._db.snapshot()
-        begin = _ROW + prefix
-
-        def read() -> Iterator[tuple[bytes, int, bytes | None]]:
-            try:
-                for key, value in takewhile(lambda item: item[0].startswith(begin), snapshot.items(from_key=begin)):
-                    yield key[1:], 2, value
-            except (RuntimeError, OSError) as error:
-                raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
-
-        return read()
+    def _disk_items(self, db: Rdict, prefix: bytes) -> _DiskRows:
+        rows = _DiskRows(db, prefix, self._folder)
+        self._reading.add(rows)
+        return rows
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def apply(self, changes: Mapping[bytes, bytes | None], end_offset: int, rows_added: int) -> None:
+    def apply(
+        self, changes: Mapping[bytes, bytes | None], end_offset: int, rows_added: int, highest_number: int = 0
+    ) -> None:
         """Take in the changes of the changelog up to `end_offset`."""
-        self._memory.update(changes)
-        self.memory_bytes += sum(
-            len(key) + (len(value) if value is not None else 0) for key, value in changes.items()
-        ) + _ENTRY_OVERHEAD_BYTES * len(changes)
-        self.applied_offset = end_offset
+        rows = self._memory.rows
+        rows.update(changes)
+        self.applied_offset = self.reaches_offset = end_offset
         self.row_count += rows_added
+        self.highest_number = max(self.highest_number, highest_number)
+        # Counting every byte would cost as much as storing it; rows of one table are much alike.
+        sample = list(islice(changes.items(), _SAMPLE_ROWS))
+        if sample:
+            size = sum(len(key) + len(value or b"") for key, value in sample) / len(sample) + _ENTRY_OVERHEAD_BYTES
+            weight = min(len(changes) / len(rows), 1.0)
+            self._entry_bytes += (size - self._entry_bytes) * weight
+            self.memory_bytes = int(self._entry_bytes * len(rows))
 
-    def start_spill(self) -> bool:
-        """Begin to move memory to disk in a thread. False if that is under way already."""
-        if self._spill is not None and not self._spill.done():
-            return False
-        if self._spill is not None and self._spill.exception() is not None:
-            # What could not be written stays in memory and is tried again together with what came since.
-            self._spilling.update(self._memory)
-            logger.error("the store in '%s' could not be written: %s", self._folder, self._spill.exception())
+    @property
+    def spill_due(self) -> bool:
+        """Whether a restart would have to replay too much."""
+        return self.applied_offset - self._spilled_offset > _REPLAY_OFFSETS_MAX
+
+    @property
+    def is_spilling(self) -> bool:
+        return self._spill is not None
+
+    def start_spill(self) -> Future[None]:
+        """Begin to move memory to disk in a thread; `finish_spill` ends it."""
+        assert self._spill is None
+        if len(self._spilling):
+            # The last attempt failed; what it could not write is tried again together with what came since.
+            rows = {**self._spilling.rows, **self._memory.rows}
+            self._spilling = Layer(rows)
         else:
             self._spilling = self._memory
-        self._memory = {}
+        self.spilling_bytes += self.memory_bytes
+        self._memory = Layer()
         self.memory_bytes = 0
-        meta = json.dumps({"offset": self.applied_offset, "rows": self.row_count}).encode()
-        self._spill = self.budget.executor.submit(self._write, self._spilling, meta)
-        return True
+        self._spilling_offset = self.applied_offset
+        reached = _Meta(self.applied_offset, self.applied_offset, self.row_count, self.highest_number)
+        self._spill = self.budget.executor.submit(self._write, self._spilling.rows, reached)
+        return self._spill
 
-    def _write(self, changes: Changes, meta: bytes) -> None:
+    def _write(self, changes: Changes, reached: _Meta) -> None:
         if self._db is None:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._db = _open_db(self._folder)
-        batch = WriteBatch(raw_mode=True)
-        for key, value in changes.items():
-            if value is None:
-                batch.delete(_ROW + key)
-            else:
-                batch.put(_ROW + key, value)
-        batch.put(_META, meta)
         options = WriteOptions()
         options.disable_wal = True
-        self._db.write(batch, options)
+        # Parts of a spill may become durable without the rest. That does no harm, because what is replayed then says
+        # the same again; but if the log should have lost its end, they must be known to be too new.
+        self._db.put(_META, self._begun(reached).to_bytes(), write_opt=options)
+        items = iter(changes.items())
+        while part := list(islice(items, _WRITE_ROWS)):
+            batch = WriteBatch(raw_mode=True)
+            for key, value in part:
+                if value is None:
+                    batch.delete(_ROW + key)
+                else:
+                    batch.put(_ROW + key, value)
+            self._db.write(batch, options)
+            time.sleep(_WRITE_PAUSE_SECONDS)
+        self._db.put(_META, reached.to_bytes(), write_opt=options)
         self._db.flush(True)
+
+    def _begun(self, reached: _Meta) -> _Meta:
+        assert self._db is not None
+        raw = self._db.get(_META)
+        before = _Meta(**json.loads(raw)) if raw is not None else _Meta(0, 0, 0, 0)
+        return before._replace(reaches=reached.reaches)
+
+    def finish_spill(self) -> bool:
+        """Take note that a spill has ended; False when it failed and its rows stay in memory."""
+        spill, self._spill = self._spill, None
+        if spill is None:
+            return True
+        error = None if spill.cancelled() else spill.exception()
+        if error is not None:
+            logger.error("the store in '%s' could not be written: %s", self._folder, error)
+        if error is not None or spill.cancelled():
+            return False
+        self._spilled_offset = self._spilling_offset
         # Readers look here before the disk, so it may go only now.
-        self._spilling = {}
+        self._spilling = Layer()
+        self.spilling_bytes = 0
+        return True
 
     def _wait_for_spill(self) -> None:
         if self._spill is not None:
-            error = self._spill.exception()
-            if error is not None:
-                logger.error("the store in '%s' could not be written: %s", self._folder, error)
-            self._spill = None
+            # One that has not begun may stand behind the caller in the queue of the threads.
+            if not self._spill.cancel():
+                wait((self._spill,))
+            self.finish_spill()
 
 
-def _key_of(item: tuple[bytes, Any]) -> bytes:
-    return item[0]
-
-
-def _newest(items: Iterator[tuple[bytes, int, bytes | None]]) -> Iterator[tuple[bytes, bytes]]:
+def _newest(sources: Sequence[Iterator[tuple[bytes, int, bytes | None]]]) -> Items:
     """Of equal keys the first one counts; removed keys are left out."""
     last: bytes | None = None
-    for key, _, value in items:
+    for key, _, value in merge(*sources) if len(sources) > 1 else (sources[0] if sources else ()):
         if key == last:
             continue
         last = key

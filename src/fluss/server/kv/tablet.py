@@ -12,22 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from fluss.errors import (
-    FlussError,
-    FormatError,
-    InvalidTargetColumnError,
-    SchemaNotExistError,
-)
+from fluss.errors import FormatError, InvalidTargetColumnError, KvStorageError, SchemaNotExistError, UnknownServerError
 from fluss.metadata import BigIntType, ChangeType, TableInfo
 from fluss.records import (
+    NO_WRITER_ID,
     KvBatch,
     LogBatch,
     decode_log_batch,
@@ -36,23 +33,23 @@ from fluss.records import (
     iter_log_batches,
     seal_log_batch,
 )
-from fluss.rows import Slices, encode_compacted, indexed, kv_key_encoder
+from fluss.rows import kv_key_encoder
 from fluss.server.catalog import TableEntry
-from fluss.server.kv.aggregate import aggregates_of
-from fluss.server.kv.changes import Outcome, overwrite_rows, replace_rows
+from fluss.server.kv.changes import Outcome, apply_delete_behavior, is_distinct, replace_rows
+from fluss.server.kv.layer import Changes, sorted_runs
 from fluss.server.kv.merge import (
     MergeRules,
     aggregation_rules,
     check_targets,
-    merge_rows,
+    merge_batch,
     partial_rules,
     refuse_partial,
-    replace_rules,
+    version_wins,
     versioned_rules,
 )
 from fluss.server.kv.sequence import Sequence as NumberSequence
-from fluss.server.kv.store import Changes, DamagedStoreError, Store
-from fluss.server.kv.values import ValueCodec, schema_prefix
+from fluss.server.kv.store import DamagedStoreError, Items, Store
+from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
 from fluss.server.log.tablet import AppendResult, LogTablet
 
@@ -61,9 +58,12 @@ logger = logging.getLogger("fluss.server.kv")
 T = TypeVar("T")
 
 AGG_MODE_OVERWRITE = 1
-_REPLAY_BYTES = 16 * 1024 * 1024
+_REPLAY_BYTES = 4 * 1024 * 1024
 _INLINE_RECORDS_MAX = 64
+_INLINE_BYTES_MAX = 4096
 """Smaller batches are cheaper on the event loop than the way to a thread and back."""
+_INLINE_SORT_MAX = 10_000
+_ATTEMPTS = 3
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 
@@ -73,8 +73,7 @@ class _Pending:
     """Changes whose changelog is appended but not committed yet."""
 
     end_offset: int
-    changes: Changes
-    rows_added: int
+    outcome: Outcome
 
 
 class KvTablet:
@@ -91,13 +90,14 @@ class KvTablet:
         self.entry = entry
         self.log = log
         self.store = store
+        self.closed = False
         self._executor = executor
         self._numbers = numbers
         self._pending: deque[_Pending] = deque()
         self._writes = asyncio.Lock()
-        self._opening: asyncio.Future[None] | None = None
-        self._codec_info: TableInfo | None = None
-        self._codec: ValueCodec
+        self._opening: asyncio.Task[None] | None = None
+        self._replaying = False
+        self._codec: ValueCodec | None = None
         log.before_commit.append(self._commit)
 
     @property
@@ -106,9 +106,8 @@ class KvTablet:
 
     @property
     def codec(self) -> ValueCodec:
-        if self._codec_info is not self.entry.table_info:
-            self._codec_info = self.entry.table_info
-            info = self._codec_info
+        info = self.info
+        if self._codec is None or self._codec.schema_id != info.schema_id:
             self._codec = ValueCodec(info.kv_format, self.entry.schemas, info.schema_id)
         return self._codec
 
@@ -116,13 +115,17 @@ class KvTablet:
 
     async def ready(self) -> None:
         """Wait until the state is in step with the log. Quick once it is."""
+        if self.closed:
+            raise KvStorageError(f"{self.log.bucket} is closed: its table was dropped or the server stops")
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._open())
-        if not self._opening.done():
-            await asyncio.shield(self._opening)
-        error = self._opening.exception()
+        opening = self._opening
+        if not opening.done():
+            await asyncio.wait((opening,))
+        error = opening.exception()
         if error is not None:
-            self._opening = None  # the next one tries again: a damaged file may have been mended
+            if self._opening is opening:
+                self._opening = None  # the next one tries again: a damaged file may have been mended
             raise error
 
     async def _open(self) -> None:
@@ -132,172 +135,235 @@ class KvTablet:
         except DamagedStoreError as error:
             logger.error("%s; it is made anew from the log", error)
             await self._in_thread(self.store.wipe)
-        if not self.log.start_offset <= self.store.applied_offset <= self.log.high_watermark:
+        if self.store.reaches_offset > self.log.high_watermark:
             # The log lost its end, or the store belongs to another log: only the log counts.
             await self._in_thread(self.store.wipe)
         await self._replay()
 
-    async def _replay(self) -> None:
-        """Bring the store up to the end of the log."""
-        offset = max(self.store.applied_offset, self.log.start_offset)
-        end = self.log.high_watermark
-        if offset >= end:
-            return
-        logger.info("replaying %d offsets of %s into its state", end - offset, self.log.bucket)
-        while offset < end:
-            plan = reader.plan_read(self.log, offset, _REPLAY_BYTES, first_batch_always=True)
-            changes, rows_added, next_offset = await self._in_thread(self._replay_part, plan, offset)
-            if next_offset <= offset:
-                raise FormatError(f"the log of {self.log.bucket} cannot be replayed beyond offset {offset}")
-            self.store.apply(changes, next_offset, rows_added)
-            self.store.budget.check()
-            offset = next_offset
+    async def _reopen(self) -> None:
+        await self._in_thread(self.store.wipe)
+        await self._replay()
 
-    def _replay_part(self, plan: reader.ReadPlan, offset: int) -> tuple[Changes, int, int]:
-        changes: Changes = {}
-        rows_added = 0
+    def damaged(self, error: DamagedStoreError) -> None:
+        """Make the store anew from the log; whoever calls `ready` waits for it."""
+        if self._opening is not None and self._opening.done():
+            logger.error("%s; it is made anew from the log", error)
+            self._replaying = True
+            self._opening = asyncio.ensure_future(self._reopen())
+
+    async def _replay(self) -> None:
+        """Bring the store up to the end of the log. What is committed meanwhile waits."""
+        self._replaying = True
+        try:
+            offset = self.store.applied_offset
+            if offset < self.log.start_offset:
+                raise UnknownServerError(
+                    f"the state of {self.log.bucket} cannot be rebuilt: its changelog begins at offset "
+                    f"{self.log.start_offset}, the state ends at {offset}. Restore the log from a copy, or drop the "
+                    "table."
+                )
+            if offset < self.log.high_watermark:
+                logger.info("replaying %d offsets of %s", self.log.high_watermark - offset, self.log.bucket)
+            while offset < self.log.high_watermark:
+                plan = reader.plan_read(self.log, offset, _REPLAY_BYTES, first_batch_always=True)
+                outcome, next_offset = await self._in_thread(self._replay_part, plan, offset)
+                if next_offset <= offset:
+                    raise FormatError(f"the log of {self.log.bucket} cannot be replayed beyond offset {offset}")
+                self.store.apply(outcome.changes, next_offset, outcome.rows_added, outcome.highest_number)
+                offset = next_offset
+                self.store.budget.check()
+                await self.store.budget.room()
+        finally:
+            self._replaying = False
+        if self._numbers is not None:
+            self._numbers.resume(self.store.highest_number)
+        self._commit(self.log.high_watermark)
+
+    def _replay_part(self, plan: reader.ReadPlan, offset: int) -> tuple[Outcome, int]:
+        outcome = Outcome()
         for part in reader.read(plan).parts:
-            for batch in iter_log_batches(memoryview(part), strict=True):
+            for batch in iter_log_batches(memoryview(bytes(part)), strict=True, verify=True):
                 if batch.header.next_offset <= offset:
                     continue
-                rows_added += self._replay_batch(batch, offset, changes)
+                self._replay_batch(batch, offset, outcome)
                 offset = batch.header.next_offset
-        return changes, rows_added, offset
+        return outcome, offset
 
-    def _replay_batch(self, batch: LogBatch, offset: int, changes: Changes) -> int:
+    def _replay_batch(self, batch: LogBatch, offset: int, outcome: Outcome) -> None:
         header = batch.header
         if not header.record_count:
-            return 0
+            return
         info = self.info
-        schema = self.entry.schemas[header.schema_id]
+        schema = self.entry.schemas.get(header.schema_id)
+        if schema is None:
+            raise FormatError(f"the changelog of {self.log.bucket} has the unknown schema id {header.schema_id}")
         rows = decode_log_batch(batch, schema, info.log_format)
         types = batch.change_types(info.log_format)
         if types is None:
             raise FormatError(f"the changelog of {self.log.bucket} has a batch without change types")
         is_new = np.arange(len(types)) >= offset - header.base_offset
         at = np.flatnonzero(is_new & (types != int(ChangeType.UpdateBefore)))
-        rows, types = rows.take(pa.array(at)), types[at]
+        if len(at) < len(types):
+            rows, types = rows.take(pa.array(at)), types[at]
         key_arrays = [rows.column(schema.column_index(name)) for name in info.physical_primary_key]
         keys = kv_key_encoder(info).encode_columns(key_arrays).to_list()
-        data_types = [column.data_type for column in schema.columns]
-        if info.kv_format == "COMPACTED":
-            encoded = encode_compacted(data_types, rows.columns).to_list()
-        else:
-            codec = ValueCodec(info.kv_format, self.entry.schemas, header.schema_id)
-            encoded = [indexed.encode_row(data_types, row) for row in codec.to_rows(rows)]
-        prefix = schema_prefix(header.schema_id)
-        removed = (types == int(ChangeType.Delete)).tolist()
-        for key, row, is_removed in zip(keys, encoded, removed):
-            changes[key] = None if is_removed else prefix + row
-        return int((types == int(ChangeType.Insert)).sum()) - int(sum(removed))
+        codec = ValueCodec(info.kv_format, self.entry.schemas, header.schema_id)
+        changes: Changes = dict(zip(keys, codec.encode_batch(rows)))
+        removed = np.flatnonzero(types == int(ChangeType.Delete))
+        if len(removed):
+            # The last record of a key counts, so the removed ones have to be put in their place among the others.
+            last = dict(zip(keys, range(len(keys))))
+            changes.update((keys[i], None) for i in removed.tolist() if last[keys[i]] == i)
+        outcome.changes.update(changes)
+        outcome.rows_added += int((types == int(ChangeType.Insert)).sum()) - len(removed)
+        if schema.auto_increment_columns:
+            numbers = rows.column(schema.column_index(schema.auto_increment_columns[0])).drop_null()
+            if len(numbers):
+                outcome.highest_number = max(outcome.highest_number, int(numbers.to_numpy().max()))
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     async def put(self, records: memoryview, target_columns: Sequence[int], agg_mode: int) -> AppendResult:
-        """Apply one KV batch. Writes of a bucket take effect in the order of the calls."""
+        """Apply one KV batch. Writes of a bucket take effect in the order of the calls.
+
+        Not to be cancelled: between the changelog and the state there is no way back.
+        """
         async with self._writes:
-            await self.ready()
-            for attempt in (1, 2):
-                try:
-                    if len(records) < 4096:
-                        outcome, changelog = self._prepare(records, target_columns, agg_mode)
-                    else:
-                        outcome, changelog = await self._in_thread(self._prepare, records, target_columns, agg_mode)
-                    break
-                except DamagedStoreError as error:
-                    if attempt == 2:
-                        raise FormatError(str(error)) from None
-                    await self._rebuild(error)
+            await self.store.budget.room()
+            prepared = await self._prepared(records, target_columns, agg_mode)
+            if isinstance(prepared, AppendResult):
+                return prepared
+            outcome, changelog = prepared
             result = await self.log.submit(changelog)
             if not result.duplicate:
-                self._pending.append(_Pending(result.end_offset, outcome.changes, outcome.rows_added))
-                if result.end_offset <= self.log.high_watermark:
-                    self._commit(self.log.high_watermark)
+                self._pending.append(_Pending(result.end_offset, outcome))
+                self._commit(self.log.high_watermark)
         return result
+
+    async def _prepared(
+        self, records: memoryview, target_columns: Sequence[int], agg_mode: int
+    ) -> AppendResult | tuple[Outcome, memoryview]:
+        for attempt in range(_ATTEMPTS):
+            await self.ready()
+            try:
+                if len(records) < _INLINE_BYTES_MAX:
+                    return self._prepare(records, target_columns, agg_mode)
+                return await self._in_thread(self._prepare, records, target_columns, agg_mode)
+            except DamagedStoreError as error:
+                self.damaged(error)
+                if attempt == _ATTEMPTS - 1:
+                    raise KvStorageError(f"{error}; it is made anew") from None
+        raise AssertionError("unreachable")
 
     def _commit(self, offset: int) -> None:
         """The log is committed up to `offset`: let lookups see what it says."""
+        if self._replaying:
+            return
+        applied = False
         while self._pending and self._pending[0].end_offset <= offset:
             pending = self._pending.popleft()
-            self.store.apply(pending.changes, pending.end_offset, pending.rows_added)
-        self.store.budget.check()
+            if pending.end_offset > self.store.applied_offset:
+                outcome = pending.outcome
+                self.store.apply(outcome.changes, pending.end_offset, outcome.rows_added, outcome.highest_number)
+                applied = True
+        if applied:
+            self.store.budget.check()
 
     def _read_old(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Present values, those on their way included; the newest counts."""
+        # What is on its way is looked at first and last: a change may reach the store in between, but is never missed.
+        waiting = tuple(self._pending)
         found = self.store.get_many(keys)
-        for pending in tuple(self._pending):
-            changes = pending.changes
+        for pending in waiting:
+            changes = pending.outcome.changes
+            if not changes:
+                continue
             for i, key in enumerate(keys):
                 if key in changes:
                     found[i] = changes[key]
         return found
 
-    def _prepare(self, records: memoryview, target_columns: Sequence[int], agg_mode: int) -> tuple[Outcome, memoryview]:
+    def _prepare(
+        self, records: memoryview, target_columns: Sequence[int], agg_mode: int
+    ) -> AppendResult | tuple[Outcome, memoryview]:
         batch = KvBatch.parse(records)
-        info, codec = self.info, self.codec
-        if not 0 <= batch.schema_id <= info.schema_id:
+        info = self.info
+        if not 0 <= batch.schema_id <= info.schema_id or batch.schema_id not in self.entry.schemas:
             raise SchemaNotExistError(
                 f"schema id {batch.schema_id} is not known; the latest of {info.table_path} is {info.schema_id}"
             )
+        duplicate = self._duplicate_of(batch)
+        if duplicate is not None:
+            return duplicate
         outcome = self._outcome(batch, target_columns, agg_mode)
-        return outcome, self._changelog(codec, outcome, batch)
+        return outcome, self._changelog(outcome, batch)
+
+    def _duplicate_of(self, batch: KvBatch) -> AppendResult | None:
+        """The outcome of the first copy of a repeated batch. The log checks again; this saves the work."""
+        writer, sequence = batch.writer_id, batch.batch_sequence
+        if writer == NO_WRITER_ID:
+            return None
+        if sequence < 0:
+            raise FormatError(f"writer {writer} sent the batch sequence {sequence}")
+        written = self.log.writers.duplicate_of(writer, sequence)
+        if written is not None:
+            return AppendResult(written.base_offset, written.last_offset + 1, written.timestamp, duplicate=True)
+        self.log.writers.check_follows(writer, sequence, self.log.writers.last_sequence(writer))
+        return None
 
     def _outcome(self, batch: KvBatch, target_columns: Sequence[int], agg_mode: int) -> Outcome:
         info, codec = self.info, self.codec
-        schema, config = info.schema, info.config
-        where = f"table {info.table_path}"
-        engine = None if agg_mode == AGG_MODE_OVERWRITE else config.merge_engine
-        behavior = "ALLOW" if agg_mode == AGG_MODE_OVERWRITE else config.delete_behavior
+        config = info.config
+        overwrite = agg_mode == AGG_MODE_OVERWRITE
+        engine = None if overwrite else config.merge_engine
         with_before = config.changelog_image == "FULL"
-        targets = list(target_columns)
-        if targets and len(set(targets)) == len(schema.columns) and not schema.auto_increment_columns:
-            targets = []
-        generated = self._generated_column(targets)
-        keys = batch.keys.to_list()
-        if not targets and engine in (None, "first_row") and generated is None:
-            rows = batch.rows.to_list()
-            prefix = schema_prefix(batch.schema_id)
-            if engine is None and not with_before:
-                return overwrite_rows(keys, rows, prefix, self._read_old, delete_behavior=behavior, where=where)
-            return replace_rows(
-                keys,
-                rows,
-                prefix,
-                self._read_old,
-                delete_behavior=behavior,
-                keep_first=engine == "first_row",
-                where=where,
-            )
-        return merge_rows(
+        targets = self._targets(target_columns, engine)
+        generated = self._generated_column(target_columns)
+        rules = self._rules(engine, targets)
+        batch = apply_delete_behavior(
+            batch, "ALLOW" if overwrite else config.delete_behavior, f"table {info.table_path}"
+        )
+        if engine == "first_row":
+            return replace_rows(codec, batch, self._read_old, with_before=with_before, keep_first=True)
+        if rules is None:
+            return replace_rows(codec, batch, self._read_old, with_before=with_before, blind=not with_before)
+        if engine == "versioned" and not bool(batch.deletes.any()) and is_distinct(batch.keys.to_list()):
+            assert config.version_column is not None
+            wins = version_wins(codec, batch, config.version_column)
+            return replace_rows(codec, batch, self._read_old, with_before=with_before, wins=wins)
+        return merge_batch(
             codec,
-            keys,
-            batch.rows,
-            batch.schema_id,
+            batch,
             self._read_old,
-            self._rules(engine, targets),
-            delete_behavior=behavior,
+            rules,
             with_before=with_before,
-            generate=self._numbers if generated is not None else None,
+            generate=self._numbers,
             generated_column=generated,
-            where=where,
         )
 
-    def _rules(self, engine: str | None, targets: list[int]) -> MergeRules:
+    def _targets(self, target_columns: Sequence[int], engine: str | None) -> list[int]:
+        """The columns of a partial update; none for whole rows."""
+        targets = list(target_columns)
+        if engine is None and set(targets) == set(range(len(self.info.schema.columns))):
+            return []
+        return targets
+
+    def _rules(self, engine: str | None, targets: list[int]) -> MergeRules | None:
+        """How rows are merged; None when whole rows replace each other."""
         schema = self.info.schema
+        if targets and engine in ("first_row", "versioned"):
+            raise refuse_partial(engine)
         if targets:
             check_targets(schema, targets)
-            if engine in ("first_row", "versioned"):
-                raise refuse_partial(engine)
-            return partial_rules(schema, targets, aggregates_of(schema) if engine == "aggregation" else None)
+        if engine == "aggregation":
+            return aggregation_rules(schema, targets)
         if engine == "versioned":
             column = self.info.config.version_column
             assert column is not None
             return versioned_rules(schema, column)
-        if engine == "aggregation":
-            return aggregation_rules(schema)
-        return replace_rules()
+        return partial_rules(schema, targets) if targets else None
 
-    def _generated_column(self, targets: list[int]) -> int | None:
+    def _generated_column(self, targets: Sequence[int]) -> int | None:
         schema = self.info.schema
         if not schema.auto_increment_columns:
             return None
@@ -309,70 +375,88 @@ class KvTablet:
             )
         return column
 
-    def _changelog(self, codec: ValueCodec, outcome: Outcome, batch: KvBatch) -> memoryview:
+    def _changelog(self, outcome: Outcome, batch: KvBatch) -> memoryview:
         """The changelog batch, in the table's log format; one without records if nothing changed."""
-        info = self.info
-        types = bytes(outcome.change_types)
-        if types:
-            rows = outcome.records(codec)
-            if info.log_format == "ARROW":
-                compression, level = info.arrow_compression
-                body = encode_arrow_body(rows, compression=compression, level=level, change_types=types)
-            else:
-                body = encode_row_body(info.log_format, codec.types, rows, types)
+        info, codec = self.info, self.codec
+        rows = outcome.records if outcome.records is not None else codec.to_batch([])
+        types = outcome.change_types
+        if info.log_format == "ARROW":
+            compression, level = info.arrow_compression
+            body = encode_arrow_body(rows, compression=compression, level=level, change_types=types)
         else:
-            empty = codec.to_batch([])
-            body = encode_arrow_body(empty, compression="NONE", change_types=b"")
+            body = encode_row_body(info.log_format, codec.types, rows, types)
         parts = seal_log_batch(
             body, schema_id=info.schema_id, writer_id=batch.writer_id, batch_sequence=batch.batch_sequence
         )
         # The log writes its offsets into the batch, so it needs bytes of its own.
-        return memoryview(bytearray(b"".join(parts)))
+        changelog = bytearray()
+        for part in parts:
+            changelog += part
+        return memoryview(changelog)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     async def lookup(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Committed values of the keys."""
-        await self.ready()
-        try:
+
+        async def read() -> list[bytes | None]:
             if len(keys) <= _INLINE_RECORDS_MAX:
                 return self.store.get_many(keys)
             return await self._in_thread(self.store.get_many, keys)
-        except DamagedStoreError as error:
-            await self._rebuild_alone(error)
-            return self.store.get_many(keys)
+
+        return await self._reading(read)
 
     async def prefix_lookup(self, prefix: bytes) -> list[bytes]:
         """Committed values whose key starts with the prefix, in key order."""
-        await self.ready()
-        try:
-            return [value for _, value in self.store.items(prefix)]
-        except DamagedStoreError as error:
-            await self._rebuild_alone(error)
+
+        async def read() -> list[bytes]:
+            await self._sort()
             return [value for _, value in self.store.items(prefix)]
 
-    def snapshot(self) -> tuple[Iterator[tuple[bytes, bytes]], int]:
+        return await self._reading(read)
+
+    async def snapshot(self) -> tuple[Items, int]:
         """All committed rows in key order, and the offset of the log they stand for."""
-        return self.store.items(), self.log.high_watermark
 
-    # -- damage -----------------------------------------------------------------------------------------------------
+        async def read() -> tuple[Items, int]:
+            await self._sort()
+            return self.store.snapshot(), self.log.high_watermark
 
-    async def _rebuild_alone(self, error: DamagedStoreError) -> None:
-        async with self._writes:
-            await self._rebuild(error)
+        return await self._reading(read)
 
-    async def _rebuild(self, error: DamagedStoreError) -> None:
-        """Make the store anew from the log; no write may be under way."""
-        logger.error("%s; it is made anew from the log", error)
-        while self._pending:
-            await self.log.committed(self._pending[-1].end_offset)
-        await self._in_thread(self.store.wipe)
-        await self._replay()
+    async def first(self, limit: int) -> list[bytes]:
+        """The committed values of the first keys in key order."""
+
+        async def read() -> list[bytes]:
+            await self._sort()
+            return [value for _, value in islice(self.store.items(), limit)]
+
+        return await self._reading(read)
+
+    async def _reading(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Read when the state is in step with the log; a store that proves damaged is made anew first."""
+        for attempt in range(_ATTEMPTS):
+            await self.ready()
+            try:
+                return await read()
+            except DamagedStoreError as error:
+                self.damaged(error)
+                if attempt == _ATTEMPTS - 1:
+                    raise KvStorageError(f"{error}; it is made anew") from None
+        raise AssertionError("unreachable")
+
+    async def _sort(self) -> None:
+        """Bring keys into order, in a thread where they are many, so that the ordered read that follows is quick."""
+        for layer in self.store.layers:
+            if layer.unsorted_count > _INLINE_SORT_MAX:
+                count = layer.sorted_count
+                layer.add_runs(count, await self._in_thread(sorted_runs, layer.unsorted_keys()))
 
     def close(self, *, keep: bool) -> None:
+        self.closed = True
         if self._commit in self.log.before_commit:
             self.log.before_commit.remove(self._commit)
-        self.store.close(keep=keep)
+        self.store.close(keep=keep and not self._replaying)
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
@@ -382,20 +466,3 @@ def number_limit(info: TableInfo) -> int:
     """The largest number the auto-increment column holds."""
     column = info.schema.columns[info.schema.column_index(info.schema.auto_increment_columns[0])]
     return _LONG_MAX if isinstance(column.data_type, BigIntType) else _INT_MAX
-
-
-def insert_records(info: TableInfo, keys: Sequence[bytes]) -> list[bytes]:
-    """Rows that hold nothing but their key, for keys in the compacted encoding."""
-    from fluss.rows import decode_compacted_key
-
-    schema = info.schema
-    types = [schema.columns[schema.column_index(name)].data_type for name in info.physical_primary_key]
-    arrays = dict(zip(info.physical_primary_key, decode_compacted_key(types, Slices.from_list(list(keys)))))
-    columns = [
-        arrays[column.name] if column.name in arrays else pa.nulls(len(keys), column.data_type.to_arrow())
-        for column in schema.columns
-    ]
-    return encode_compacted([column.data_type for column in schema.columns], columns).to_list()
-
-
-__all__ = ["AGG_MODE_OVERWRITE", "FlussError", "KvTablet", "insert_records", "number_limit"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stored values (schema id, then the row) to Arrow and back, whatever schema they were written with."""
+"""Stored values: a row in the table's kv format behind the id of the schema it was written with."""
 
 from __future__ import annotations
 
@@ -26,10 +26,18 @@ def schema_prefix(schema_id: int) -> bytes:
     return _SCHEMA_ID.pack(schema_id)
 
 
-def schema_id_of(value: bytes) -> int:
-    if len(value) < SCHEMA_ID_BYTES:
-        raise FormatError(f"a stored value of {len(value)} bytes is too short for its schema id")
-    return int(_SCHEMA_ID.unpack_from(value)[0])
+def values_of(rows: Slices, schema_id: int) -> Slices:
+    """Rows of a KV batch as stored values, made in one copy of the batch.
+
+    Before every row of a batch lie at least five bytes of its record (two lengths and the key), so the schema id fits
+    in front of it. The keys of the result's buffer are thereby destroyed; read them from the batch.
+    """
+    data = rows.data.copy()
+    starts = rows.starts - SCHEMA_ID_BYTES
+    low, high = schema_prefix(schema_id)
+    data[starts] = low
+    data[starts + 1] = high
+    return Slices.trusted(data, starts, rows.lengths + SCHEMA_ID_BYTES)
 
 
 class ValueCodec:
@@ -42,6 +50,8 @@ class ValueCodec:
         self.schema = schemas[schema_id]
         self.types = [column.data_type for column in self.schema.columns]
         self.prefix = schema_prefix(schema_id)
+        # Nullability may have been looser when a row was written by an odd client: the batch takes any null.
+        self.arrow_schema = pa.schema([pa.field(c.name, c.data_type.to_arrow()) for c in self.schema.columns])
 
     # -- rows in bytes to columns -----------------------------------------------------------------------------------
 
@@ -57,23 +67,28 @@ class ValueCodec:
             decoded = [indexed.decode_row(types, row) for row in rows.to_list()]
             columns: list[Any] = [list(column) for column in zip(*decoded)] or [[] for _ in types]
             arrays = [logical.to_arrow(column, data_type) for column, data_type in zip(columns, types)]
-        # Nullability may have been looser when the row was written by an odd client: the table's schema decides.
+        if schema_id == self.schema_id:
+            return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
         fields = pa.schema([pa.field(c.name, c.data_type.to_arrow()) for c in written.columns])
-        batch = pa.RecordBatch.from_arrays(arrays, schema=fields)
-        return batch if schema_id == self.schema_id else align_batch(batch, written, self.schema)
+        return self._nullable(align_batch(pa.RecordBatch.from_arrays(arrays, schema=fields), written, self.schema))
 
-    def decode_values(self, values: Sequence[bytes]) -> pa.RecordBatch:
+    def decode_values(self, values: Slices) -> pa.RecordBatch:
         """Stored values of any schema versions, in their order."""
-        slices = Slices.from_list(values)
-        ids = {schema_id_of(value) for value in values}
-        rows = Slices.trusted(slices.data, slices.starts + SCHEMA_ID_BYTES, slices.lengths - SCHEMA_ID_BYTES)
-        if len(ids) == 1:
-            return self.decode_rows(ids.pop(), rows)
-        each = np.fromiter(map(schema_id_of, values), np.int64, len(values))
-        order = np.argsort(each, kind="stable")
-        parts = [self.decode_rows(i, rows.take(order[each[order] == i])) for i in sorted(ids)]
+        if len(values) and int(values.lengths.min()) < SCHEMA_ID_BYTES:
+            raise FormatError("a stored value is too short for its schema id")
+        rows = Slices.trusted(values.data, values.starts + SCHEMA_ID_BYTES, values.lengths - SCHEMA_ID_BYTES)
+        low, high = values.data[values.starts], values.data[values.starts + 1]
+        ids = low.astype(np.int16) | (high.astype(np.int16) << 8)
+        first = int(ids[0]) if len(ids) else self.schema_id
+        if bool((ids == first).all()):
+            return self.decode_rows(first, rows)
+        order = np.argsort(ids, kind="stable")
+        parts = [self.decode_rows(int(i), rows.take(order[ids[order] == i])) for i in np.unique(ids)]
         table = pa.Table.from_batches(parts)
         return table.take(pa.array(np.argsort(order, kind="stable"))).combine_chunks().to_batches()[0]
+
+    def _nullable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
 
     # -- columns and logical rows -----------------------------------------------------------------------------------
 
@@ -86,8 +101,7 @@ class ValueCodec:
         """Logical rows as a batch."""
         columns = list(zip(*rows)) if rows else [() for _ in self.types]
         arrays = [logical.to_arrow(list(column), data_type) for column, data_type in zip(columns, self.types)]
-        fields = pa.schema([pa.field(c.name, c.data_type.to_arrow()) for c in self.schema.columns])
-        return pa.RecordBatch.from_arrays(arrays, schema=fields)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     def encode_batch(self, batch: pa.RecordBatch) -> list[bytes]:
         """The rows of a batch as values to store."""
@@ -95,4 +109,5 @@ class ValueCodec:
             rows = encode_compacted(self.types, batch.columns).to_list()
         else:
             rows = [indexed.encode_row(self.types, row) for row in self.to_rows(batch)]
-        return [self.prefix + row for row in rows]
+        prefix = self.prefix
+        return [prefix + row for row in rows]

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that all stores of a server share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from fluss.errors import StorageBackpressureError
+
+if TYPE_CHECKING:
+    from fluss.server.kv.store import Store
+
+logger = logging.getLogger("fluss.server.kv")
+
+_WAIT_SECONDS_MAX = 10.0
+_SPILLS_AT_ONCE = 1
+
+
+class StoreBudget:
+    """Moves rows to disk before memory is used up, and holds writers back when the disk cannot keep up.
+
+    When half of the memory is in use the largest store is written to disk, which leaves the other half for what comes
+    meanwhile.
+    """
+
+    def __init__(self, limit_bytes: int, executor: Executor) -> None:
+        self.limit_bytes = limit_bytes
+        self.executor = executor
+        self._stores: set[Store] = set()
+        self._spilling = 0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def join(self, store: Store) -> None:
+        self._stores.add(store)
+
+    def leave(self, store: Store) -> None:
+        self._stores.discard(store)
+        self._wake()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Everything in memory, what is being written to disk included."""
+        return sum(store.memory_bytes + store.spilling_bytes for store in self._stores)
+
+    @property
+    def row_count(self) -> int:
+        return sum(store.row_count for store in self._stores)
+
+    def check(self) -> None:
+        """Begin to move rows to disk if it is time; the writing itself happens in a thread."""
+        if self._spilling >= _SPILLS_AT_ONCE:
+            return
+        due = [store for store in self._stores if store.spill_due and not store.is_spilling]
+        if not due and sum(store.memory_bytes for store in self._stores) * 2 > self.limit_bytes:
+            due = [max(self._stores, key=lambda store: store.memory_bytes)]
+        for store in due[: _SPILLS_AT_ONCE - self._spilling]:
+            if store.memory_bytes:
+                self.spill(store)
+
+    def spill(self, store: Store) -> None:
+        """Move one store to disk in a thread."""
+        self._spilling += 1
+        loop = asyncio.get_running_loop()
+        work = store.start_spill()
+        work.add_done_callback(lambda _: _call_soon(loop, self._spilled, store))
+
+    def _spilled(self, store: Store) -> None:
+        self._spilling -= 1
+        if store.finish_spill():
+            # A disk that just failed is asked again by the next write, not at once and for ever.
+            self.check()
+        self._wake()
+
+    async def room(self) -> None:
+        """Wait until there is memory for more rows."""
+        if self.memory_bytes <= self.limit_bytes:
+            return
+        self.check()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _WAIT_SECONDS_MAX
+        while self.memory_bytes > self.limit_bytes and self._spilling:
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await asyncio.wait_for(waiter, deadline - loop.time())
+            except asyncio.TimeoutError:
+                break
+        if self.memory_bytes > self.limit_bytes:
+            raise StorageBackpressureError(
+                f"rows come faster than they can be moved to disk: {self.memory_bytes} of {self.limit_bytes} bytes of "
+                "memory (option 'kv.memory-size') are in use; try again later"
+            )
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, work: object, store: Store) -> None:
+    try:
+        loop.call_soon_threadsafe(work, store)  # type: ignore[arg-type]
+    except RuntimeError:
+        # The loop has ended: whoever closes the store takes care of the outcome.
+        logger.debug("a spill ended after its server")

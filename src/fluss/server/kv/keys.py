@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From encoded keys back to rows that hold nothing but their key."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.errors import FormatError, UnknownServerError
+from fluss.metadata import (
+    BigIntType,
+    BinaryType,
+    BytesType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    TableInfo,
+    TimestampType,
+    TimeType,
+)
+from fluss.rows import (
+    CompactedKeyEncoder,
+    IcebergKeyEncoder,
+    KeyEncoder,
+    PaimonKeyEncoder,
+    Slices,
+    aligned,
+    decode_compacted_key,
+    kv_key_encoder,
+    logical,
+)
+from fluss.server.kv.values import ValueCodec
+
+_I64 = struct.Struct("<q")
+_F32 = struct.Struct("<f")
+_F64 = struct.Struct("<d")
+
+
+def rows_of_keys(info: TableInfo, codec: ValueCodec, keys: Sequence[bytes]) -> Slices:
+    """One row per key in the table's kv format; every column that is not part of the key is null."""
+    partitioned = [name for name in info.schema.primary_key if name not in info.physical_primary_key]
+    if partitioned:
+        # A key says nothing of the partition it lies in, so such a row would lack part of its primary key.
+        raise UnknownServerError(
+            f"rows of the partitioned table {info.table_path} cannot be inserted by a lookup: their keys lack "
+            f"{', '.join(partitioned)}"
+        )
+    arrays = dict(zip(info.physical_primary_key, decode_keys(kv_key_encoder(info), keys)))
+    columns = [
+        arrays[column.name] if column.name in arrays else pa.nulls(len(keys), column.data_type.to_arrow())
+        for column in info.schema.columns
+    ]
+    values = codec.encode_batch(pa.RecordBatch.from_arrays(columns, schema=codec.arrow_schema))
+    return Slices.from_list([value[len(codec.prefix) :] for value in values])
+
+
+def decode_keys(encoder: KeyEncoder, keys: Sequence[bytes]) -> list[pa.Array]:
+    """The key columns, in key order."""
+    if isinstance(encoder, CompactedKeyEncoder):
+        return decode_compacted_key(encoder.types, Slices.from_list(keys))
+    if isinstance(encoder, PaimonKeyEncoder):
+        rows: list[Sequence[Any]] = [aligned.decode_row(encoder.types, key, encoder.names) for key in keys]
+    else:
+        assert isinstance(encoder, IcebergKeyEncoder)
+        rows = [[_iceberg_value(key, encoder.types[0], encoder.names[0])] for key in keys]
+    for row in rows:
+        for name, value in zip(encoder.names, row):
+            if value is None:
+                raise FormatError(f"the key column '{name}' is null in a key")
+    return [logical.to_arrow(list(column), dtype) for column, dtype in zip(zip(*rows), encoder.types)]
+
+
+def _iceberg_value(key: bytes, dtype: DataType, name: str) -> Any:
+    """The inverse of the Iceberg key encoding: the raw value of one column."""
+    if isinstance(dtype, DecimalType):
+        return Decimal(int.from_bytes(key, "big", signed=True)).scaleb(-dtype.scale)
+    if isinstance(dtype, (BytesType, BinaryType)):
+        return key
+    kind = _F32 if isinstance(dtype, FloatType) else _F64 if isinstance(dtype, DoubleType) else _I64
+    fixed = isinstance(dtype, (IntType, DateType, BigIntType, TimeType, TimestampType, FloatType, DoubleType))
+    try:
+        if not fixed:
+            return key.decode()
+        value: Any = kind.unpack(key)[0]
+    except (struct.error, UnicodeDecodeError) as error:
+        raise FormatError(f"a key of {len(key)} bytes is no {dtype} for the column '{name}': {error}") from None
+    if isinstance(dtype, TimeType):
+        return value // 1000
+    return value * 1000 if isinstance(dtype, TimestampType) else value

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows in memory: a dict, and its keys in order for those who ask for that."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+
+Changes = dict[bytes, "bytes | None"]
+"""Key to its new value; None removes it."""
+
+_RUN_KEYS_MAX = 1 << 16
+"""Sorting and merging hold up everything else, so no more than this many keys are sorted in one go."""
+
+
+class Layer:
+    """Changes by key. Keys are only ever added: a removed key stays, with None as its value.
+
+    Therefore the order in which keys came never changes, and the sorted runs lack exactly the newest keys. They are
+    brought up to date when an ordered read comes; whoever never reads in order pays nothing.
+    """
+
+    __slots__ = ("_runs", "_sorted_count", "rows")
+
+    def __init__(self, rows: Changes | None = None) -> None:
+        self.rows: Changes = {} if rows is None else rows
+        self._runs: tuple[list[bytes], ...] = ()
+        self._sorted_count = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def unsorted_count(self) -> int:
+        return len(self.rows) - self._sorted_count
+
+    def sort(self) -> None:
+        """Bring the order up to date, at once."""
+        if self.unsorted_count:
+            self.add_runs(self._sorted_count, sorted_runs(self.unsorted_keys()))
+
+    def unsorted_keys(self) -> list[bytes]:
+        """The keys that the order lacks: to be sorted elsewhere and handed to `add_runs`."""
+        return list(islice(reversed(self.rows), self.unsorted_count))
+
+    @property
+    def sorted_count(self) -> int:
+        return self._sorted_count
+
+    def add_runs(self, sorted_count: int, runs: list[list[bytes]]) -> None:
+        """Take in sorted runs of the keys that were unsorted when `sorted_count` keys were sorted."""
+        if sorted_count != self._sorted_count:
+            return  # somebody else was quicker
+        merged = list(self._runs)
+        for run in runs:
+            self._sorted_count += len(run)
+            # Merging runs of like size keeps them few, and a key takes part in few merges.
+            while merged and len(merged[-1]) < 2 * len(run) and len(merged[-1]) + len(run) <= _RUN_KEYS_MAX:
+                run = sorted(merged.pop() + run)
+            merged.append(run)
+        self._runs = tuple(merged)
+
+    def snapshot(self) -> Layer:
+        """The same rows, untouched by what comes later."""
+        copied = Layer(self.rows.copy())
+        copied._runs, copied._sorted_count = self._runs, self._sorted_count
+        return copied
+
+    def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes | None]]:
+        """Keys that start with the prefix, in order, with their present values; `sort` comes first."""
+        rows = self.rows
+        return ((key, rows[key]) for key in merge(*(_within(run, prefix) for run in self._runs)))
+
+
+def sorted_runs(keys: list[bytes]) -> list[list[bytes]]:
+    """Sort keys in parts. May run in any thread."""
+    return [sorted(keys[at : at + _RUN_KEYS_MAX]) for at in range(0, len(keys), _RUN_KEYS_MAX)]
+
+
+def _within(run: list[bytes], prefix: bytes) -> Iterator[bytes]:
+    start = bisect_left(run, prefix)
+    end = _end_of(run, prefix, start)
+    for at in range(start, end):
+        yield run[at]
+
+
+def _end_of(run: list[bytes], prefix: bytes, start: int) -> int:
+    """Where the keys with the prefix end."""
+    beyond = prefix.rstrip(b"\xff")
+    if not beyond:
+        return len(run)
+    return bisect_left(run, beyond[:-1] + bytes([beyond[-1] + 1]), start)
