@@ -180,6 +180,10 @@ class Connection:
         self._fail_all(ConnectionClosedError, f"The connection to server {self.host}:{self.port} was closed")
         await self._transport.close()
 
+    def abandon(self, reason: str) -> None:
+        """Give the connection up because the server no longer answers. Calls under way fail with `NetworkError`."""
+        self._transport.fail(NetworkError(f"The connection to server {self.host}:{self.port} was given up: {reason}"))
+
     # ---- calls ----
 
     async def _call(self, api: Api[Any, Any], version: int, body: Sequence[Buffer], timeout_ms: float) -> memoryview:

@@ -12,12 +12,15 @@ from fluss.rows.keys import (
     kv_key_encoder,
     prefix_key_encoder,
 )
-from fluss.rows.logical import column_from_python, conform, from_arrow, from_python, to_arrow, to_python
+from fluss.rows.logical import conform, from_arrow, from_python, to_arrow, to_python
+from fluss.rows.python_columns import BadValues, ColumnConverter, column_from_python
 from fluss.rows.slices import Slices
 from fluss.rows.vector import decode_compacted, decode_compacted_key, encode_compacted, encode_compacted_key
 from fluss.rows.vector_aligned import encode_aligned
 
 __all__ = [
+    "BadValues",
+    "ColumnConverter",
     "CompactedKeyEncoder",
     "HudiBucketKeyEncoder",
     "IcebergKeyEncoder",

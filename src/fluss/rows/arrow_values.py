@@ -35,6 +35,8 @@ from fluss.rows import values as v
 NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 _is = pa.types
+_DECIMAL_DIGITS_MAX = 38
+_INTEGER_DIGITS_MAX = 20
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -152,6 +154,13 @@ def _check_overflow(before: pa.Array, after: pa.Array) -> None:
         and pc.any(pc.and_(pc.is_inf(after), pc.is_finite(before))).as_py()
     ):
         raise InvalidRowError(f"an Arrow array of type {before.type} has values that do not fit 32 bits")
+
+
+def _conform_row(array: pa.Array, dtype: RowType) -> pa.Array:
+    """A struct whose fields have the right names, in whatever order and kindred types."""
+    children = [conform(array.field(item.name), item.data_type) for item in dtype.fields]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(dtype.to_arrow()), mask=mask)
 
 
 def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> list[Any]:

@@ -14,7 +14,6 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from fluss.errors import InvalidRowError
 from fluss.metadata.types import (
@@ -42,7 +41,7 @@ from fluss.metadata.types import (
 from fluss.rows import values as v
 from fluss.rows.arrow_values import conform, from_arrow, to_arrow
 
-__all__ = ["column_from_python", "conform", "from_arrow", "from_python", "to_arrow", "to_python"]
+__all__ = ["conform", "from_arrow", "from_python", "to_arrow", "to_python"]
 
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = _EPOCH.toordinal()
@@ -347,49 +346,3 @@ _AS_THEY_ARE = (
     BytesType,
     DecimalType,
 )
-
-# Python types that pyarrow converts exactly as `from_python` does, so that a column of nothing else can take the
-# short way. What it refuses takes the long way, which knows why.
-_NONE = type(None)
-_DIRECT: dict[type[DataType], set[type]] = {
-    BooleanType: {bool, _NONE},
-    TinyIntType: {int, _NONE},
-    SmallIntType: {int, _NONE},
-    IntType: {int, _NONE},
-    BigIntType: {int, _NONE},
-    DoubleType: {float, _NONE},
-    StringType: {str, _NONE},
-    BytesType: {bytes, _NONE},
-    DateType: {date, _NONE},
-    TimestampType: {datetime, _NONE},
-    TimestampLtzType: {datetime, _NONE},
-}
-
-
-def column_from_python(values: Sequence[Any], dtype: DataType, name: str | None = None) -> pa.Array:
-    """A column of native values as an Arrow array: `from_python` and `to_arrow`, quickly.
-
-    The error of a bad value names its row.
-    """
-    if set(map(type, values)) <= _DIRECT.get(type(dtype), set()):
-        array = _direct(values, dtype)
-        if array is not None and (dtype.nullable or not array.null_count):
-            return array
-    logical: list[Any] = []
-    for row, value in enumerate(values):
-        try:
-            logical.append(from_python(value, dtype, name))
-        except InvalidRowError as error:
-            raise InvalidRowError(f"row {row}, {error.message}") from None
-    return to_arrow(logical, dtype)
-
-
-def _direct(values: Sequence[Any], dtype: DataType) -> pa.Array | None:
-    if isinstance(dtype, (TimestampType, TimestampLtzType)) and (
-        dtype.precision < 6 or any(value is not None and value.tzinfo is not None for value in values)
-    ):
-        return None
-    try:
-        return pa.array(values, dtype.to_arrow())
-    except (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError):
-        return None

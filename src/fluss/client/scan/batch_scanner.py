@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.scan.fold import fold_changelog
+from fluss.client.scan.fold import merge_by_key
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.records import RecordBatch
-from fluss.errors import FormatError, InvalidArgumentError, error_for_code
-from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket
+from fluss.errors import FlussError, FormatError, InvalidArgumentError, UnsupportedVersionError, error_for_code
+from fluss.metadata import OffsetSpec, Schema, TableBucket
 from fluss.protocol import apis, messages
-from fluss.protocol.record_messages import decode_limit_scan_response, decode_scan_kv_response
+from fluss.protocol.record_messages import ScanKvResponse, decode_limit_scan_response, decode_scan_kv_response
 from fluss.records import align_batch, decode_value_batch, iter_log_batches
 from fluss.rows import Slices, decode_compacted, indexed, logical
 
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fluss.client.scan.scan import ScanPlan
+    from fluss.net.connection import Connection
 
 _KV_STEP_BYTES = 4 * 1024 * 1024
+_FOLD_ROWS = 500_000
+"""Changes that are collected before they are folded; more when there are more rows, so that folding stays linear."""
 
 
 class BatchScanner:
@@ -52,19 +56,12 @@ class BatchScanner:
             raise InvalidArgumentError("a filter cannot be combined with a bucket batch scan")
         if plan.limit is None and not info.has_primary_key():
             raise InvalidArgumentError("a bucket batch scan of a log table needs a limit: call limit(n) first")
-        if info.log_format != "ARROW" and not info.has_primary_key():
-            raise InvalidArgumentError(
-                f"{info.table_path} has log format {info.log_format}; batch scans of log tables need ARROW"
-            )
         self._plan = plan
         self._bucket = bucket
         self._batches: AsyncGenerator[RecordBatch, None] | None = None
         self.log_offset: int | None = None
         """The end of the changelog that the rows read so far stand for; None where the server does not say."""
-        columns = info.schema.columns if plan.projection is None else [info.schema.columns[i] for i in plan.projection]
-        self._arrow_schema = pa.schema(
-            [pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns]
-        )
+        self._arrow_schema = plan.arrow_schema
 
     @property
     def bucket(self) -> TableBucket:
@@ -177,28 +174,34 @@ class BatchScanner:
 
     async def _all_values(self) -> AsyncGenerator[RecordBatch, None]:
         """All current rows: with the server's cursor where it has one, else by folding the changelog."""
-        connection = await self._plan.cluster.leader(self._bucket, self._plan.info.table_path)
-        read = self._with_cursor() if connection.supports(apis.SCAN_KV) else self._from_changelog()
-        async for batch in read:
-            yield batch
+        plan, bucket = self._plan, self._bucket
+
+        async def has_cursors() -> bool:
+            return (await plan.cluster.leader(bucket, plan.info.table_path)).supports(apis.SCAN_KV)
+
+        known = await plan.cluster.retry(has_cursors, what="SCAN_KV", path=plan.info.table_path, bucket=bucket)
+        async with contextlib.aclosing(self._with_cursor() if known else self._from_changelog()) as batches:
+            async for batch in batches:
+                yield batch
 
     async def _with_cursor(self) -> AsyncGenerator[RecordBatch, None]:
         plan, bucket = self._plan, self._bucket
-        connection = await plan.cluster.leader(bucket, plan.info.table_path)
         request = messages.ScanKvRequest(call_seq_id=0, batch_size_bytes=_KV_STEP_BYTES)
         request.bucket_scan_req.table_id = bucket.table_id
         request.bucket_scan_req.bucket_id = bucket.bucket_id
         if bucket.partition_id is not None:
             request.bucket_scan_req.partition_id = bucket.partition_id
+
+        async def begin() -> tuple[Connection, ScanKvResponse[memoryview]]:
+            connection = await plan.cluster.leader(bucket, plan.info.table_path)
+            return connection, await _scan_kv(connection, request)
+
+        # Only the beginning can be tried again: the cursor is a server's own, and dies with it.
+        connection, response = await plan.cluster.retry(begin, what="SCAN_KV", path=plan.info.table_path, bucket=bucket)
         scanner_id = b""
-        rows = 0
+        sequence = rows = 0
         try:
             while True:
-                response = decode_scan_kv_response(
-                    await connection.call_parts(apis.SCAN_KV, [request.SerializeToString()])
-                )
-                if response.error_code:
-                    raise error_for_code(response.error_code, response.error_message)
                 more = bool(response.has_more_results)
                 if response.log_offset is not None:
                     self.log_offset = response.log_offset
@@ -209,26 +212,46 @@ class BatchScanner:
                     rows += batch.num_rows
                 if not more:
                     return
-                sequence = request.call_seq_id + 1
-                request = messages.ScanKvRequest(
-                    scanner_id=scanner_id, call_seq_id=sequence, batch_size_bytes=_KV_STEP_BYTES
+                sequence += 1
+                response = await _scan_kv(
+                    connection,
+                    messages.ScanKvRequest(
+                        scanner_id=scanner_id, call_seq_id=sequence, batch_size_bytes=_KV_STEP_BYTES
+                    ),
                 )
         finally:
-            if scanner_id:
-                close = messages.ScanKvRequest(scanner_id=scanner_id, close_scanner=True)
-                await connection.call_parts(apis.SCAN_KV, [close.SerializeToString()])
+            if scanner_id and not connection.closed:
+                # A server that cannot be told forgets the cursor by itself.
+                with contextlib.suppress(FlussError):
+                    await _scan_kv(connection, messages.ScanKvRequest(scanner_id=scanner_id, close_scanner=True))
 
     async def _from_changelog(self) -> AsyncGenerator[RecordBatch, None]:
-        """The last image of every key, for servers that cannot list rows."""
-        plan = self._plan
+        """The last image of every key, for servers that cannot list rows. Folded as it is read, to bound memory."""
+        plan, bucket = self._plan, self._bucket
         names = [column.name for column in plan.info.schema.columns]
         key = [names.index(name) for name in plan.info.physical_primary_key]
-        whole = plan.without_projection()
-        batches = [found async for found in whole.read({self._bucket: EARLIEST_OFFSET})]
-        table = fold_changelog(batches, key, plan.info.schema.arrow_schema)
+        start = (await plan.offsets([bucket], OffsetSpec.earliest()))[bucket]
+        stop = (await plan.offsets([bucket], OffsetSpec.latest()))[bucket]
+        if start > 0:
+            raise UnsupportedVersionError(
+                f"this server cannot list the rows of {plan.info.table_path}, and the changelog of {bucket} begins at "
+                f"offset {start}: rows that did not change since are not in it"
+            )
+        self.log_offset = stop
+        table = plan.info.schema.arrow_schema.empty_table()
+        pending: list[RecordBatch] = []
+        pending_rows = 0
+        async with contextlib.aclosing(plan.without_projection().read({bucket: start}, {bucket: stop})) as changes:
+            async for found in changes:
+                pending.append(found)
+                pending_rows += found.num_records
+                if pending_rows >= max(_FOLD_ROWS, table.num_rows):
+                    table = merge_by_key(table, pending, key)
+                    pending, pending_rows = [], 0
+        table = merge_by_key(table, pending, key)
         if table.num_rows:
             batch = table.combine_chunks().to_batches()[0]
-            yield RecordBatch(self._project(batch), self._bucket, 0, batch.num_rows - 1)
+            yield RecordBatch(self._project(batch), bucket, 0, batch.num_rows - 1)
 
     # -- values ---------------------------------------------------------------------------------------------------
 
@@ -270,3 +293,10 @@ class BatchScanner:
 
     def __repr__(self) -> str:
         return f"<BatchScanner of {self._plan.info.table_path} {self._bucket}>"
+
+
+async def _scan_kv(connection: Connection, request: messages.ScanKvRequest) -> ScanKvResponse[memoryview]:
+    response = decode_scan_kv_response(await connection.call_parts(apis.SCAN_KV, [request.SerializeToString()]))
+    if response.error_code:
+        raise error_for_code(response.error_code, response.error_message)
+    return response

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 def blocking_batches(
     plan: ScanPlan, start_offsets: dict[TableBucket, int], loop: asyncio.AbstractEventLoop
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The batches of `plan.read`, one at a time, for a plain `for` loop."""
+    """The batches of `plan.read`, one at a time, for a plain `for` loop.
+
+    Who reads, and in which thread, is known when the first batch is asked for.
+    """
     if asyncio._get_running_loop() is loop:
-        return _with_own_connection(plan, start_offsets)
-    return _on_loop(plan, start_offsets, loop)
+        yield from _with_own_connection(plan, start_offsets)
+    else:
+        yield from _on_loop(plan, start_offsets, loop)
 
 
 def _on_loop(

@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from fluss.metadata import Predicate, Schema, TableInfo
 from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch
 
+_FIRST_SCHEMA_ID = 1
+
 
 class Decoded:
     """The rows of one log batch that the scan wants."""
@@ -82,6 +84,7 @@ class BatchDecoder:
         self._expression = predicate.to_arrow_expression(info.schema) if predicate is not None else None
         self._read_schema = self.arrow_schema
         if self._expression is not None and self._sorted is not None:
+            # Before the filter; what it alone looks at is cut off after it.
             self._read_schema = pa.schema([info.schema.arrow_schema.field(i) for i in self._sorted])
 
     def decode(self, batch: LogBatch, from_offset: int, to_offset: int | None, *, projected: bool) -> Decoded | None:
@@ -122,7 +125,8 @@ class BatchDecoder:
                 arrow = decode_log_batch(batch, written, self.info.log_format).select(present)
             return self._arrange(arrow, [schema.columns[i].name for i in present], self._read_schema)
         arrow = decode_log_batch(batch, written, self.info.log_format)
-        if written is not schema and self._fixed:
+        if written is not schema and (self._fixed or self._expression is not None):
+            # A filter speaks of the columns of the table as the scan knows it.
             arrow = align_batch(arrow, written, schema)
         return arrow
 
@@ -157,7 +161,10 @@ def read_columns(info: TableInfo, projection: Sequence[int] | None, predicate: P
     if projection is None:
         return None
     filtered = () if predicate is None else (info.schema.column_index(leaf.column) for leaf in predicate.leaves())
-    return sorted({*projection, *filtered})
+    # Batches older than all wanted columns have none of them, and servers do not serve batches without columns: the
+    # first column has always been there.
+    always = (0,) if info.schema_id > _FIRST_SCHEMA_ID else ()
+    return sorted({*projection, *filtered, *always})
 
 
 def _mask(table: pa.Table, expression: pc.Expression) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -9,6 +9,7 @@ memory stays bounded whatever the size of the table.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,12 +17,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.retry import DEFAULT_BACKOFF
+import pyarrow as pa
+
+from fluss.client.retry import DEFAULT_BACKOFF, DEFAULT_DEADLINE_MS
 from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.remote import RemoteReader
 from fluss.errors import (
+    ConnectionClosedError,
+    DeadlineExceededError,
     FencedLeaderEpochError,
     FlussError,
+    FormatError,
     InvalidCoordinatorError,
     KvStorageError,
     LogStorageError,
@@ -44,9 +50,18 @@ logger = logging.getLogger("fluss.client.scan")
 _DECODE_INLINE_BYTES = 64 * 1024
 """Smaller batches are decoded at once: handing them to a thread costs more than it saves."""
 
-# Seen while a bucket moves to another server or a disk hiccups: the scan goes on by itself.
-_PASSING = (FencedLeaderEpochError, InvalidCoordinatorError, LogStorageError, KvStorageError, StorageError)
-_UNKNOWN_TRIES_MAX = 20
+# Seen while a bucket moves to another server, or a disk or the network hiccups: the scan goes on by itself.
+_PASSING = (
+    DeadlineExceededError,
+    FencedLeaderEpochError,
+    InvalidCoordinatorError,
+    KvStorageError,
+    LogStorageError,
+    NetworkError,
+    StorageError,
+    UnknownServerError,
+)
+_EMPTY_ANSWER_PAUSE_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -59,8 +74,13 @@ class FetchOptions:
     max_wait_ms: int
     buffered_bytes_for_bucket: int
     request_timeout_ms: int
+    buffered_bytes: int = 64 * 1024 * 1024
+    """What all buckets together may have waiting."""
+    patience_ms: int = DEFAULT_DEADLINE_MS
+    """How long a bucket may fail with errors that pass before the last one is raised."""
     remote_prefetch: int = 4
     remote_threads: int = 3
+    remote_reads: int = 4
 
 
 class Subscription:
@@ -71,6 +91,7 @@ class Subscription:
         "buffered_bytes",
         "busy",
         "error",
+        "failing_since",
         "failures",
         "fetch_offset",
         "high_watermark",
@@ -96,6 +117,7 @@ class Subscription:
         self.busy = False
         self.not_before = 0.0
         self.failures = 0
+        self.failing_since = 0.0
         self.error: FlussError | None = None
         self.remote: asyncio.Task[None] | None = None
         self.taken = asyncio.Event()
@@ -132,12 +154,20 @@ class Fetcher:
         self._predicate = predicate
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="fluss-decode")
-        self._remote = RemoteReader(cluster, options.remote_threads, options.remote_prefetch)
+        self._remote = RemoteReader(
+            cluster, threads=options.remote_threads, segments=options.remote_prefetch, reads=options.remote_reads
+        )
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._pumping = False
         self._turn: deque[TableBucket] = deque()
+        self._buffered_bytes = 0
+        self._wake: asyncio.TimerHandle | None = None
         self._closed = False
+        cluster.metrics.gauge("scanner_buffer_bytes", self.buffered_bytes)
+
+    def buffered_bytes(self) -> int:
+        """What waits to be taken out, as it came over the network."""
+        return self._buffered_bytes
 
     # -- subscriptions --------------------------------------------------------------------------------------------
 
@@ -155,22 +185,33 @@ class Fetcher:
             self._turn.remove(bucket)
             if subscription.remote is not None:
                 subscription.remote.cancel()
-            for future, _, _ in subscription.queue:
+            for future, _, size in subscription.queue:
                 future.cancel()
+                self._buffered_bytes -= size
             subscription.queue.clear()
+            # A poll that waits for this bucket alone need not wait any longer.
+            self._changed.set()
         return subscription
 
     async def close(self) -> None:
+        """Stop everything; a `next` that waits ends without a batch."""
+        tasks = self.abandon()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def abandon(self) -> list[asyncio.Task[Any]]:
+        """Stop without waiting for the end; what is left of the tasks is the result."""
         self._closed = True
         for bucket in list(self.subscriptions):
             self.remove(bucket)
+        if self._wake is not None:
+            self._wake.cancel()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         self._threads.shutdown(wait=False)
         self._remote.close()
         self._changed.set()
+        return tasks
 
     # -- taking out -----------------------------------------------------------------------------------------------
 
@@ -180,18 +221,20 @@ class Fetcher:
         Batches without wanted rows are passed over, but move their bucket's position.
         """
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        self.pump()
         while True:
             self._changed.clear()
-            for _ in range(len(self._turn)):
-                bucket = self._turn[0]
+            for bucket in list(self._turn):
+                subscription = self.subscriptions.get(bucket)
+                if subscription is None:
+                    continue  # unsubscribed while another bucket was waited for
                 self._turn.rotate(-1)
-                subscription = self.subscriptions[bucket]
-                if subscription.error is not None:
-                    error, subscription.error = subscription.error, None
-                    raise error
                 found = await self._take(subscription)
                 if found is not None:
                     return subscription, found
+                if subscription.error is not None:
+                    error, subscription.error = subscription.error, None
+                    raise error
             if all(subscription.done for subscription in self.subscriptions.values()):
                 return None
             if not self._changed.is_set():
@@ -205,16 +248,21 @@ class Fetcher:
 
     async def _take(self, subscription: Subscription) -> Decoded | None:
         while subscription.queue:
-            future, next_offset, size = subscription.queue[0]
-            decoded = await asyncio.shield(future)
+            future = subscription.queue[0][0]
+            if not future.done():
+                await asyncio.wait([future])
             if not subscription.queue or subscription.queue[0][0] is not future:
                 return None  # unsubscribed meanwhile
-            subscription.queue.popleft()
+            # An error stays where it is: whoever asks again gets it again, and no row is passed over.
+            decoded = future.result()
+            _, next_offset, size = subscription.queue.popleft()
             subscription.buffered_bytes -= size
+            self._buffered_bytes -= size
             subscription.taken.set()
             subscription.position = max(subscription.position, next_offset)
             self.pump()
             if decoded is not None and decoded.rows:
+                self.cluster.metrics.add("scanner_rows_total", decoded.rows)
                 return decoded
         return None
 
@@ -222,37 +270,34 @@ class Fetcher:
 
     def pump(self) -> None:
         """Ask for more wherever there is room. Cheap to call often."""
-        if self._pumping or self._closed:
+        if self._closed or self._buffered_bytes >= self.options.buffered_bytes:
             return
         now = self._loop.time()
-        idle = []
+        groups: dict[int, list[Subscription]] = {}
+        homeless = []
         for subscription in self.subscriptions.values():
             if subscription.busy or subscription.fetched_all or subscription.error is not None:
                 continue
             if subscription.buffered_bytes >= self.options.buffered_bytes_for_bucket:
                 continue
             if subscription.not_before > now:
-                self._loop.call_at(subscription.not_before, self.pump)
+                self._pump_at(subscription.not_before)
                 continue
-            idle.append(subscription)
-        if not idle:
-            return
-        self._pumping = True
-        try:
-            groups: dict[int, list[Subscription]] = {}
-            homeless = []
-            for subscription in idle:
-                node_id = self.cluster.known_leader(subscription.bucket)
-                if node_id is None:
-                    homeless.append(subscription)
-                else:
-                    groups.setdefault(node_id, []).append(subscription)
-            for node_id, group in groups.items():
-                self._start(group, self._fetch(node_id, group))
-            if homeless:
-                self._start(homeless, self._find_leaders(homeless))
-        finally:
-            self._pumping = False
+            node_id = self.cluster.known_leader(subscription.bucket)
+            if node_id is None:
+                homeless.append(subscription)
+            else:
+                groups.setdefault(node_id, []).append(subscription)
+        for node_id, group in groups.items():
+            self._start(group, self._fetch(node_id, group))
+        if homeless:
+            self._start(homeless, self._find_leaders(homeless))
+
+    def _pump_at(self, when: float) -> None:
+        if self._wake is None or self._wake.cancelled() or not self._loop.time() < self._wake.when() <= when:
+            if self._wake is not None:
+                self._wake.cancel()
+            self._wake = self._loop.call_at(when, self.pump)
 
     def _start(self, group: Iterable[Subscription], work: Awaitable[None]) -> None:
         for subscription in group:
@@ -267,11 +312,15 @@ class Fetcher:
                 await self.cluster.leader_id(subscription.bucket, self.info.table_path)
             except FlussError as error:
                 self._note(subscription, error)
+            except Exception as error:
+                self._note_strange(subscription, error)
             finally:
                 subscription.busy = False
         self.pump()
 
     async def _fetch(self, node_id: int, group: list[Subscription]) -> None:
+        connection: Connection | None = None
+        started = self._loop.time()
         try:
             connection = await self.cluster.node(node_id)
             answer = await self._exchange(connection, group)
@@ -281,16 +330,19 @@ class Fetcher:
                     subscription = by_bucket.pop((part.partition_id, part.bucket_id), None)
                     # An answer to a question that is no longer asked is dropped.
                     if subscription is not None and self.subscriptions.get(subscription.bucket) is subscription:
-                        await self._received(subscription, part)
+                        await self._received(subscription, part, started)
+            for subscription in by_bucket.values():
+                self._note(subscription, UnknownServerError("the server's answer does not mention this bucket"))
         except FlussError as error:
-            if isinstance(error, NetworkError):
+            if isinstance(error, DeadlineExceededError) and connection is not None:
+                connection.abandon("no answer to a fetch")
+            if isinstance(error, (NetworkError, DeadlineExceededError)):
                 self.cluster.invalidate_node(node_id)
             for subscription in group:
                 self._note(subscription, error)
         except Exception as error:
-            # Not an answer of the server but a fault here: whoever waits for rows must hear of it, not wait for ever.
             for subscription in group:
-                subscription.error = FlussError(f"reading {subscription.bucket} failed: {error!r}")
+                self._note_strange(subscription, error)
         finally:
             for subscription in group:
                 subscription.busy = subscription.remote is not None
@@ -322,10 +374,13 @@ class Fetcher:
             if subscription.bucket.partition_id is not None:
                 part.partition_id = subscription.bucket.partition_id
         timeout_ms = options.max_wait_ms + options.request_timeout_ms
+        self.cluster.metrics.add("requests_total")
+        self.cluster.metrics.add("scanner_fetches_total")
         body = await connection.call_parts(apis.FETCH_LOG, [request.SerializeToString()], timeout_ms=timeout_ms)
+        self.cluster.metrics.add("scanner_bytes_total", len(body))
         return decode_fetch_log_response(body)
 
-    async def _received(self, subscription: Subscription, part: FetchedBucket[memoryview]) -> None:
+    async def _received(self, subscription: Subscription, part: FetchedBucket[memoryview], asked_at: float) -> None:
         if part.error_code:
             self._note(subscription, error_for_code(part.error_code, part.error_message))
             return
@@ -340,7 +395,11 @@ class Fetcher:
             return
         if part.records:
             await self._enqueue(subscription, part.records, projected=self._projection is not None)
+        elif self._loop.time() - asked_at < _EMPTY_ANSWER_PAUSE_S:
+            # A server that does not wait for data must not be asked a thousand times a second.
+            subscription.not_before = asked_at + _EMPTY_ANSWER_PAUSE_S
         if part.filtered_end_offset is not None and part.filtered_end_offset > subscription.fetch_offset:
+            subscription.not_before = 0.0
             self._skip_to(subscription, part.filtered_end_offset)
 
     async def _enqueue(self, subscription: Subscription, records: memoryview, *, projected: bool) -> None:
@@ -363,7 +422,7 @@ class Fetcher:
         if header.size_bytes < _DECODE_INLINE_BYTES:
             future = self._loop.create_future()
             try:
-                future.set_result(self.decoder.decode(batch, start, stop, projected=projected))
+                future.set_result(self._decode(batch, start, stop, projected))
             except FlussError as error:
                 future.set_exception(error)
                 future.exception()
@@ -371,36 +430,52 @@ class Fetcher:
             future = asyncio.ensure_future(
                 self._loop.run_in_executor(self._threads, self._decode, batch, start, stop, projected)
             )
+            future.add_done_callback(_look_at)
         next_offset = header.next_offset if stop is None else min(header.next_offset, stop)
         subscription.queue.append((future, next_offset, header.size_bytes))
         subscription.buffered_bytes += header.size_bytes
+        self._buffered_bytes += header.size_bytes
         subscription.fetch_offset = next_offset
         self._changed.set()
 
     def _decode(self, batch: LogBatch, start: int, stop: int | None, projected: bool) -> Decoded | None:
-        return self.decoder.decode(batch, start, stop, projected=projected)
+        try:
+            return self.decoder.decode(batch, start, stop, projected=projected)
+        except pa.ArrowException as error:
+            raise FormatError(
+                f"the batch of {self.info.table_path} at offset {batch.header.base_offset} cannot be read: {error}"
+            ) from None
 
     def _skip_to(self, subscription: Subscription, offset: int) -> None:
         """Everything below `offset` was looked at by the server and is not wanted."""
-        future: asyncio.Future[Decoded | None] = self._loop.create_future()
-        future.set_result(None)
         if subscription.stop_offset is not None:
             offset = min(offset, subscription.stop_offset)
-        subscription.queue.append((future, offset, 0))
         subscription.fetch_offset = offset
+        if not subscription.queue:
+            subscription.position = offset
+            return
+        # The step is taken when what stands before it was handed out.
+        future, _, size = subscription.queue.pop()
+        subscription.queue.append((future, offset, size))
 
     async def _read_remote(self, subscription: Subscription, info: messages.PbRemoteLogFetchInfo) -> None:
         """Read tiered segments; the bucket stays busy meanwhile."""
         try:
-            async for block in self._remote.blocks(info, lambda: self._room(subscription)):
-                await self._enqueue(subscription, block, projected=False)
-                if subscription.fetched_all:
-                    return
+            async with contextlib.aclosing(self._remote.blocks(info, lambda: self._room(subscription))) as blocks:
+                async for block in blocks:
+                    await self._enqueue(subscription, block, projected=False)
+                    if subscription.fetched_all:
+                        return
             end = max((s.remote_log_end_offset for s in info.remote_log_segments), default=0)
             if end > subscription.fetch_offset:
-                self._skip_to(subscription, end)
+                raise FormatError(
+                    f"the remote log of {subscription.bucket} ends at offset {subscription.fetch_offset}, but its last "
+                    f"segment should reach {end}"
+                )
         except FlussError as error:
             self._note(subscription, error)
+        except Exception as error:
+            self._note_strange(subscription, error)
         finally:
             subscription.remote = None
             subscription.busy = False
@@ -408,7 +483,10 @@ class Fetcher:
         self.pump()
 
     async def _room(self, subscription: Subscription) -> None:
-        while subscription.buffered_bytes >= self.options.buffered_bytes_for_bucket:
+        while (
+            subscription.buffered_bytes >= self.options.buffered_bytes_for_bucket
+            or self._buffered_bytes >= self.options.buffered_bytes
+        ):
             subscription.taken.clear()
             await subscription.taken.wait()
 
@@ -416,14 +494,31 @@ class Fetcher:
 
     def _note(self, subscription: Subscription, error: FlussError) -> None:
         """Try again later, or have the error raised from the next poll."""
+        now = self._loop.time()
+        if not subscription.failures:
+            subscription.failing_since = now
         subscription.failures += 1
-        passing = error.is_stale_metadata or isinstance(error, (*_PASSING, NetworkError))
-        if isinstance(error, UnknownServerError):
-            passing = subscription.failures <= _UNKNOWN_TRIES_MAX
-        if not passing:
+        if isinstance(error, ConnectionClosedError) and not self.cluster.closed:
+            # Only this one connection was closed, because its server moved.
+            error = NetworkError(error.message)
+        passing = error.is_stale_metadata or isinstance(error, _PASSING)
+        if not passing or (now - subscription.failing_since) * 1000 > self.options.patience_ms:
             subscription.error = error
+            subscription.failures = 0
             self._changed.set()
             return
         logger.debug("%s: %s; the scan goes on", subscription.bucket, error)
         self.cluster.invalidate(subscription.bucket)
-        subscription.not_before = self._loop.time() + DEFAULT_BACKOFF.delay_ms(subscription.failures - 1) / 1000
+        subscription.not_before = now + DEFAULT_BACKOFF.delay_ms(subscription.failures - 1) / 1000
+
+    def _note_strange(self, subscription: Subscription, error: Exception) -> None:
+        """An error that is not ours must not leave a reader waiting for ever."""
+        logger.error("reading %s failed", subscription.bucket, exc_info=error)
+        subscription.error = FormatError(f"{subscription.bucket} cannot be read: {error!r:.300}")
+        self._changed.set()
+
+
+def _look_at(future: asyncio.Future[Any]) -> None:
+    # The reader may be gone before the batch is decoded; asyncio would complain about an error nobody saw.
+    if not future.cancelled():
+        future.exception()

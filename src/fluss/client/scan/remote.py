@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +27,17 @@ _BATCH_BYTES_MAX = 1024 * 1024 * 1024
 
 
 class RemoteReader:
-    """Reads segments block by block, a few blocks ahead, in threads of its own."""
+    """Reads segments block by block, some blocks ahead, in threads of its own.
 
-    def __init__(self, cluster: Cluster, threads: int, prefetch: int) -> None:
+    The blocks that are read ahead go on into the next segments, so that the end of one is no pause.
+    """
+
+    def __init__(self, cluster: Cluster, *, threads: int, segments: int, reads: int) -> None:
         self._cluster = cluster
         self._threads_max = max(1, threads)
         self._threads: ThreadPoolExecutor | None = None
-        self._prefetch = max(1, prefetch)
+        self._segments_ahead = max(1, segments)
+        self._reads_ahead = max(1, reads)
         self._filesystems: dict[str, pafs.FileSystem] = {}
 
     def close(self) -> None:
@@ -40,42 +46,54 @@ class RemoteReader:
 
     async def blocks(
         self, info: messages.PbRemoteLogFetchInfo, room: Callable[[], Awaitable[None]]
-    ) -> AsyncIterator[memoryview]:
-        """Whole log batches of all segments in order, as large views."""
-        directory = info.remote_log_tablet_dir
-        filesystem, root = await self._open(directory)
-        position = info.first_start_pos
-        for segment in info.remote_log_segments:
-            name = f"{segment.remote_log_start_offset:020d}.log"
-            path = f"{root}/{segment.remote_log_segment_id}/{name}"
-            async for view in self._segment(filesystem, path, position, room):
-                yield view
-            position = 0
-
-    async def _segment(
-        self, filesystem: pafs.FileSystem, path: str, position: int, room: Callable[[], Awaitable[None]]
-    ) -> AsyncIterator[memoryview]:
-        file = await self._run(_open_file, filesystem, path)
+    ) -> AsyncGenerator[memoryview, None]:
+        """Whole log batches of all segments in order, as large views. `room` is awaited before each block."""
+        filesystem, root = await self._open(info.remote_log_tablet_dir)
+        waiting = deque(
+            _Segment(
+                f"{root}/{segment.remote_log_segment_id}/{segment.remote_log_start_offset:020d}.log",
+                0 if i else info.first_start_pos,
+            )
+            for i, segment in enumerate(info.remote_log_segments)
+        )
+        opened: deque[_Segment] = deque()
         try:
-            size = file.size()
-            pending: list[asyncio.Future[Any]] = []
-            ahead = position
-            carry = b""
-            while pending or ahead < size:
+            while waiting or opened:
                 await room()
-                while ahead < size and len(pending) < self._prefetch:
-                    pending.append(asyncio.ensure_future(self._run(_read_at, file, path, ahead, _BLOCK_BYTES)))
-                    ahead += _BLOCK_BYTES
-                block = await pending.pop(0)
-                data = memoryview(carry + bytes(block)) if carry else memoryview(block)
-                whole = _whole_batches(data, path)
-                if whole:
-                    yield data[:whole]
-                carry = bytes(data[whole:])
+                await self._read_ahead(filesystem, waiting, opened)
+                segment = opened[0]
+                if not segment.reads:
+                    segment.close()
+                    opened.popleft()
+                    if segment.carry:
+                        raise FormatError(f"the remote log segment {segment.path} ends in the middle of a batch")
+                    continue
+                whole = segment.add(await segment.reads.popleft())
+                if whole is not None:
+                    yield whole
         finally:
-            for future in pending:
-                future.cancel()
-            file.close()
+            # A file must not be closed under a thread that reads it.
+            reads = [read for segment in opened for read in segment.reads]
+            for read in reads:
+                read.cancel()
+            await asyncio.gather(*reads, return_exceptions=True)
+            for segment in opened:
+                segment.close()
+
+    async def _read_ahead(self, filesystem: pafs.FileSystem, waiting: deque[_Segment], opened: deque[_Segment]) -> None:
+        """Start reads until enough are under way, opening further segments as need be."""
+        while sum(len(segment.reads) for segment in opened) < self._reads_ahead:
+            unread = next((segment for segment in opened if segment.position < segment.size), None)
+            if unread is None:
+                if not waiting or len(opened) >= self._segments_ahead:
+                    return
+                unread = waiting.popleft()
+                await self._run(unread.open, filesystem)
+                opened.append(unread)
+                continue
+            read = self._run(unread.read, unread.position)
+            unread.position = min(unread.position + _BLOCK_BYTES, unread.size)
+            unread.reads.append(asyncio.ensure_future(read))
 
     async def _open(self, directory: str) -> tuple[pafs.FileSystem, str]:
         if "://" not in directory:
@@ -107,8 +125,6 @@ class RemoteReader:
 
 
 def _object_store(token: messages.GetFileSystemSecurityTokenResponse) -> pafs.FileSystem:
-    import json
-
     options = {pair.key: pair.value for pair in token.addition_info}
     credentials = json.loads(token.token) if token.token else {}
     endpoint = options.get("fs.s3a.endpoint") or options.get("fs.oss.endpoint")
@@ -121,20 +137,48 @@ def _object_store(token: messages.GetFileSystemSecurityTokenResponse) -> pafs.Fi
     )
 
 
-def _open_file(filesystem: pafs.FileSystem, path: str) -> pa.NativeFile:
-    try:
-        if isinstance(filesystem, pafs.LocalFileSystem):
-            return pa.memory_map(path)
-        return filesystem.open_input_file(path)
-    except OSError as error:
-        raise StorageError(f"the remote log segment {path} cannot be opened: {error}") from None
+class _Segment:
+    """One file that is read from `position` on."""
 
+    def __init__(self, path: str, position: int) -> None:
+        self.path = path
+        self.position = position
+        self.size = 0
+        self.reads: deque[asyncio.Future[bytes]] = deque()
+        self.carry = b""
+        """The beginning of a batch whose end is in the next block."""
+        self._file: pa.NativeFile | None = None
 
-def _read_at(file: pa.NativeFile, path: str, position: int, size: int) -> pa.Buffer:
-    try:
-        return pa.py_buffer(file.read_at(size, position))
-    except OSError as error:
-        raise StorageError(f"the remote log segment {path} cannot be read at byte {position}: {error}") from None
+    def open(self, filesystem: pafs.FileSystem) -> None:
+        try:
+            self._file = filesystem.open_input_file(self.path)
+            self.size = self._file.size()
+        except OSError as error:
+            raise StorageError(f"the remote log segment {self.path} cannot be opened: {error}") from None
+        if self.position > self.size:
+            raise FormatError(
+                f"the remote log segment {self.path} has {self.size} bytes, but should be read from {self.position} on"
+            )
+
+    def read(self, position: int) -> bytes:
+        assert self._file is not None
+        try:
+            return bytes(self._file.read_at(_BLOCK_BYTES, position))
+        except OSError as error:
+            raise StorageError(
+                f"the remote log segment {self.path} cannot be read at byte {position}: {error}"
+            ) from None
+
+    def add(self, block: bytes) -> memoryview | None:
+        """The batches that are complete with this block."""
+        data = self.carry + block if self.carry else block
+        whole = _whole_batches(memoryview(data), self.path)
+        self.carry = data[whole:]
+        return memoryview(data)[:whole] if whole else None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 def _whole_batches(data: memoryview, path: str) -> int:

@@ -7,13 +7,16 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from fluss.client.fanout import list_bucket_offsets
 from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher, FetchOptions, Subscription
 from fluss.client.scan.records import RecordBatch
 from fluss.config import Config
-from fluss.errors import InvalidArgumentError
-from fluss.metadata import OffsetSpec, Predicate, Schema, TableBucket, TableInfo
+from fluss.errors import FlussError, InvalidArgumentError
+from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Predicate, Schema, TableBucket, TableInfo
+from fluss.protocol import apis
 from fluss.protocol.predicates import encode_predicate
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from fluss.client.state import TableState
 
 _BOUNDED_FETCH_BYTES = 8 * 1024 * 1024
+_BUFFERED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class ScanPlan:
             request_timeout_ms=config.request_timeout_ms,
             remote_prefetch=config.scanner_remote_log_prefetch_num,
             remote_threads=config.remote_file_download_thread_num,
+            remote_reads=config.scanner_remote_log_read_concurrency,
+            buffered_bytes=max(_BUFFERED_BYTES, 2 * config.scanner_log_fetch_max_bytes_for_bucket),
         )
 
     def bounded_options(self) -> FetchOptions:
@@ -64,6 +70,19 @@ class ScanPlan:
     def server_projection(self) -> list[int] | None:
         """The columns the server is asked for, with those that rows are filtered by here."""
         return read_columns(self.info, self.projection, self.predicate) if self.info.log_format == "ARROW" else None
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of the Arrow batches that the scan gives."""
+        columns = self.info.schema.columns
+        wanted = columns if self.projection is None else [columns[i] for i in self.projection]
+        return pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in wanted])
+
+    def to_table(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Batches of the scan as one table; without a fixed schema, columns that some batches lack are null there."""
+        if self.fixed_schema or not batches:
+            return pa.Table.from_batches(batches, self.arrow_schema)
+        return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
 
     def decoder(self, schema_of: Callable[[int], Schema]) -> BatchDecoder:
         return BatchDecoder(self.info, schema_of, self.projection, self.predicate, fixed_schema=self.fixed_schema)
@@ -81,8 +100,18 @@ class ScanPlan:
         )
 
     async def offsets(self, buckets: Sequence[TableBucket], spec: OffsetSpec) -> dict[TableBucket, int]:
-        """Offsets of many buckets at once."""
-        return await list_bucket_offsets(self.cluster, self.info.table_path, buckets, spec)
+        """Offsets of many buckets at once, tried again where a leader moved or the network failed."""
+        path = self.info.table_path
+
+        def forget(error: FlussError) -> None:
+            for bucket in buckets:
+                self.cluster.invalidate(bucket)
+
+        return await self.cluster.retry(
+            lambda: list_bucket_offsets(self.cluster, path, buckets, spec),
+            what=apis.LIST_OFFSETS.name,
+            before_retry=forget,
+        )
 
     async def read(
         self, start_offsets: dict[TableBucket, int], stop_offsets: dict[TableBucket, int] | None = None
@@ -90,11 +119,15 @@ class ScanPlan:
         """All rows of the buckets from their start offsets up to the end of the log now (or the given ends)."""
         if stop_offsets is None:
             stop_offsets = await self.offsets(list(start_offsets), OffsetSpec.latest())
+        # A log whose beginning was removed may have nothing before its end: where "earliest" is must be known.
+        earliest = [bucket for bucket, start in start_offsets.items() if start == EARLIEST_OFFSET]
+        if earliest:
+            start_offsets = {**start_offsets, **await self.offsets(earliest, OffsetSpec.earliest())}
         fetcher = self.fetcher(self.bounded_options())
         try:
             for bucket, start in start_offsets.items():
                 stop = stop_offsets[bucket]
-                if stop > max(start, 0):
+                if stop > start:
                     fetcher.add(Subscription(bucket, start, stop))
             while True:
                 found = await fetcher.next(None)

@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss.client.scan.blocking import blocking_batches
 from fluss.client.scan.decode import Decoded
-from fluss.client.scan.fetcher import Subscription
+from fluss.client.scan.fetcher import Fetcher, Subscription
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.records import RecordBatch, Run, ScanRecord, ScanRecords
-from fluss.errors import ConnectionClosedError, InvalidArgumentError
+from fluss.errors import ConnectionClosedError, FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, LATEST_OFFSET, OffsetSpec, TableBucket
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class LogScanner:
         self._reader: weakref.ref[Any] | None = None
         self._closed = False
         plan.cluster.attach(self)
+        # A scanner that is dropped without close() must not go on fetching for nobody.
+        self._finalizer = weakref.finalize(self, _abandon, self._loop, self._fetcher)
+        self._finalizer.atexit = False
 
     # -- subscriptions --------------------------------------------------------------------------------------------
 
@@ -119,20 +123,32 @@ class LogScanner:
     async def _resolve_latest(self, buckets: list[TableBucket], before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await before
-        ends = await self._plan.offsets(buckets, OffsetSpec.latest())
+        try:
+            ends = await self._plan.offsets(buckets, OffsetSpec.latest())
+        except FlussError:
+            self._latest.difference_update(buckets)
+            raise
         for bucket in buckets:
             if bucket in self._latest:
                 self._latest.discard(bucket)
                 self._fetcher.add(Subscription(bucket, ends[bucket]))
 
-    async def settled(self) -> None:
-        """Wait until subscriptions to the latest offset know that offset."""
-        if self._resolving is not None:
-            resolving, self._resolving = self._resolving, None
-            try:
-                await resolving
-            finally:
-                self._latest.clear()
+    async def settled(self, timeout_s: float | None = None) -> bool:
+        """Wait until subscriptions to the latest offset know that offset; False if that takes longer.
+
+        Raises what went wrong with it; such a subscription is gone.
+        """
+        resolving = self._resolving
+        if resolving is not None:
+            # Not awaited itself: a poll that is cancelled must not cancel the subscription.
+            await asyncio.wait([resolving], timeout=timeout_s)
+            if not resolving.done():
+                return False
+            if self._resolving is resolving:
+                self._resolving = None
+            if not resolving.cancelled():
+                resolving.result()
+        return True
 
     def unsubscribe(self, bucket_id: int) -> None:
         """Stop reading a bucket."""
@@ -193,21 +209,34 @@ class LogScanner:
         return ScanRecords(runs)
 
     async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
-        """The batches that arrive within `timeout_ms`; may be empty."""
+        """The batches that arrive within `timeout_ms`; may be empty.
+
+        A poll gives about `scanner.log.fetch.max-bytes` at most, however much there is to read.
+
+        Example:
+            for found in await scanner.poll_record_batch(timeout_ms=1000):
+                print(found.bucket, found.base_offset, found.last_offset, found.batch.num_rows)
+        """
         self._check_kind(batches=True, call="poll_record_batch")
         found: list[RecordBatch] = []
         timeout_s: float = max(0, timeout_ms) / 1000
-        while True:
+        room_bytes = self._plan.config.scanner_log_fetch_max_bytes
+        while room_bytes > 0:
             taken = await self._next(None, timeout_s)
             if taken is None:
-                return found
+                break
             found.append(_record_batch(*taken))
+            room_bytes -= found[-1].batch.nbytes
             timeout_s = 0
+        return found
 
     async def poll_arrow(self, timeout_ms: int) -> pa.Table:
-        """What arrives within `timeout_ms` as one Arrow table; may have no rows."""
-        batches = [found.batch for found in await self.poll_record_batch(timeout_ms)]
-        return pa.Table.from_batches(batches, self._fetcher.decoder.arrow_schema)
+        """What arrives within `timeout_ms` as one Arrow table; may have no rows.
+
+        Example:
+            table = await scanner.poll_arrow(timeout_ms=1000)
+        """
+        return self._plan.to_table([found.batch for found in await self.poll_record_batch(timeout_ms)])
 
     async def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
         """Same as `poll_record_batch`."""
@@ -220,12 +249,14 @@ class LogScanner:
         return list(await self.poll(timeout_ms))
 
     async def _next(self, rows_max: int | None, timeout_s: float) -> tuple[TableBucket, Decoded] | None:
-        await self.settled()
         self._check_subscribed()
         for bucket in list(self._leftover):
             decoded = self._leftover.pop(bucket)
             return bucket, self._cut(bucket, decoded, rows_max)
-        found = await self._fetcher.next(timeout_s)
+        started = self._loop.time()
+        if not await self.settled(timeout_s):
+            return None
+        found = await self._fetcher.next(max(0.0, timeout_s - (self._loop.time() - started)))
         if found is None:
             return None
         subscription, decoded = found
@@ -239,18 +270,19 @@ class LogScanner:
 
     # -- bounded reads --------------------------------------------------------------------------------------------
 
-    async def read_batches(self) -> AsyncIterator[RecordBatch]:
+    async def read_batches(self) -> AsyncGenerator[RecordBatch, None]:
         """All rows from the current position up to the end of the log now, batch by batch, in bounded memory."""
         self._check_kind(batches=True, call="to_arrow")
-        await self.settled()
         self._check_subscribed()
-        async for batch in self._plan.read(self._positions()):
-            yield batch
+        await self.settled()
+        async with contextlib.aclosing(self._plan.read(self._positions())) as batches:
+            async for batch in batches:
+                yield batch
 
     async def to_arrow(self) -> pa.Table:
         """Everything from the current position up to the end of the log now, as an Arrow table."""
-        batches = [found.batch async for found in self.read_batches()]
-        return pa.Table.from_batches(batches, self._fetcher.decoder.arrow_schema)
+        async with contextlib.aclosing(self.read_batches()) as batches:
+            return self._plan.to_table([found.batch async for found in batches])
 
     async def to_pandas(self) -> pd.DataFrame:
         """`to_arrow()` as a pandas DataFrame."""
@@ -302,8 +334,10 @@ class LogScanner:
         if not self._closed:
             self._closed = True
             self._plan.cluster.detach(self)
+            self._finalizer.detach()
             if self._resolving is not None:
                 self._resolving.cancel()
+                await asyncio.wait([self._resolving])
             await self._fetcher.close()
 
     async def drain(self) -> None:
@@ -335,6 +369,11 @@ class LogScanner:
     def __repr__(self) -> str:
         kind = "batches" if self._batches else "records"
         return f"<LogScanner of {self._plan.info.table_path}, {kind}, {len(self._fetcher.subscriptions)} buckets>"
+
+
+def _abandon(loop: asyncio.AbstractEventLoop, fetcher: Fetcher) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it is over
+        loop.call_soon_threadsafe(fetcher.abandon)
 
 
 def _record_batch(bucket: TableBucket, decoded: Decoded) -> RecordBatch:

@@ -54,9 +54,11 @@ def column_to_python(array: pa.Array, data_type: DataType) -> list[Any]:
         if micros is not None:
             unit = array.type.unit
             datetimes: list[Any] = micros.astype(f"M8[{unit}]").astype("M8[us]").tolist()
-            if isinstance(data_type, TimestampLtzType):
-                return [value.replace(tzinfo=_UTC) if isinstance(value, dt.datetime) else value for value in datetimes]
-            return datetimes
+            # What Python's datetime cannot hold (years beyond 9999) comes as a number: the way below says so.
+            if set(map(type, datetimes)) <= {dt.datetime}:
+                if isinstance(data_type, TimestampLtzType):
+                    return [value.replace(tzinfo=_UTC) for value in datetimes]
+                return datetimes
     return [logical.to_python(value, data_type) for value in logical.from_arrow(array, data_type)]
 
 

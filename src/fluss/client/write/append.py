@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,14 @@ from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.collector import Chunk, RowReader, without
-from fluss.client.write.columns import BadValues, ColumnConverter
-from fluss.client.write.handle import Positions, Ticket, WriteResultHandle
-from fluss.client.write.routing import groups_of, partition_codes
+from fluss.client.write.handle import Positions, WriteResultHandle
+from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
 from fluss.client.write.sender import Sender, Target
-from fluss.client.write.writer import Key, Routed, TableWriter
+from fluss.client.write.writer import Converted, Key, Routed, TableWriter
 from fluss.errors import FlussError, InvalidArgumentError, RecordTooLargeError
 from fluss.metadata import TableBucket, TableInfo
 from fluss.records import build_statistics, encode_arrow_body, encode_row_body, seal_log_batch, statistics_columns
-from fluss.rows import bucket_key_encoder, buckets_of
+from fluss.rows import BadValues, ColumnConverter, bucket_key_encoder, buckets_of
 
 if TYPE_CHECKING:
     from fluss.config import Config
@@ -91,7 +90,7 @@ class AppendWriter(TableWriter):
         self._reader = RowReader(what, columns)
         self._plain = self._reader.is_plain
         self._values_of = self._reader.fast
-        self._converters = [ColumnConverter(column) for column in columns]
+        self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
         self._batch_reader = BatchReader(what, columns)
         self._arrow_encoder = ArrowEncoder(info)
         self._bucketing = config.client_bucketing
@@ -109,6 +108,10 @@ class AppendWriter(TableWriter):
 
         The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A value
         that does not fit its column fails this row alone: its handle raises `InvalidRowError`, and so does `flush()`.
+
+        Example:
+            writer.append({"id": 1, "name": "Alice"})
+            await writer.append((2, "Bob")).wait()
         """
         kind = type(row)
         if kind is dict and self._plain and len(row) == self._width:
@@ -126,20 +129,24 @@ class AppendWriter(TableWriter):
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
-    def _convert(self, chunk: Chunk) -> Sequence[Routed]:
-        positions: Positions | None = None
-        arrays, bad = self._columns(chunk.flat)
-        if bad:
-            for position, error in bad.items():
-                text = f"table {self._info.table_path}: row {position} of the batch, {error.message}"
-                named = type(error)(text, error.error_code)
-                chunk.ticket.settle(1, np.array([position]), named)
-                self._failures.add(1, str(self._info.table_path), named)
-            positions = np.array([i for i in range(chunk.rows) if i not in bad], dtype=np.int64)
-            arrays, _ = self._columns(without(chunk.flat, self._width, bad))
+    def _convert(self, chunk: Chunk) -> Converted:
+        flat, positions = chunk.flat, None
+        arrays, refused = self._columns(flat)
+        if refused:
+            positions = remaining(chunk.rows, refused)
+            arrays, _ = self._columns(without(flat, self._width, refused.keys()))
         if not len(arrays[0]):
-            return []
-        return self._route(pa.RecordBatch.from_arrays(arrays, schema=self._batch_reader.schema), positions)
+            return [], refused
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._batch_reader.schema)
+        while batch.num_rows:
+            try:
+                return self._route(batch, positions), refused
+            except BadRows as bad:
+                kept = remaining(batch.num_rows, bad.errors)
+                places = np.arange(batch.num_rows) if positions is None else positions
+                refused.update({int(places[row]): error for row, error in bad.errors.items()})
+                batch, positions = batch.take(pa.array(kept)), places[kept]
+        return [], refused
 
     def _columns(self, flat: list[Any]) -> tuple[list[pa.Array], dict[int, FlussError]]:
         arrays: list[pa.Array] = []
@@ -154,17 +161,11 @@ class AppendWriter(TableWriter):
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
-    def _write_batches(self, batches: Sequence[pa.RecordBatch], ticket: Ticket) -> None:
-        read = [self._batch_reader.read(batch) for batch in batches if batch.num_rows]
-        ticket.close(sum(batch.num_rows for batch in read))
-        may_block = not self._on_loop()
-        for batch in read:
-            routed = self._route(batch, None)
-            # On a loop nobody can wait; the rows are the caller's own memory, and are encoded when it is their turn.
-            reserve = sum(piece.size_bytes for _, piece, _ in routed) if may_block else 0
-            self._hand_over(routed, ticket, reserve, may_block=may_block)
+    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> list[Routed]:
+        return self._route(batch, None)
 
     def _route(self, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
+        self._check_row_sizes(batch)
         if not self._partition_key:
             return self._route_buckets(None, batch, positions)
         columns = [batch.column(i) for i in self._partition_key]
@@ -175,6 +176,21 @@ class AppendWriter(TableWriter):
         for code, rows in groups_of(codes):
             routed += self._route_buckets(names[code], batch.take(pa.array(rows)), _pick(positions, rows))
         return routed
+
+    def _check_row_sizes(self, batch: pa.RecordBatch) -> None:
+        if batch.nbytes <= self._row_size_max:
+            return
+        too_large = dict(_too_large(batch, 0, self._row_size_max))
+        if too_large:
+            raise BadRows(
+                {
+                    row: RecordTooLargeError(
+                        f"a row of {size} bytes is larger than a request may be; 'writer.request-max-size' is "
+                        f"{self._config.writer_request_max_size}"
+                    )
+                    for row, size in too_large.items()
+                }
+            )
 
     def _route_buckets(self, partition: str | None, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
         if self._info.num_buckets == 1:
@@ -198,13 +214,8 @@ class AppendWriter(TableWriter):
     def _pieces(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
         """Cut what is larger than a request may be."""
         size_max = min(self._row_size_max, max(self._batch_size_max, _ARROW_BATCH_BYTES_MAX))
-        if batch.nbytes <= size_max:
+        if batch.nbytes <= size_max or batch.num_rows == 1:
             return [(key, ArrowPiece(batch), positions)]
-        if batch.num_rows == 1:
-            raise RecordTooLargeError(
-                f"a row of {batch.nbytes} bytes for table {self._info.table_path} is larger than a request may be; "
-                f"'writer.request-max-size' is {self._config.writer_request_max_size}"
-            )
         middle = batch.num_rows // 2
         halves = (0, middle), (middle, batch.num_rows - middle)
         return [
@@ -236,6 +247,18 @@ class AppendWriter(TableWriter):
 
     def _encoder(self) -> Encoder:
         return self._arrow_encoder
+
+
+def _too_large(batch: pa.RecordBatch, first_row: int, size_max: int) -> Iterator[tuple[int, int]]:
+    """The rows that alone are larger than `size_max`, with their sizes."""
+    if batch.nbytes <= size_max:
+        return
+    if batch.num_rows == 1:
+        yield first_row, batch.nbytes
+        return
+    middle = batch.num_rows // 2
+    yield from _too_large(batch.slice(0, middle), first_row, size_max)
+    yield from _too_large(batch.slice(middle), first_row + middle, size_max)
 
 
 def _pick(positions: Positions | None, rows: Positions) -> Positions:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow batches from the user, brought to the table's own columns without losing anything."""
+"""Arrow batches and data frames from the user, brought to the table's own columns without losing anything."""
 
 from __future__ import annotations
 
@@ -10,35 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss.errors import InvalidRowError
-from fluss.metadata import Column
-
-_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-_NUMBER = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-_FAMILIES = (
-    _TEXT,
-    _BYTES,
-    _NUMBER,
-    (pa.types.is_boolean,),
-    (pa.types.is_date,),
-    (pa.types.is_time,),
-    (pa.types.is_timestamp,),
-    (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
-    (pa.types.is_map,),
-    (pa.types.is_struct,),
-)
-
-
-def _kin(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a value of one type can be one of the other: numbers and numbers, text and text, ..."""
-    if pa.types.is_null(given):
-        return True
-    if pa.types.is_dictionary(given):
-        return _kin(given.value_type, wanted)
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
-        # With a zone it is an instant, without one a wall clock: neither can be guessed from the other.
-        return (given.tz is None) == (wanted.tz is None)
-    return any(any(test(given) for test in family) and any(test(wanted) for test in family) for family in _FAMILIES)
+from fluss.metadata import CharType, Column, TimestampLtzType, TimeType
+from fluss.rows import BadValues, ColumnConverter, conform
 
 
 class BatchReader:
@@ -49,22 +22,39 @@ class BatchReader:
         self.columns = list(columns)
         self.schema = pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns])
         self._names = {column.name for column in columns}
-        self._required = [i for i, column in enumerate(columns) if not column.data_type.nullable]
+        self._checked = [
+            i
+            for i, column in enumerate(columns)
+            if not column.data_type.nullable or isinstance(column.data_type, (CharType, TimeType))
+        ]
 
-    def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with exactly the table's columns and types, or `InvalidRowError`."""
-        if [field.name for field in batch.schema] != self.schema.names or batch.schema.types != self.schema.types:
-            batch = self._rebuild(batch)
-        for i in self._required:
-            if batch.column(i).null_count:
-                row = pc.index(batch.column(i).is_null(), True).as_py()
-                raise InvalidRowError(
-                    f"{self.what}: row {row} has no value (null) in column '{self.columns[i].name}', which is NOT NULL"
-                )
+    def read(self, batch: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
+        """The batch with exactly the table's columns and types, or `InvalidRowError`.
+
+        `first_row` is the number of the batch's first row in what the user gave, for errors.
+        """
+        if not batch.schema.equals(self.schema, check_metadata=True):
+            if batch.schema.names == self.schema.names and batch.schema.types == self.schema.types:
+                # What a schema says beyond that (metadata, nullability) would keep batches from being joined.
+                batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+            else:
+                batch = self._rebuild(batch, first_row)
+        for i in self._checked:
+            self._check(batch.column(i), self.columns[i], first_row)
         return batch
 
-    def _rebuild(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _rebuild(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         given = batch.schema.names
+        self._check_names(given)
+        arrays = []
+        for column, field in zip(self.columns, self.schema):
+            if column.name in given:
+                arrays.append(self._cast(batch.column(given.index(column.name)), column, first_row))
+            else:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _check_names(self, given: Sequence[Any]) -> None:
         unknown = [name for name in given if name not in self._names]
         if unknown:
             raise InvalidRowError(
@@ -74,42 +64,94 @@ class BatchReader:
         twice = {name for name in given if given.count(name) > 1}
         if twice:
             raise InvalidRowError(f"{self.what}: column {', '.join(map(repr, sorted(twice)))} is given more than once")
-        arrays = []
-        for column, field in zip(self.columns, self.schema):
-            if column.name not in given:
-                if not column.data_type.nullable:
-                    raise InvalidRowError(f"{self.what}: column '{column.name}' is NOT NULL and is not given")
-                arrays.append(pa.nulls(batch.num_rows, field.type))
-            else:
-                arrays.append(self._cast(batch.column(given.index(column.name)), column, field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        missing = [c.name for c in self.columns if not c.data_type.nullable and c.name not in given]
+        if missing:
+            raise InvalidRowError(f"{self.what}: column {', '.join(map(repr, missing))} is NOT NULL and is not given")
 
-    def _cast(self, array: pa.Array, column: Column, wanted: pa.DataType) -> pa.Array:
-        if array.type == wanted:
-            return array
-        if not _kin(array.type, wanted):
+    def _cast(self, array: pa.Array, column: Column, first_row: int) -> pa.Array:
+        data_type = column.data_type
+        if isinstance(data_type, TimestampLtzType) and pa.types.is_timestamp(array.type) and array.type.tz is None:
+            # With a zone it is an instant, without one a wall clock: neither can be guessed from the other.
             raise InvalidRowError(
-                f"{self.what}: column '{column.name}' is {column.data_type} (Arrow {wanted}), "
-                f"but Arrow {array.type} was given"
+                f"{self.what}: column '{column.name}' is {data_type}, but Arrow {array.type} without a time zone was "
+                "given; say which zone is meant, for instance with pyarrow.compute.assume_timezone"
             )
         try:
-            return array.cast(wanted, safe=True)
-        except pa.ArrowException as error:
-            row, value = _first_lossy(array, wanted)
+            return conform(array, data_type)
+        except InvalidRowError as error:
+            row = _first_lossy(array, column)
+            if row is None:
+                raise InvalidRowError(f"{self.what}: column '{column.name}' ({data_type}): {error.message}") from None
             raise InvalidRowError(
-                f"{self.what}: row {row}, column '{column.name}': {value!r} does not fit {column.data_type} "
-                f"(Arrow {wanted}) without loss: {error}"
+                f"{self.what}: row {first_row + row}, column '{column.name}': {array[row].as_py()!r:.80} does not fit "
+                f"{data_type} without loss: {error.message}"
             ) from None
 
+    def _check(self, array: pa.Array, column: Column, first_row: int) -> None:
+        """What a column asks for beyond its Arrow type."""
+        data_type = column.data_type
+        if not data_type.nullable and array.null_count:
+            row = first_row + pc.index(array.is_null(), True).as_py()
+            raise InvalidRowError(
+                f"{self.what}: row {row} has no value (null) in column '{column.name}', which is NOT NULL"
+            )
+        if isinstance(data_type, CharType):
+            long = pc.index(pc.greater(pc.utf8_length(array), data_type.length), True).as_py()
+            if long >= 0:
+                raise InvalidRowError(
+                    f"{self.what}: row {first_row + long}, column '{column.name}': {array[long].as_py()!r:.80} has "
+                    f"more characters than {data_type} has room for"
+                )
+        elif isinstance(data_type, TimeType) and data_type.precision > 3:
+            try:
+                array.cast(pa.time32("ms"), safe=True)
+            except pa.ArrowException as error:
+                raise InvalidRowError(
+                    f"{self.what}: column '{column.name}': a time of day is kept in milliseconds: {error}"
+                ) from None
 
-def _first_lossy(array: pa.Array, wanted: pa.DataType) -> tuple[int, Any]:
-    """Where the first value is that cannot be cast, by halving."""
+    def from_pandas(self, frame: Any) -> pa.Table:
+        """A pandas DataFrame as an Arrow table; what pandas keeps as Python objects is converted strictly."""
+        names = list(frame.columns)
+        self._check_names(names)
+        arrays = []
+        fields = []
+        by_name = {column.name: column for column in self.columns}
+        for name in names:
+            column, series = by_name[name], frame[name]
+            if series.dtype == object:
+                values = [None if gone else value for value, gone in zip(series.tolist(), series.isna().tolist())]
+                try:
+                    array = ColumnConverter(column.data_type, name).to_arrow(values)
+                except BadValues as found:
+                    row, error = next(iter(found.errors.items()))
+                    raise InvalidRowError(f"{self.what}: row {row}, {error.message}") from None
+            else:
+                array = pa.Array.from_pandas(series)
+                if isinstance(array, pa.ChunkedArray):
+                    array = array.combine_chunks()
+            arrays.append(array)
+            fields.append(pa.field(name, array.type))
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _first_lossy(array: pa.Array, column: Column) -> int | None:
+    """Where the first value is that cannot be cast, by halving; None if it is the type as such that cannot be."""
+    if not _fails(array, column) or _fails(array.slice(0, 0), column):
+        return None
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
-        try:
-            array.slice(low, middle - low).cast(wanted, safe=True)
-            low = middle
-        except pa.ArrowException:
+        if _fails(array.slice(low, middle - low), column):
             high = middle
-    return low, array[low].as_py() if low < len(array) else None
+        else:
+            low = middle
+    return low
+
+
+def _fails(array: pa.Array, column: Column) -> bool:
+    try:
+        conform(array, column.data_type)
+    except InvalidRowError:
+        return True
+    return False

@@ -68,6 +68,7 @@ class WriteBatch:
         "attempts",
         "deadline",
         "encoder",
+        "failures",
         "maybe_written",
         "on_done",
         "order",
@@ -95,6 +96,9 @@ class WriteBatch:
         self.on_done = on_done
         self.seal: Seal | None = None
         self.attempts = 0
+        """How often it was sent."""
+        self.failures = 0
+        """How often it could not be sent, or was not acknowledged."""
         self.maybe_written = False
         self.writer_id = -1
         self.sequence = -1
@@ -104,7 +108,13 @@ class WriteBatch:
         self.pieces = []
 
     def settle(self, error: FlussError | None) -> None:
-        for share in self.shares:
-            share.ticket.settle(share.rows, share.positions, error)
+        settle_shares(self.shares, error)
         self.shares = []
         self.seal = None
+        self.pieces = []
+
+
+def settle_shares(shares: Sequence[Share], error: FlussError | None) -> None:
+    """Tell the tickets what became of their parts."""
+    for share in shares:
+        share.ticket.settle(share.rows, share.positions, error)

@@ -64,7 +64,8 @@ class Ticket:
     def _raise_for(self, position: int | None) -> None:
         for positions, error in self._failures:
             if position is None or positions is None or position in positions:
-                raise error
+                # Several may wait for one chunk: each gets an error of its own, with its own traceback.
+                raise type(error)(error.message, error.error_code)
 
 
 class WriteResultHandle(tuple[Ticket, "int | None"]):

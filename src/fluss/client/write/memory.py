@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import threading
 
-from fluss.errors import DeadlineExceededError
+from fluss.config import WAIT_FOREVER_MS
+from fluss.errors import ConnectionClosedError, DeadlineExceededError
 
 
 class MemoryBudget:
     """Bytes of rows that were accepted but not acknowledged yet.
+
+    Whoever has rows asks for room before it hands them over, and takes what they need afterwards: rows are never held
+    back half-way, so that nobody can wait for memory that only he himself could free. The limit is therefore passed by
+    at most one piece of rows per writing thread.
 
     A thread that writes faster than the server takes waits here. The event loop itself must never wait, because it is
     the one that frees memory: it is refused with a clear error instead.
@@ -18,41 +23,54 @@ class MemoryBudget:
     def __init__(self, limit_bytes: int, wait_timeout_ms: int) -> None:
         self.limit_bytes = limit_bytes
         self.wait_timeout_ms = wait_timeout_ms
+        self._timeout_s = None if wait_timeout_ms >= WAIT_FOREVER_MS else _seconds(wait_timeout_ms)
         self._used_bytes = 0
+        self._closed = False
         self._changed = threading.Condition()
 
     @property
     def used_bytes(self) -> int:
         return self._used_bytes
 
-    def reserve(self, size_bytes: int, *, may_block: bool) -> None:
-        """Take `size_bytes`. A piece larger than the whole budget is let through when nothing else is held."""
+    def wait_for_room(self, *, may_block: bool) -> None:
+        """Return when less than the limit is held; raise when that takes too long, or nobody may wait here."""
+        if self._used_bytes < self.limit_bytes:
+            return
+        if not may_block:
+            raise DeadlineExceededError(
+                f"the write buffer is full: {self._used_bytes} of {self.limit_bytes} bytes wait for the server, and "
+                "this row was not taken. Await flush() or a handle now and then, or raise 'writer.buffer.memory-size'"
+            )
         with self._changed:
-            if self._fits(size_bytes):
-                self._used_bytes += size_bytes
-                return
-            if not may_block:
-                raise DeadlineExceededError(
-                    f"the write buffer is full: {self._used_bytes} of {self.limit_bytes} bytes wait for the server. "
-                    "Await flush() or a handle now and then, or raise 'writer.buffer.memory-size'"
-                )
-            if not self._changed.wait_for(lambda: self._fits(size_bytes), self.wait_timeout_ms / 1000):
+            done = self._changed.wait_for(
+                lambda: self._closed or self._used_bytes < self.limit_bytes, timeout=self._timeout_s
+            )
+            if self._closed:
+                raise ConnectionClosedError("the connection was closed while a write waited for room in the buffer")
+            if not done:
                 raise DeadlineExceededError(
                     f"the write buffer stayed full for {self.wait_timeout_ms} ms: {self._used_bytes} of "
                     f"{self.limit_bytes} bytes wait for the server. Is it reachable? Raise 'writer.buffer.memory-size' "
                     "or 'writer.buffer.wait-timeout-ms' if it is only slow"
                 )
-            self._used_bytes += size_bytes
 
-    def reserve_anyway(self, size_bytes: int) -> None:
-        """Take what is in memory already, whatever the limit says."""
+    def reserve(self, size_bytes: int) -> None:
+        """Count bytes that are in memory now."""
         with self._changed:
             self._used_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
+        """Those bytes are gone."""
         with self._changed:
             self._used_bytes -= size_bytes
             self._changed.notify_all()
 
-    def _fits(self, size_bytes: int) -> bool:
-        return self._used_bytes == 0 or self._used_bytes + size_bytes <= self.limit_bytes
+    def close(self) -> None:
+        """Nothing will free memory any more: wake whoever waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def _seconds(wait_ms: int) -> float:
+    return min(wait_ms / 1000, threading.TIMEOUT_MAX)

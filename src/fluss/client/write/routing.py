@@ -9,13 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from fluss.errors import InvalidRowError
+from fluss.errors import FlussError, InvalidRowError
 from fluss.metadata import TableInfo, format_partition_value, partition_name, validate_partition_value
 from fluss.rows import logical
 
 Ints = npt.NDArray[np.int64]
+
+
+class BadRows(InvalidRowError):
+    """Some rows of a batch cannot be written; `errors` maps their positions to the reasons."""
+
+    def __init__(self, errors: dict[int, FlussError]) -> None:
+        row, first = next(iter(errors.items()))
+        super().__init__(f"row {row}: {first.message}")
+        self.errors = errors
 
 
 def partition_codes(info: TableInfo, arrays: Sequence[pa.Array], variant: str) -> tuple[list[str], Ints]:
@@ -23,20 +31,29 @@ def partition_codes(info: TableInfo, arrays: Sequence[pa.Array], variant: str) -
     keys = info.get_partition_keys()
     columns: list[list[str]] = []
     codes: Ints | None = None
+    bad: dict[int, FlussError] = {}
     for key, array in zip(keys, arrays, strict=True):
-        if array.null_count:
-            row = pc.index(pc.is_null(array), True).as_py()
-            raise InvalidRowError(f"row {row}: partition column '{key}' of table {info.table_path} has no value (None)")
-        encoded = pc.dictionary_encode(array)
+        where = f"partition column '{key}' of table {info.table_path}"
+        encoded = array.dictionary_encode()
         data_type = info.schema.columns[info.schema.column_index(key)].data_type
+        indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        if array.null_count:
+            for row in np.flatnonzero(indices < 0).tolist():
+                bad[row] = InvalidRowError(f"{where} has no value (None)")
         texts = []
-        for value in logical.from_arrow(encoded.dictionary, data_type):
-            text = format_partition_value(data_type, value, variant)
-            validate_partition_value(text)
+        for index, value in enumerate(logical.from_arrow(encoded.dictionary, data_type)):
+            text = ""
+            try:
+                text = format_partition_value(data_type, value, variant)
+                validate_partition_value(text)
+            except FlussError as error:
+                refusal = type(error)(f"{where}: {error.message}", error.error_code)
+                bad.update(dict.fromkeys(np.flatnonzero(indices == index).tolist(), refusal))
             texts.append(text)
-        indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         columns.append(texts)
         codes = indices if codes is None else codes * len(texts) + indices
+    if bad:
+        raise BadRows(bad)
     assert codes is not None
     used, compact = np.unique(codes, return_inverse=True)
     names = []
@@ -55,3 +72,10 @@ def groups_of(codes: npt.NDArray[Any]) -> list[tuple[int, Ints]]:
     values, starts = np.unique(codes[order], return_index=True)
     ends = [*starts[1:].tolist(), len(codes)]
     return [(int(value), order[start:end]) for value, start, end in zip(values, starts.tolist(), ends)]
+
+
+def remaining(rows: int, bad: dict[int, FlussError]) -> Ints:
+    """The positions of the rows that are not bad."""
+    keep = np.ones(rows, np.bool_)
+    keep[list(bad)] = False
+    return np.flatnonzero(keep)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.retry import DEFAULT_BACKOFF
+from fluss.client.singleflight import SingleFlight
 from fluss.client.write.batch import Encoder, OpenBatch, WriteBatch
 from fluss.client.write.memory import MemoryBudget
 from fluss.errors import (
@@ -29,16 +30,24 @@ from fluss.errors import (
     DeadlineExceededError,
     DuplicateSequenceError,
     FlussError,
+    FormatError,
+    InvalidRowError,
     NetworkError,
+    NotEnoughReplicasAfterAppendError,
     OutOfOrderSequenceError,
+    RecordTooLargeError,
     RequestTimeOutError,
+    StorageBackpressureError,
+    TableNotExistError,
     UnknownServerError,
+    UnknownTableOrBucketError,
     UnknownWriterIdError,
     error_for_code,
 )
 from fluss.metadata import TableBucket, TablePath
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import encode_produce_log, encode_put_kv
+from fluss.protocol.wire import parse_message
 
 if TYPE_CHECKING:
     from fluss.client.cluster import Cluster
@@ -48,6 +57,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fluss.client.write")
 
 _SEQUENCE_MAX = 2**31 - 1
+_ANSWER_GRACE_MS = 5_000
+_WRITTEN_PERHAPS = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
+"""The leader has the batch in its log, but not enough others have."""
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 
@@ -69,10 +81,13 @@ class Lane:
         "bucket",
         "bucket_id",
         "changed",
+        "given_up_id",
         "in_flight",
         "next_sequence",
+        "not_before",
         "partition_name",
         "queue",
+        "refused",
         "silent",
         "target",
         "task",
@@ -90,7 +105,13 @@ class Lane:
         self.in_flight: list[WriteBatch] = []
         self.silent = False
         self.writer_id: int | None = None
+        self.given_up_id: int | None = None
+        """The writer id that this lane used last and will not use again."""
         self.next_sequence = 0
+        self.refused: tuple[int, int] | None = None
+        """Writer id and sequence of the last batch that the server refused for good."""
+        self.not_before = 0.0
+        """When the server can take more, by the loop's clock."""
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -101,6 +122,11 @@ class Lane:
     def put_back(self, batch: WriteBatch) -> None:
         self.queue = deque(sorted([batch, *self.queue], key=lambda b: b.order))
         self.silent = True
+
+    def give_up_id(self) -> None:
+        """Nothing more is sent under the present writer id."""
+        if self.writer_id is not None:
+            self.given_up_id, self.writer_id = self.writer_id, None
 
 
 class Sender:
@@ -124,15 +150,20 @@ class Sender:
         self._outbox_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._order = itertools.count()
+        self._writer_ids: dict[Target, int] = {}
+        """The newest writer id of each target; its lanes share it, since sequences count per bucket."""
+        self._flights = SingleFlight()
         # Compressing a batch takes milliseconds and leaves the interpreter: a thread of its own keeps the loop quick.
         self._encoders = ThreadPoolExecutor(1, thread_name_prefix="fluss-encode")
         self._closed = False
         self.on_writer_id: Callable[[int], Awaitable[None]] | None = None
         """Told about every new writer id, and waited for, before anything is sent under that id."""
-        self.batches_sent = 0
-        self.rows_acknowledged = 0
-        self.bytes_sent = 0
-        self.retries = 0
+        self.metrics = cluster.metrics
+        self.metrics.gauge("writer_buffer_bytes", self.buffered_bytes)
+
+    def buffered_bytes(self) -> int:
+        """What all writers of this connection hold at the moment."""
+        return self.memory.used_bytes
 
     # -- called by writers, on the loop ---------------------------------------------------------------------------
 
@@ -147,6 +178,7 @@ class Sender:
     ) -> None:
         """Queue a batch. `on_done(batch, lane, error)` is called exactly once."""
         batch = WriteBatch(opened, encoder, next(self._order), self.delivery_timeout_ms, on_done)
+        self.metrics.add("writer_rows_total", batch.rows)
         key = (target, partition_name, bucket_id)
         lane = self._lanes.get(key)
         if lane is None:
@@ -175,7 +207,8 @@ class Sender:
         await asyncio.gather(*doomed, return_exceptions=True)
         for lane in self._lanes.values():
             for batch in [*lane.in_flight, *lane.queue]:
-                outcome = "it may or may not have been written" if batch.maybe_written else "it was not written"
+                maybe = batch.maybe_written or batch in lane.in_flight
+                outcome = "it may or may not have been written" if maybe else "it was not written"
                 self._finish(
                     lane,
                     batch,
@@ -183,6 +216,7 @@ class Sender:
                 )
             lane.queue.clear()
             lane.in_flight.clear()
+        self.memory.close()
         self._encoders.shutdown(wait=False)
 
     # -- one lane -------------------------------------------------------------------------------------------------
@@ -196,12 +230,16 @@ class Sender:
                     continue
                 if lane.silent:
                     lane.silent = False
-                    await asyncio.sleep(DEFAULT_BACKOFF.delay_ms(lane.queue[0].attempts - 1) / 1000)
+                    await asyncio.sleep(DEFAULT_BACKOFF.delay_ms(max(0, lane.queue[0].failures - 1)) / 1000)
+                    continue
+                if (pause_s := lane.not_before - self.loop.time()) > 0:
+                    await asyncio.sleep(pause_s)
                     continue
                 batch = lane.queue[0]
                 try:
-                    ready = await self._prepare(lane, batch)
+                    ready = await self._prepare_in_time(lane, batch)
                 except FlussError as error:
+                    # A sibling that came back meanwhile may have moved it from the front.
                     lane.queue.remove(batch)
                     self._failed(lane, batch, error)
                     continue
@@ -215,19 +253,43 @@ class Sender:
         finally:
             lane.task = None
 
+    async def _prepare_in_time(self, lane: Lane, batch: WriteBatch) -> Connection:
+        """`_prepare`, ended by the batch's deadline; whatever goes wrong is an error that ends up in a handle."""
+        try:
+            return await asyncio.wait_for(self._prepare(lane, batch), max(0.0, batch.deadline - time.monotonic()))
+        except FlussError:
+            raise  # before the next clause: a deadline of ours is a TimeoutError too
+        except asyncio.TimeoutError:
+            raise DeadlineExceededError(
+                f"the leader of {lane} was not reached within {self.delivery_timeout_ms} ms"
+            ) from None
+        except Exception as error:
+            logger.exception("a batch for %s could not be prepared", lane)
+            raise InvalidRowError(f"{batch.rows} rows for {lane} could not be encoded: {error!r:.300}") from error
+
     async def _prepare(self, lane: Lane, batch: WriteBatch) -> Connection:
         """Everything a batch needs before it can leave; the connection to the leader is the result."""
         if batch.seal is None:
             await self.loop.run_in_executor(self._encoders, batch.encode)
+            if batch.size_bytes > self.request_size_max:
+                raise RecordTooLargeError(
+                    f"a batch of {batch.size_bytes} bytes for {lane} is larger than a request may be; "
+                    f"'writer.request-max-size' is {self.request_size_max}"
+                )
+        path = lane.target.table_path
         if lane.bucket is None:
             lane.bucket = await self._resolve_partition(lane)
         if self.idempotent and lane.writer_id is None:
-            writer_id = await self._init_writer(lane.target.table_path)
-            if self.on_writer_id is not None:
-                await self.on_writer_id(writer_id)
-            lane.writer_id = writer_id
+            lane.writer_id = await self._writer_id(lane)
             lane.next_sequence = 0
-        return await self.cluster.leader(lane.bucket, lane.target.table_path)
+        try:
+            return await self.cluster.leader(lane.bucket, path)
+        except UnknownTableOrBucketError:
+            if (await self.cluster.table(path, refresh=True)).table_id != lane.target.table_id:
+                raise TableNotExistError(
+                    f"table {path} was dropped and created again; get it from the connection again"
+                ) from None
+            raise
 
     def _number(self, lane: Lane, batch: WriteBatch) -> None:
         if not self.idempotent:
@@ -239,6 +301,20 @@ class Sender:
         batch.writer_id = lane.writer_id
         batch.sequence = lane.next_sequence
         lane.next_sequence = 0 if batch.sequence == _SEQUENCE_MAX else batch.sequence + 1
+
+    async def _writer_id(self, lane: Lane) -> int:
+        """A writer id that this lane has not used yet."""
+        known = self._writer_ids.get(lane.target)
+        if known is not None and known != lane.given_up_id:
+            return known
+        return await self._flights.run(lane.target, lambda: self._new_writer_id(lane.target))
+
+    async def _new_writer_id(self, target: Target) -> int:
+        writer_id = await self._init_writer(target.table_path)
+        if self.on_writer_id is not None:
+            await self.on_writer_id(writer_id)
+        self._writer_ids[target] = writer_id
+        return writer_id
 
     async def _resolve_partition(self, lane: Lane) -> TableBucket:
         assert lane.partition_name is not None
@@ -304,8 +380,6 @@ class Sender:
             batch.attempts += 1
             parts = batch.seal(batch.writer_id, batch.sequence)
             buckets.append((lane.bucket.partition_id, lane.bucket_id, parts))
-            self.bytes_sent += batch.size_bytes
-        self.batches_sent += len(group)
         if target.is_kv:
             body = encode_put_kv(
                 self.acks,
@@ -325,19 +399,21 @@ class Sender:
         self, connection: Connection, target: Target, group: list[tuple[Lane, WriteBatch]], body: list[Any]
     ) -> None:
         api = apis.PUT_KV if target.is_kv else apis.PRODUCE_LOG
+        # The server itself waits up to the request timeout for its replicas: leave it time to say so.
+        patience_ms = self.request_timeout_ms + _ANSWER_GRACE_MS
+        left_ms = (min(batch.deadline for _, batch in group) - time.monotonic()) * 1000
+        self.metrics.add("requests_total")
         try:
-            # The server itself waits up to the request timeout for its replicas: leave it time to say so.
-            answer = await connection.call_parts(api, body, timeout_ms=self.request_timeout_ms + 5_000)
+            answer = await connection.call_parts(api, body, timeout_ms=max(1, int(min(patience_ms, left_ms))))
             results = {
                 (result.partition_id if result.HasField("partition_id") else None, result.bucket_id): result
-                for result in api.response.FromString(bytes(answer)).buckets_resp
+                for result in parse_message(api.response, answer, require_all=False).buckets_resp
             }
         except FlussError as error:
-            for lane, batch in group:
-                # Unless the server said no, nobody knows whether it had written the batch.
-                if isinstance(error, NetworkError | DeadlineExceededError):
-                    batch.maybe_written = True
-                self._come_back(lane, batch, error)
+            self.metrics.add("request_errors_total")
+            if isinstance(error, DeadlineExceededError) and left_ms >= patience_ms:
+                connection.abandon(f"no answer to {api.name} within {patience_ms} ms")
+            self._unanswered(group, error)
             return
         for lane, batch in group:
             assert lane.bucket is not None
@@ -348,9 +424,30 @@ class Sender:
             elif result.error_code:
                 refusal = error_for_code(result.error_code, result.error_message or None)
             # Without an answer, or when replicas were too slow, the batch may be in the log all the same.
-            if result is None or isinstance(refusal, RequestTimeOutError):
+            if result is None or isinstance(refusal, _WRITTEN_PERHAPS):
                 batch.maybe_written = True
+            if target.is_kv and result is not None:
+                self._throttle(lane, refusal, getattr(result, "pressure", 0.0))
             self._come_back(lane, batch, refusal)
+
+    def _unanswered(self, group: list[tuple[Lane, WriteBatch]], error: FlussError) -> None:
+        """The request got no answer that says what became of its batches, or was refused as a whole."""
+        if isinstance(error, ConnectionClosedError) and not self._closed and not self.cluster.closed:
+            # Only this one connection was closed, because its server moved.
+            error = NetworkError(error.message)
+        # Unless the server said no, nobody knows whether it had written the batch; bytes without sense are not a "no".
+        unknown = isinstance(error, (NetworkError, DeadlineExceededError, FormatError))
+        for lane, batch in group:
+            batch.maybe_written = batch.maybe_written or unknown
+            self._come_back(lane, batch, error)
+
+    def _throttle(self, lane: Lane, refusal: FlussError | None, pressure: float) -> None:
+        """Write more slowly to a bucket whose server has trouble to keep up."""
+        if isinstance(refusal, StorageBackpressureError):
+            pressure = 1.0
+        if pressure > 0:
+            pause_ms = self.throttle_ms_max * min(1.0, pressure) ** 2
+            lane.not_before = max(lane.not_before, self.loop.time() + pause_ms / 1000)
 
     def _come_back(self, lane: Lane, batch: WriteBatch, error: FlussError | None) -> None:
         lane.in_flight.remove(batch)
@@ -365,16 +462,24 @@ class Sender:
     # -- outcomes -------------------------------------------------------------------------------------------------
 
     def _failed(self, lane: Lane, batch: WriteBatch, error: FlussError) -> None:
-        retriable = error.is_retriable or error.is_stale_metadata or isinstance(error, DeadlineExceededError)
-        if isinstance(error, OutOfOrderSequenceError | UnknownWriterIdError):
+        out_of_order = isinstance(error, (OutOfOrderSequenceError, UnknownWriterIdError))
+        # That an earlier batch is missing is not this one's failure.
+        batch.failures += not out_of_order
+        if lane.refused is not None and lane.refused[0] == batch.writer_id and batch.sequence > lane.refused[1]:
+            # The server takes a writer's batches in their order, and an earlier one was refused.
+            batch.maybe_written = False
+        retriable = error.is_retriable or error.is_stale_metadata
+        retriable = retriable or isinstance(error, (DeadlineExceededError, FormatError))
+        if out_of_order:
             retriable = self._may_renumber(lane, batch)
         if not retriable:
+            self._refused(lane, batch)
             self._finish(lane, batch, error)
             return
-        if batch.attempts > self.retries_max or time.monotonic() >= batch.deadline:
+        if batch.failures > self.retries_max or time.monotonic() >= batch.deadline:
             unknown = " (it may or may not have been written)" if batch.maybe_written else ""
             text = (
-                f"gave up after {batch.attempts} tries to write {batch.rows} rows to {lane}{unknown}: {error.message}"
+                f"gave up after {batch.failures} tries to write {batch.rows} rows to {lane}{unknown}: {error.message}"
             )
             self._finish(lane, batch, type(error)(text, error.error_code))
             return
@@ -384,9 +489,20 @@ class Sender:
             if lane.partition_name is not None:
                 lane.bucket = None
         logger.debug("%s: %s; the batch will be sent again", lane, error)
-        self.retries += 1
-        batch.attempts = max(batch.attempts, 1)
+        self.metrics.add("retries_total")
         lane.put_back(batch)
+
+    def _refused(self, lane: Lane, batch: WriteBatch) -> None:
+        """A batch that will not be sent again leaves a gap in the numbers: those after it need a new beginning.
+
+        Those that are under way come back first (as out of order), so that the order of rows is kept.
+        """
+        if not self.idempotent or batch.sequence < 0 or batch.maybe_written or batch.writer_id != lane.writer_id:
+            return
+        lane.refused = (batch.writer_id, batch.sequence)
+        lane.give_up_id()
+        if lane.in_flight:
+            lane.silent = True
 
     def _may_renumber(self, lane: Lane, batch: WriteBatch) -> bool:
         """What to do when the server does not accept the batch's sequence number.
@@ -400,12 +516,16 @@ class Sender:
             return True
         if batch.maybe_written:
             return False
-        lane.writer_id = None
+        if batch.writer_id == lane.writer_id:
+            lane.give_up_id()
         return True
 
     def _finish(self, lane: Lane, batch: WriteBatch, error: FlussError | None) -> None:
         self.memory.release(batch.reserved_bytes)
         if error is None:
-            self.rows_acknowledged += batch.rows
+            self.metrics.add("writer_batches_total")
+            self.metrics.add("writer_bytes_total", batch.size_bytes)
+        else:
+            self.metrics.add("writer_errors_total")
         batch.settle(error)
         batch.on_done(batch, lane, error)

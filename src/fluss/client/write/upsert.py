@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,16 +13,17 @@ import pyarrow as pa
 
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import Encoder, Seal
-from fluss.client.write.collector import Chunk, RowReader, without
-from fluss.client.write.columns import BadValues, ColumnConverter
-from fluss.client.write.handle import Positions, Ticket, WriteResultHandle
-from fluss.client.write.routing import groups_of, partition_codes
+from fluss.client.write.collector import Chunk, RowReader, fields_of, without
+from fluss.client.write.handle import Positions, WriteResultHandle
+from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
 from fluss.client.write.sender import Sender, Target
-from fluss.client.write.writer import Key, Routed, TableWriter
+from fluss.client.write.writer import Converted, Key, Routed, TableWriter
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, RecordTooLargeError
-from fluss.metadata import Column, TableInfo
+from fluss.metadata import Column, DataType, TableInfo
 from fluss.records import encode_kv_body, seal_kv_batch
 from fluss.rows import (
+    BadValues,
+    ColumnConverter,
     Slices,
     bucket_key_encoder,
     buckets_of,
@@ -99,10 +101,10 @@ class UpsertWriter(TableWriter):
         self._delete_reader = RowReader(f"{what}, delete", schema.columns, primary_key)
         # A delete carries its key alone: whether the other columns may be null is checked for upserts only.
         self._converters = [
-            ColumnConverter(_lenient(column, i in primary_key)) for i, column in enumerate(schema.columns)
+            ColumnConverter(_lenient(column, i in primary_key), column.name) for i, column in enumerate(schema.columns)
         ]
         positions = self._reader.positions
-        self._required = [i for i in positions if i not in primary_key and not schema.columns[i].data_type.nullable]
+        self._required = {i for i in positions if i not in primary_key and not schema.columns[i].data_type.nullable}
         self._key = [schema.column_index(name) for name in info.physical_primary_key]
         self._key_encoder = kv_key_encoder(info)
         self._bucket_key = [schema.column_index(name) for name in info.bucket_keys]
@@ -135,7 +137,12 @@ class UpsertWriter(TableWriter):
     # -- the public calls -----------------------------------------------------------------------------------------
 
     def upsert(self, row: Any) -> WriteResultHandle:
-        """Insert or update one row by its primary key: a dict (or any mapping), a list or tuple, or a dataclass."""
+        """Insert or update one row by its primary key: a dict (or any mapping), a list or tuple, or a dataclass.
+
+        Example:
+            writer.upsert({"id": 1, "name": "Alice"})
+            await writer.upsert((2, "Bob")).wait()
+        """
         kind = type(row)
         if kind is dict and self._plain and len(row) == self._width:
             try:
@@ -149,81 +156,84 @@ class UpsertWriter(TableWriter):
         return self._collect(values)
 
     def delete(self, pk: Any) -> WriteResultHandle:
-        """Delete the row with this primary key (a dict may carry other columns too; they are ignored)."""
-        if isinstance(pk, dict) and len(pk) > len(self._delete_reader.names):
-            pk = {name: value for name, value in pk.items() if name in self._delete_reader.names}
-        elif isinstance(pk, list | tuple) and len(pk) == self._width != len(self._delete_reader.names):
+        """Delete the row with this primary key (a mapping may carry other columns too; they are ignored).
+
+        Example:
+            await writer.delete({"id": 1}).wait()
+        """
+        names = self._delete_reader.names
+        if dataclasses.is_dataclass(pk) and not isinstance(pk, type):
+            pk = fields_of(pk)
+        if isinstance(pk, Mapping) and len(pk) > len(names):
+            pk = {name: value for name, value in pk.items() if name in names}
+        elif isinstance(pk, (list, tuple)) and len(pk) == self._width != len(names):
             pk = [pk[i] for i in self._delete_reader.positions]
         return self._collect(self._delete_reader.read(pk), is_delete=True)
 
     upsert_arrow_batch = TableWriter.write_arrow_batch
 
     def delete_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """Delete the rows whose primary keys the batch holds; other columns are ignored."""
-        ticket = Ticket(self._hurry)
+        """Delete the rows whose primary keys the batch holds; other columns are ignored.
+
+        Example:
+            writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"id": [1, 2, 3]}))
+        """
         schema = self._info.schema
         keys = BatchReader(self._delete_reader.what, [schema.columns[i] for i in self._delete_reader.positions])
         names = [name for name in batch.schema.names if name in self._delete_reader.names]
-        self._write(keys, [batch.select(names)], ticket, is_delete=True)
-        return WriteResultHandle((ticket, None))
+        return self._write_read(keys, [batch.select(names)], is_delete=True)
 
     # -- conversion ------------------------------------------------------------------------------------------------
 
-    def _convert(self, chunk: Chunk) -> Sequence[Routed]:
+    def _convert(self, chunk: Chunk) -> Converted:
         positions: Positions | None = None
         deletes = np.zeros(chunk.rows, np.bool_)
         deletes[chunk.marks] = True
-        arrays, bad = self._columns(chunk.flat, deletes)
-        if bad:
-            for position, error in bad.items():
-                text = f"table {self._info.table_path}: row {position} of the batch, {error.message}"
-                named = type(error)(text, error.error_code)
-                chunk.ticket.settle(1, np.array([position]), named)
-                self._failures.add(1, str(self._info.table_path), named)
-            positions = np.array([i for i in range(chunk.rows) if i not in bad], dtype=np.int64)
+        arrays, refused = self._columns(chunk.flat, deletes)
+        if refused:
+            positions = remaining(chunk.rows, refused)
             deletes = deletes[positions]
-            arrays, _ = self._columns(without(chunk.flat, self._width, bad), deletes)
-        return self._route(arrays, deletes, positions) if len(deletes) else []
+            arrays, _ = self._columns(without(chunk.flat, self._width, refused.keys()), deletes)
+        while len(deletes):
+            try:
+                return self._route(arrays, deletes, positions), refused
+            except BadRows as bad:
+                kept = remaining(len(deletes), bad.errors)
+                places = np.arange(len(deletes)) if positions is None else positions
+                refused.update({int(places[row]): error for row, error in bad.errors.items()})
+                arrays, deletes = [array.take(pa.array(kept)) for array in arrays], deletes[kept]
+                positions = places[kept]
+        return [], refused
 
     def _columns(self, flat: list[Any], deletes: npt.NDArray[np.bool_]) -> tuple[list[pa.Array], dict[int, FlussError]]:
         arrays: list[pa.Array] = []
         bad: dict[int, FlussError] = {}
         for i, converter in enumerate(self._converters):
+            values = flat[i :: self._width]
             try:
-                arrays.append(converter.to_arrow(flat[i :: self._width]))
+                array = converter.to_arrow(values)
             except BadValues as found:
                 for position, error in found.errors.items():
                     bad.setdefault(position, error)
-        if not bad:
-            for i in self._required:
-                if arrays[i].null_count:
-                    missing = arrays[i].is_null().to_numpy(zero_copy_only=False) & ~deletes
-                    name, data_type = self._info.schema.columns[i].name, self._info.schema.columns[i].data_type
-                    for position in np.flatnonzero(missing).tolist():
-                        bad.setdefault(
-                            position,
-                            InvalidRowError(f"column '{name}' is {data_type} and got no value (None); give it one"),
-                        )
+            else:
+                arrays.append(array)
+                if not array.null_count:
+                    continue
+            if i in self._required:
+                name, data_type = self._info.schema.columns[i].name, self._info.schema.columns[i].data_type
+                for position, value in enumerate(values):
+                    if value is None and not deletes[position]:
+                        refusal = InvalidRowError(f"column {name!r} ({data_type}): null, but the type is NOT NULL")
+                        bad.setdefault(position, refusal)
         return arrays, bad
 
-    def _write_batches(self, batches: Sequence[pa.RecordBatch], ticket: Ticket) -> None:
-        self._write(self._batch_reader, batches, ticket, is_delete=False)
-
-    def _write(
-        self, reader: BatchReader, batches: Sequence[pa.RecordBatch], ticket: Ticket, *, is_delete: bool
-    ) -> None:
-        read = [reader.read(batch) for batch in batches if batch.num_rows]
-        ticket.close(sum(batch.num_rows for batch in read))
-        may_block = not self._on_loop()
-        for batch in read:
-            by_name = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
-            arrays = [
-                by_name[column.name] if column.name in by_name else pa.nulls(batch.num_rows, converter.arrow_type)
-                for column, converter in zip(self._info.schema.columns, self._converters)
-            ]
-            routed = self._route(arrays, np.full(batch.num_rows, is_delete), None)
-            reserve = sum(piece.size_bytes for _, piece, _ in routed)
-            self._hand_over(routed, ticket, reserve, may_block=may_block, force=not may_block)
+    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> list[Routed]:
+        by_name = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
+        arrays = [
+            by_name[column.name] if column.name in by_name else pa.nulls(batch.num_rows, converter.arrow_type)
+            for column, converter in zip(self._info.schema.columns, self._converters)
+        ]
+        return self._route(arrays, np.full(batch.num_rows, is_delete), None)
 
     # -- encoding and routing ---------------------------------------------------------------------------------------
 
@@ -240,11 +250,16 @@ class UpsertWriter(TableWriter):
         rows = self._encode_rows(arrays)
         if deletes.any():
             rows = Slices.trusted(rows.data, rows.starts, np.where(deletes, 0, rows.lengths))
-        largest = int((keys.lengths + rows.lengths).max())
-        if largest > self._row_size_max:
-            raise RecordTooLargeError(
-                f"a row of {largest} bytes for table {self._info.table_path} is larger than a request may be; "
-                f"'writer.request-max-size' is {self._config.writer_request_max_size}"
+        sizes = keys.lengths + rows.lengths
+        if int(sizes.max()) > self._row_size_max:
+            raise BadRows(
+                {
+                    row: RecordTooLargeError(
+                        f"a row of {sizes[row]} bytes is larger than a request may be; 'writer.request-max-size' is "
+                        f"{self._config.writer_request_max_size}"
+                    )
+                    for row in np.flatnonzero(sizes > self._row_size_max).tolist()
+                }
             )
         if self._info.num_buckets == 1:
             buckets = np.zeros(len(keys), np.int64)
@@ -289,7 +304,5 @@ class UpsertWriter(TableWriter):
         return self._kv_encoder
 
 
-def _lenient(column: Column, is_key: bool) -> Column:
-    if is_key or column.data_type.nullable:
-        return column
-    return Column(column.name, column.data_type.with_nullable(True), column.comment, column.column_id)
+def _lenient(column: Column, is_key: bool) -> DataType:
+    return column.data_type if is_key else column.data_type.with_nullable(True)

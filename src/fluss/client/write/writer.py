@@ -3,24 +3,32 @@
 
 Rows may come from any thread: they are collected and converted there, which is also where a writer that is too fast is
 held back. Everything after that happens on the connection's event loop.
+
+Several threads may convert at the same time. Whatever leaves the collector has a number, and the loop takes it in by
+that number: the order in which rows were given is the order in which they are written, bucket by bucket.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+import threading
+from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from fluss.client.promise import Promise
 from fluss.client.write.arrow_input import BatchReader
-from fluss.client.write.batch import Encoder, OpenBatch, Piece, Share, WriteBatch
+from fluss.client.write.batch import Encoder, OpenBatch, Piece, Share, WriteBatch, settle_shares
 from fluss.client.write.collector import Chunk, RowCollector
 from fluss.client.write.handle import Positions, Ticket, WriteResultHandle
+from fluss.client.write.routing import BadRows
 from fluss.client.write.sender import Lane, Sender, Target
+from fluss.client.write.sizing import BatchSizer
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
 
@@ -32,7 +40,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("fluss.client.write")
 
-_CHUNK_ROWS_FIRST = 1_024
+_CHUNK_ROWS_FIRST = 16
+"""How large rows are is known after the first few of them were converted."""
+_CHUNK_ROWS_GROWTH = 16
 _CHUNK_ROWS_MAX = 16_384
 
 Key = tuple["str | None", int]
@@ -42,27 +52,46 @@ _WriterT = TypeVar("_WriterT", bound="TableWriter")
 
 Routed = tuple[Key, Piece, "Positions | None"]
 
+Converted = tuple[Sequence[Routed], dict[int, FlussError]]
+"""Pieces for their buckets, and the rows that are refused, by their position."""
+
 
 class Failures:
-    """Rows that were not written since the last flush."""
+    """Rows that were not written since the last flush. Rows fail in any thread."""
 
     def __init__(self) -> None:
-        self.first: FlussError | None = None
-        self.where = ""
-        self.rows = 0
+        self._lock = threading.Lock()
+        self._first: FlussError | None = None
+        self._where = ""
+        self._rows = 0
 
     def add(self, rows: int, where: str, error: FlussError) -> None:
-        self.rows += rows
-        if self.first is None:
-            self.first, self.where = error, where
+        with self._lock:
+            self._rows += rows
+            if self._first is None:
+                self._first, self._where = error, where
 
     def take(self) -> FlussError | None:
-        first, rows = self.first, self.rows
-        self.first, self.rows = None, 0
+        with self._lock:
+            first, rows, where = self._first, self._rows, self._where
+            self._first, self._rows = None, 0
         if first is None:
             return None
         counted = "1 row was" if rows == 1 else f"{rows} rows were"
-        return type(first)(f"{counted} not written to {self.where}: {first.message}", first.error_code)
+        first_of = "" if rows == 1 else "; the first of them"
+        return type(first)(f"{counted} not written to {where}{first_of}: {first.message}", first.error_code)
+
+
+class Handover:
+    """Rows on their way to the loop."""
+
+    __slots__ = ("number", "reserved_bytes", "routed", "ticket")
+
+    def __init__(self, number: int, routed: Sequence[Routed], ticket: Ticket, reserved_bytes: int) -> None:
+        self.number = number
+        self.routed = routed
+        self.ticket = ticket
+        self.reserved_bytes = reserved_bytes
 
 
 class TableWriter:
@@ -77,6 +106,11 @@ class TableWriter:
         self._config = config
         self._target = target
         self._batch_size_max = config.writer_batch_size
+        self._sizer = BatchSizer(
+            config.writer_batch_size,
+            config.writer_dynamic_batch_size_min,
+            enabled=config.writer_dynamic_batch_size_enabled,
+        )
         self._linger_s = config.writer_batch_timeout_ms / 1000
         self._open: dict[Key, OpenBatch] = {}
         self._unsettled: set[int] = set()
@@ -85,46 +119,112 @@ class TableWriter:
         self._linger: asyncio.TimerHandle | None = None
         self._failures = Failures()
         self._collector = RowCollector(lambda: Ticket(self._hurry), _CHUNK_ROWS_FIRST)
+        self._shut = False
+        self._handed: deque[Handover] = deque()
+        """On their way from other threads. Whoever takes one out is the one who deals with it."""
+        self._early: dict[int, Handover] = {}
+        """Arrived before their turn."""
+        self._accepted = 0
+        """How many numbers have had their turn."""
+        self._arrivals: list[tuple[int, asyncio.Future[None]]] = []
         sender.cluster.attach(self)
 
     # -- whole batches ---------------------------------------------------------------------------------------------
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """Write all rows of a record batch; columns are matched by name, and cast where nothing is lost."""
+        """Write all rows of a record batch; columns are matched by name, and cast where nothing is lost.
+
+        A value that does not fit is refused here, with its row and column, and nothing of the batch is written.
+
+        Example:
+            handle = writer.write_arrow_batch(pa.RecordBatch.from_pylist([{"id": 1, "name": "Alice"}]))
+            await handle.wait()
+        """
         return self._write_all([batch])
 
     def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Write all rows of a table."""
+        """Write all rows of a table, as `write_arrow_batch` does.
+
+        Example:
+            writer.write_arrow(pa.table({"id": [1, 2], "name": ["Alice", "Bob"]}))
+            await writer.flush()
+        """
         return self._write_all(table.to_batches())
 
     def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
-        """Write all rows of a pandas DataFrame."""
-        names = list(df.columns)
-        known = [field for field in self._batch_reader.schema if field.name in names]
-        # The table's own types tell an empty column's type; unknown columns are left to the check that names them.
-        schema = pa.schema(known) if len(known) == len(names) else None
+        """Write all rows of a pandas DataFrame; the index is left out.
+
+        Example:
+            writer.write_pandas(pd.DataFrame({"id": [1, 2], "name": ["Alice", "Bob"]}))
+            await writer.flush()
+        """
         try:
-            table = pa.Table.from_pandas(df, schema=schema, preserve_index=False)
+            table = self._batch_reader.from_pandas(df)
         except (pa.ArrowException, ValueError, TypeError) as error:
             raise InvalidRowError(f"table {self._info.table_path}: the DataFrame does not fit: {error}") from None
         return self.write_arrow(table)
 
     def write_polars(self, df: pl.DataFrame) -> WriteResultHandle:
-        """Write all rows of a polars DataFrame."""
+        """Write all rows of a polars DataFrame.
+
+        Example:
+            writer.write_polars(pl.DataFrame({"id": [1, 2], "name": ["Alice", "Bob"]}))
+            await writer.flush()
+        """
         return self.write_arrow(df.to_arrow())
 
     def _write_all(self, batches: Sequence[pa.RecordBatch]) -> WriteResultHandle:
+        return self._write_read(self._batch_reader, batches)
+
+    def _write_read(
+        self, reader: BatchReader, batches: Sequence[pa.RecordBatch], *, is_delete: bool = False
+    ) -> WriteResultHandle:
+        read: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            if batch.num_rows:
+                read.append(reader.read(batch, rows))
+                rows += batch.num_rows
         ticket = Ticket(self._hurry)
-        self._write_batches(batches, ticket)
+        ticket.close(rows)
+        memory, may_block = self._sender.memory, not self._on_loop()
+        taken = 0
+        for batch in read:
+            # On a loop nobody can wait: what was begun is taken whole, and the next call is refused.
+            if may_block or not taken:
+                memory.wait_for_room(may_block=may_block)
+            with self._collector.lock:
+                self._check_open()
+                chunk = self._collector.take()
+                number = self._collector.next_number()
+            # Rows that were given before this batch are written before it.
+            if chunk is not None:
+                self._emit(chunk)
+            self._emit_batch(number, batch, ticket, taken, is_delete)
+            taken += batch.num_rows
         return WriteResultHandle((ticket, None))
+
+    def _emit_batch(self, number: int, batch: pa.RecordBatch, ticket: Ticket, first_row: int, is_delete: bool) -> None:
+        routed: Sequence[Routed] = ()
+        try:
+            routed = self._route_batch(batch, is_delete)
+        except BadRows as bad:
+            row, error = next(iter(bad.errors.items()))
+            taken = f"; the {first_row} rows before this batch were taken" if first_row else ""
+            text = f"table {self._info.table_path}: row {first_row + row}: {error.message}{taken}"
+            raise type(error)(text, error.error_code) from None
+        finally:
+            # Also when it has nothing: whatever comes after it waits for its turn.
+            self._hand_over(number, routed, ticket)
 
     # -- for the subclasses ---------------------------------------------------------------------------------------
 
-    def _convert(self, chunk: Chunk) -> Sequence[Routed]:
-        """The rows of a chunk as pieces for their buckets; rows that do not fit are settled with their errors."""
+    def _convert(self, chunk: Chunk) -> Converted:
+        """The rows of a chunk as pieces for their buckets, and those that do not fit with their errors."""
         raise AssertionError("a writer says how its rows are converted")
 
-    def _write_batches(self, batches: Sequence[pa.RecordBatch], ticket: Ticket) -> None:
+    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> Sequence[Routed]:
+        """The rows of a batch as pieces for their buckets; raises `BadRows`."""
         raise AssertionError("a writer says how it takes Arrow batches")
 
     def _encoder(self) -> Encoder:
@@ -138,39 +238,48 @@ class TableWriter:
     def _on_loop(self) -> bool:
         return asyncio._get_running_loop() is self._loop
 
+    def _check_open(self) -> None:
+        if self._shut:
+            raise self._closed_error()
+
+    def _closed_error(self) -> ConnectionClosedError:
+        return ConnectionClosedError(f"the connection that wrote to {self._info.table_path} is closed")
+
     def _collect(self, values: Sequence[Any], is_delete: bool = False) -> WriteResultHandle:
         collector = self._collector
-        chunk = None
         with collector.lock:
-            collector.flat.extend(values)
-            if is_delete:
-                collector.marks.append(collector.rows)
             position = collector.rows
-            collector.rows = position + 1
-            ticket = collector.ticket
-            if collector.rows >= collector.rows_max:
-                self._check_room(len(values))
-                chunk = collector.take()
-        if chunk is not None:
-            self._emit(chunk, may_block=not self._on_loop())
-        elif position == 0:
+            last = position + 1 >= collector.rows_max
+            if not last:
+                collector.flat.extend(values)
+                if is_delete:
+                    collector.marks.append(position)
+                collector.rows = position + 1
+                ticket = collector.ticket
+        if last:
+            return self._collect_last(values, is_delete)
+        if position == 0:
             self._arm()
         return WriteResultHandle((ticket, position))
 
-    def _check_room(self, width: int) -> None:
-        """On the loop nobody can wait for memory: refuse the row that was just collected, and only that one."""
-        memory = self._sender.memory
-        if memory.used_bytes < memory.limit_bytes or not self._on_loop():
-            return
+    def _collect_last(self, values: Sequence[Any], is_delete: bool) -> WriteResultHandle:
+        """The row that completes a chunk; it waits here when there is too much on its way already."""
+        self._check_open()
+        self._sender.memory.wait_for_room(may_block=not self._on_loop())
         collector = self._collector
-        collector.rows -= 1
-        del collector.flat[-width:]
-        if collector.marks and collector.marks[-1] == collector.rows:
-            collector.marks.pop()
-        raise DeadlineExceededError(
-            f"the write buffer is full: {memory.used_bytes} of {memory.limit_bytes} bytes wait for the server and this "
-            "row was not taken. Await flush() or a handle now and then, or raise 'writer.buffer.memory-size'"
-        )
+        with collector.lock:
+            self._check_open()
+            position, ticket = collector.rows, collector.ticket
+            collector.flat.extend(values)
+            if is_delete:
+                collector.marks.append(position)
+            collector.rows = position + 1
+            chunk = collector.take() if collector.rows >= collector.rows_max else None
+        if chunk is not None:
+            self._emit(chunk)
+        elif position == 0:
+            self._arm()
+        return WriteResultHandle((ticket, position))
 
     def _arm(self) -> None:
         """The first row of a chunk starts the time after which the chunk leaves, full or not."""
@@ -183,42 +292,60 @@ class TableWriter:
         try:
             self._loop.call_soon_threadsafe(call, *args)
         except RuntimeError:
-            raise ConnectionClosedError(f"the connection that wrote to {self._info.table_path} is closed") from None
+            raise self._closed_error() from None
 
-    def _emit(self, chunk: Chunk, *, may_block: bool, force: bool = False) -> None:
-        """Convert a chunk and hand it to the loop."""
+    def _emit(self, chunk: Chunk) -> None:
+        """Convert a chunk and hand it to the loop. Never raises: what fails is told by handles and `flush()`."""
+        routed: Sequence[Routed] = ()
         try:
-            routed = self._convert(chunk)
-        except FlussError as error:
-            chunk.ticket.settle(chunk.rows, None, error)
-            self._failures.add(chunk.rows, str(self._info.table_path), error)
-            return
-        size_bytes = sum(piece.size_bytes for _, piece, _ in routed)
-        self._adapt(chunk.rows, size_bytes)
-        self._hand_over(routed, chunk.ticket, size_bytes, may_block=may_block, force=force)
-
-    def _hand_over(
-        self, routed: Sequence[Routed], ticket: Ticket, reserve_bytes: int, *, may_block: bool, force: bool = False
-    ) -> None:
-        memory = self._sender.memory
-        if reserve_bytes and not force:
-            try:
-                memory.reserve(reserve_bytes, may_block=may_block)
-            except FlussError as error:
-                rows = sum(piece.rows for _, piece, _ in routed)
-                ticket.settle(rows, None, error)
-                raise
-        elif reserve_bytes:
-            memory.reserve_anyway(reserve_bytes)
-        if self._on_loop():
-            self._accept(routed, ticket, bool(reserve_bytes))
+            routed, refused = self._convert(chunk)
+        except Exception as error:
+            # Not a matter of single rows. Nobody must wait for rows that will never be sent.
+            if not isinstance(error, FlussError):
+                logger.exception("converting %d rows for table %s failed", chunk.rows, self._info.table_path)
+                error = InvalidRowError(f"{chunk.rows} rows could not be converted: {error!r:.300}")
+            self._refuse(chunk.ticket, chunk.rows, None, error)
+        except BaseException:
+            # An interrupt of the user's. Whatever comes after this chunk waits for its turn.
+            self._refuse(chunk.ticket, chunk.rows, None, InvalidRowError("the conversion was interrupted"))
+            self._hand_over(chunk.number, (), chunk.ticket)
+            raise
         else:
-            self._to_loop(self._accept, routed, ticket, bool(reserve_bytes))
+            for position, refusal in refused.items():
+                row = chunk.first_row + position
+                text = f"table {self._info.table_path}: row {row} of this writer, {refusal.message}"
+                self._refuse(chunk.ticket, 1, np.array([position]), type(refusal)(text, refusal.error_code))
+        self._hand_over(chunk.number, routed, chunk.ticket, adapt_to=chunk.rows)
+
+    def _refuse(self, ticket: Ticket, rows: int, positions: Positions | None, error: FlussError) -> None:
+        self._failures.add(rows, str(self._info.table_path), error)
+        ticket.settle(rows, positions, error)
+
+    def _hand_over(self, number: int, routed: Sequence[Routed], ticket: Ticket, adapt_to: int = 0) -> None:
+        size_bytes = sum(piece.size_bytes for _, piece, _ in routed)
+        if adapt_to:
+            self._adapt(adapt_to, size_bytes)
+        self._sender.memory.reserve(size_bytes)
+        self._handed.append(Handover(number, routed, ticket, size_bytes))
+        if self._on_loop():
+            self._accept_handed()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._accept_handed)
+        except RuntimeError:
+            self._shut = True
+        if self._shut:
+            # The loop may have had its last turn: then this thread is the one to say so.
+            self._refuse_handed()
 
     def _adapt(self, rows: int, size_bytes: int) -> None:
         """Chunks of about a batch, so that few large arrays are made, but never so large that a pause is felt."""
-        wanted = self._batch_size_max * rows // max(size_bytes, 1)
-        self._collector.rows_max = max(1, min(_CHUNK_ROWS_MAX, wanted))
+        wanted = self._sizer.target * rows // max(size_bytes, 1)
+        grown = max(_CHUNK_ROWS_FIRST, rows * _CHUNK_ROWS_GROWTH)
+        collector = self._collector
+        with collector.lock:
+            if not self._shut:
+                collector.rows_max = max(1, min(_CHUNK_ROWS_MAX, wanted, grown))
 
     def _hurry(self) -> None:
         """Somebody waits: nothing is gained by waiting for more rows."""
@@ -230,7 +357,7 @@ class TableWriter:
     # -- on the loop ----------------------------------------------------------------------------------------------
 
     def _start_linger(self) -> None:
-        if self._linger is None:
+        if self._linger is None and not self._shut:
             self._linger = self._loop.call_later(self._linger_s, self._push)
 
     def _push(self) -> None:
@@ -241,26 +368,54 @@ class TableWriter:
         with self._collector.lock:
             chunk = self._collector.take()
         if chunk is not None:
-            self._emit(chunk, may_block=False, force=True)
-        for key in list(self._open):
-            self._seal(key)
+            self._emit(chunk)
+        self._seal_all()
 
-    def _accept(self, routed: Iterable[Routed], ticket: Ticket, reserved: bool) -> None:
-        for key, piece, positions in routed:
+    def _accept_handed(self) -> None:
+        while self._handed:
+            try:
+                handover = self._handed.popleft()
+            except IndexError:  # another thread took the last one
+                break
+            self._early[handover.number] = handover
+        if self._shut:
+            self._refuse_handed()
+            return
+        while (next_one := self._early.pop(self._accepted, None)) is not None:
+            self._accepted += 1
+            self._accept(next_one)
+        if self._open:
+            self._start_linger()
+        self._tell_arrivals()
+
+    def _accept(self, handover: Handover) -> None:
+        target = self._sizer.target
+        for key, piece, positions in handover.routed:
             opened = self._open.get(key)
-            if opened is not None and opened.size_bytes + piece.size_bytes > self._batch_size_max:
+            if opened is not None and opened.size_bytes + piece.size_bytes > target:
                 self._seal(key)
                 opened = None
             if opened is None:
                 opened = self._open[key] = OpenBatch()
-            opened.add(piece, Share(ticket, piece.rows, positions), piece.size_bytes if reserved else 0)
-            if opened.size_bytes >= self._batch_size_max:
+            opened.add(piece, Share(handover.ticket, piece.rows, positions), piece.size_bytes)
+            if opened.size_bytes >= target:
                 self._seal(key)
-        if self._open:
-            self._start_linger()
+
+    def _tell_arrivals(self) -> None:
+        for waiting in list(self._arrivals):
+            number, future = waiting
+            if self._accepted >= number or self._shut:
+                self._arrivals.remove(waiting)
+                if not future.done():
+                    future.set_result(None)
+
+    def _seal_all(self) -> None:
+        for key in list(self._open):
+            self._seal(key)
 
     def _seal(self, key: Key) -> None:
         opened = self._open.pop(key)
+        self._sizer.sealed(opened.size_bytes)
         self._sealed(key)
         self._batch_number += 1
         self._unsettled.add(self._batch_number)
@@ -280,8 +435,29 @@ class TableWriter:
         """Send everything and wait until the server has acknowledged it.
 
         Raises the first error if rows were not written since the last flush, and says how many.
+
+        Example:
+            writer.append({"id": 1, "name": "Alice"})
+            await writer.flush()
         """
         self._push()
+        with self._collector.lock:
+            given = self._collector.numbers
+        if self._accepted < given and not self._shut:
+            # Other threads are still converting rows that were given before this call.
+            arrived = (given, self._loop.create_future())
+            self._arrivals.append(arrived)
+            try:
+                await asyncio.wait_for(arrived[1], self._config.writer_delivery_timeout_ms / 1000)
+            except asyncio.TimeoutError:
+                raise DeadlineExceededError(
+                    f"rows for {self._info.table_path} that another thread has in hand did not arrive within "
+                    f"{self._config.writer_delivery_timeout_ms} ms"
+                ) from None
+            finally:
+                if arrived in self._arrivals:
+                    self._arrivals.remove(arrived)
+            self._seal_all()
         if self._unsettled:
             # Only what is under way now: rows that others append meanwhile must not keep this flush waiting for ever.
             waiting = (set(self._unsettled), Promise[None]())
@@ -295,7 +471,11 @@ class TableWriter:
             raise error
 
     async def close(self) -> None:
-        """Flush and be done."""
+        """Flush and be done.
+
+        Example:
+            await writer.close()
+        """
         await self.flush()
 
     async def drain(self) -> None:
@@ -303,8 +483,41 @@ class TableWriter:
         await self.flush()
 
     async def shut(self) -> None:
-        """The connection ends: hand over what is collected, so that the sender fails it with all else pending."""
-        self._push()
+        """The connection ends: what was not handed to the sender yet fails here, what was fails there."""
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        with self._collector.lock:
+            self._shut = True
+            self._collector.rows_max = 0  # the next row comes to where the check is
+            chunk = self._collector.take()
+        error = ConnectionClosedError(
+            f"the connection was closed before rows for {self._info.table_path} were sent; they were not written"
+        )
+        if chunk is not None:
+            self._refuse(chunk.ticket, chunk.rows, None, error)
+        for opened in self._open.values():
+            self._failures.add(opened.rows, str(self._info.table_path), error)
+            settle_shares(opened.shares, error)
+            self._sender.memory.release(opened.reserved_bytes)
+        self._open.clear()
+        self._handed.extend(self._early.values())
+        self._early.clear()
+        self._refuse_handed()
+        self._tell_arrivals()
+
+    def _refuse_handed(self) -> None:
+        error = ConnectionClosedError(
+            f"the connection was closed before rows for {self._info.table_path} were sent; they were not written"
+        )
+        while self._handed:
+            try:
+                handover = self._handed.popleft()
+            except IndexError:
+                return
+            for _, piece, positions in handover.routed:
+                self._refuse(handover.ticket, piece.rows, positions, error)
+            self._sender.memory.release(handover.reserved_bytes)
 
     async def __aenter__(self: _WriterT) -> _WriterT:
         return self

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python values of one column to an Arrow array, strictly: nothing is rounded, cut or guessed.
+
+pyarrow converts a list of Python objects quickly but not strictly (it truncates 1.5 to 1 for an integer column, and
+drops the microseconds of a datetime). So the types that occur in the list are looked at first, which costs one pass
+in C: when all of them belong to the column's own kind the fast conversion is exact, otherwise each value takes the
+slow and careful way, which also knows how to name the one that does not fit.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.errors import InvalidRowError
+from fluss.metadata.types import (
+    BigIntType,
+    BooleanType,
+    BytesType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+from fluss.rows.arrow_values import to_arrow
+from fluss.rows.logical import from_python
+
+_NONE = type(None)
+_INTEGERS = (TinyIntType, SmallIntType, IntType, BigIntType)
+
+# What pyarrow converts without loss, per type of column; other Python types take the careful way.
+_EXACT: dict[type[DataType], frozenset[type]] = {
+    BooleanType: frozenset({bool, _NONE}),
+    **{kind: frozenset({int, _NONE}) for kind in _INTEGERS},
+    FloatType: frozenset({float, _NONE}),
+    DoubleType: frozenset({float, int, _NONE}),
+    StringType: frozenset({str, _NONE}),
+    BytesType: frozenset({bytes, _NONE}),
+    DecimalType: frozenset({decimal.Decimal, _NONE}),
+    DateType: frozenset({dt.date, _NONE}),
+    TimeType: frozenset({dt.time, _NONE}),
+    TimestampType: frozenset({dt.datetime, _NONE}),
+    TimestampLtzType: frozenset({dt.datetime, _NONE}),
+}
+_UNIT_PRECISIONS = (0, 3, 6, 9)
+"""Precisions that are a unit of Arrow: there a cast to that unit says whether digits would be lost."""
+
+_tzinfo_of = attrgetter("tzinfo")
+
+Convert = Callable[[Sequence[Any]], "pa.Array | None"]
+
+
+class BadValues(Exception):
+    """Some values of a column do not fit; `errors` maps their positions to what is wrong with them."""
+
+    def __init__(self, errors: dict[int, InvalidRowError]) -> None:
+        super().__init__(f"{len(errors)} values do not fit")
+        self.errors = errors
+
+
+class ColumnConverter:
+    """Turns the values of one column into Arrow arrays of exactly the column's type."""
+
+    def __init__(self, data_type: DataType, name: str | None = None) -> None:
+        self.data_type = data_type
+        self.name = name
+        self.arrow_type = data_type.to_arrow()
+        self._exact = _EXACT.get(type(data_type))
+        self._convert = _fast_conversion(data_type)
+
+    def to_arrow(self, values: Sequence[Any]) -> pa.Array:
+        """The values as an Arrow array. Raises `BadValues` when some do not fit."""
+        if self._exact is not None and self._exact.issuperset(map(type, values)):
+            try:
+                array = self._convert(values)
+            except (pa.ArrowException, OverflowError, ValueError, TypeError):
+                array = None  # one of the values does not fit: the careful way finds out which
+            if array is not None and (self.data_type.nullable or not array.null_count):
+                return array
+        return self._carefully(values)
+
+    def _carefully(self, values: Sequence[Any]) -> pa.Array:
+        errors: dict[int, InvalidRowError] = {}
+        converted: list[Any] = []
+        for position, value in enumerate(values):
+            try:
+                converted.append(from_python(value, self.data_type, self.name))
+            except InvalidRowError as error:
+                errors[position] = error
+        if errors:
+            raise BadValues(errors)
+        try:
+            return to_arrow(converted, self.data_type)
+        except InvalidRowError:
+            # Arrow itself has narrower limits (nanoseconds reach to the year 2262): find out whose they are.
+            raise BadValues(self._too_far(values, converted)) from None
+
+    def _too_far(self, values: Sequence[Any], converted: Sequence[Any]) -> dict[int, InvalidRowError]:
+        errors: dict[int, InvalidRowError] = {}
+        for position, value in enumerate(converted):
+            try:
+                to_arrow([value], self.data_type)
+            except InvalidRowError as error:
+                label = f"column {self.name!r} ({self.data_type})" if self.name is not None else str(self.data_type)
+                errors[position] = InvalidRowError(f"{label}: {values[position]!r:.60} does not fit: {error.message}")
+        return errors
+
+
+def column_from_python(values: Sequence[Any], dtype: DataType, name: str | None = None) -> pa.Array:
+    """A column of native values as an Arrow array: `from_python` and `to_arrow`, quickly.
+
+    The error of a bad value names its row.
+    """
+    try:
+        return ColumnConverter(dtype, name).to_arrow(values)
+    except BadValues as found:
+        row, error = next(iter(found.errors.items()))
+        raise InvalidRowError(f"row {row}, {error.message}") from None
+
+
+def _fast_conversion(data_type: DataType) -> Convert:
+    arrow_type = data_type.to_arrow()
+    if isinstance(data_type, FloatType):
+
+        def to_float(values: Sequence[Any]) -> pa.Array | None:
+            array = pa.array(values, pa.float64())
+            narrow = array.cast(arrow_type)
+            overflown = pc.any(pc.and_(pc.is_inf(narrow), pc.is_finite(array))).as_py()
+            return None if overflown else narrow
+
+        return to_float
+    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+        if data_type.precision not in _UNIT_PRECISIONS:
+            return lambda values: None
+        zoned = isinstance(data_type, TimestampLtzType)
+        micros = pa.timestamp("us", "UTC") if zoned else pa.timestamp("us")
+
+        def to_timestamp(values: Sequence[Any]) -> pa.Array | None:
+            if not zoned and any(map(_tzinfo_of, filter(None, values))):
+                return None
+            # Python datetimes carry microseconds: a safe cast to a coarser unit refuses to drop any.
+            return pa.array(values, micros).cast(arrow_type, safe=True)
+
+        return to_timestamp
+    if isinstance(data_type, TimeType):
+
+        def to_time(values: Sequence[Any]) -> pa.Array | None:
+            if any(time.tzinfo is not None for time in values if time is not None):
+                return None
+            # A time of day is kept in milliseconds, whatever its column's precision says.
+            return pa.array(values, pa.time64("us")).cast(pa.time32("ms"), safe=True).cast(arrow_type, safe=True)
+
+        return to_time
+    return lambda values: pa.array(values, arrow_type)
