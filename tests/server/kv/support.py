@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import shutil
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from fluss.server.commit import GroupCommitter
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.sequence import BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
-from fluss.server.kv.store import Store
+from fluss.server.kv.store import DamagedStoreError, Store
 from fluss.server.kv.tablet import KvTablet, number_limit
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
@@ -173,8 +174,13 @@ class Bucket:
     async def rows(self) -> list[Row]:
         """All rows, as a scan sees them; checks that lookups agree and that keys come in order."""
         items, offset = await self.tablet.snapshot()
-        pairs = list(items)
         assert offset == self.log.high_watermark
+        try:
+            pairs = list(items)
+        except DamagedStoreError as error:
+            # As a client does that is told to begin its scan again.
+            self.tablet.damaged(error)
+            return await self.rows()
         assert [key for key, _ in pairs] == sorted({key for key, _ in pairs})
         assert await self.tablet.lookup([key for key, _ in pairs]) == [value for _, value in pairs]
         return self.decode(value for _, value in pairs)
@@ -203,13 +209,16 @@ class Bucket:
         """Move everything to disk."""
         if not self.store.is_spilling:
             self.budget.spill(self.store)
-        while self.store.is_spilling:
-            await _tick()
+        await wait_until(lambda: not self.store.is_spilling)
 
     def copy(self, to: Path) -> Path:
         """What a crash at this moment would leave."""
-        shutil.copytree(self.folder, to)
-        return to
+        while True:
+            try:
+                shutil.copytree(self.folder, to)
+                return to
+            except shutil.Error:  # RocksDB removed a file meanwhile
+                shutil.rmtree(to)
 
     async def close(self, *, keep: bool = True) -> None:
         await self.committer.stop()
@@ -219,10 +228,12 @@ class Bucket:
         self.executor.shutdown()
 
 
-async def _tick() -> None:
-    import asyncio
-
-    await asyncio.sleep(0.001)
+async def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    for _ in range(int(seconds * 1000)):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("waited in vain")
 
 
 @contextlib.asynccontextmanager

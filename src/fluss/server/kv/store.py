@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -116,6 +117,8 @@ class Store:
         self._spilling = Layer()
         self._spill: Future[None] | None = None
         self._db: Rdict | None = None
+        self._idle = threading.Condition()
+        self._reader_count = 0
         self._reading: weakref.WeakSet[_DiskRows] = weakref.WeakSet()
         self._entry_bytes = float(_ENTRY_OVERHEAD_BYTES)
         self._spilled_offset = self._spilling_offset = 0
@@ -170,18 +173,24 @@ class Store:
                 self.start_spill()
                 self._wait_for_spill()
         self.budget.leave(self)
-        if self._spill is not None and not self._spill.cancel():
+        if keep:
+            self._close_db()
+        elif self._spill is not None and not self._spill.cancel():
             # The rows are not wanted any more, so nobody should wait for them to be written.
             self._spill.add_done_callback(lambda _: self._close_db())
-        else:
-            self._close_db()
+        elif self._db is not None:
+            self.budget.executor.submit(self._close_db)
 
     def _close_db(self) -> None:
         for rows in tuple(self._reading):
             rows.close()
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        with self._idle:
+            # RocksDB cannot be closed while a thread reads from it.
+            while self._reader_count:
+                self._idle.wait()
+            if self._db is not None:
+                self._db.close()
+                self._db = None
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -208,10 +217,16 @@ class Store:
         return found
 
     def _from_disk(self, db: Rdict, keys: list[bytes]) -> list[bytes | None]:
+        with self._idle:
+            self._reader_count += 1
         try:
             return db.get([_ROW + key for key in keys])  # type: ignore[no-any-return]
         except Exception as error:
             raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
+        finally:
+            with self._idle:
+                self._reader_count -= 1
+                self._idle.notify_all()
 
     @property
     def layers(self) -> tuple[Layer, Layer]:
@@ -233,9 +248,7 @@ class Store:
         for layer in (memory, spilling):
             layer.sort()
         sources: list[Iterator[tuple[bytes, int, bytes | None]]] = [
-            ((key, age, value) for key, value in layer.items(prefix))
-            for age, layer in enumerate((memory, spilling))
-            if len(layer)
+            _aged(layer.items(prefix), age) for age, layer in enumerate((memory, spilling)) if len(layer)
         ]
         if self._db is not None:
             sources.append(self._disk_items(self._db, prefix))
@@ -341,6 +354,10 @@ class Store:
             if not self._spill.cancel():
                 wait((self._spill,))
             self.finish_spill()
+
+
+def _aged(items: Iterator[tuple[bytes, bytes | None]], age: int) -> Iterator[tuple[bytes, int, bytes | None]]:
+    return ((key, age, value) for key, value in items)
 
 
 def _newest(sources: Sequence[Iterator[tuple[bytes, int, bytes | None]]]) -> Items:
