@@ -18,8 +18,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from tests.interop import environment, wire
 
@@ -298,14 +300,14 @@ def _listening(port: int) -> bool:
         return True
 
 
-def _until(ready: object, watched: Process, timeout_s: float) -> None:
+def _until(ready: Callable[[], bool], watched: Process, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     last: Exception | None = None
     while time.monotonic() < deadline:
         if not watched.running:
             raise StartError(f"{watched.name} ended while starting:\n{watched.tail()}")
         try:
-            if ready():  # type: ignore[operator]
+            if ready():
                 return
         except (OSError, ValueError, IndexError) as error:
             last = error
@@ -316,17 +318,25 @@ def _until(ready: object, watched: Process, timeout_s: float) -> None:
 class Lines:
     """Lines of a stream, read by a thread so that a reader can wait with a deadline."""
 
-    def __init__(self, stream: object) -> None:
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
         self._queue: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._pump, args=(stream,), daemon=True).start()
+        self._thread = threading.Thread(target=self._pump, daemon=True)
+        self._thread.start()
 
-    def _pump(self, stream: object) -> None:
-        for line in stream:  # type: ignore[attr-defined]
+    def _pump(self) -> None:
+        for line in self._stream:
             self._queue.put(line)
         self._queue.put(None)
 
     def next(self, timeout_s: float) -> str | None:
+        """The next line, ``None`` at the end; ``queue.Empty`` when none comes in time."""
         return self._queue.get(timeout=timeout_s)
+
+    def close(self) -> None:
+        """Call when the writing process has ended."""
+        self._thread.join(10)
+        self._stream.close()
 
 
 if __name__ == "__main__":

@@ -11,12 +11,6 @@ from driver_python import Command, PythonDriver
 
 
 class Ours(PythonDriver):
-    capabilities = (
-        "acl", "aggregation", "alter", "arrow", "auto_increment", "before_1970", "binary", "bucketing", "changelog",
-        "char", "dynamic_partitions", "evolution", "evolution_projected", "filter", "indexed_log", "limit_scan",
-        "nested", "partial_update", "prefix_lookup",
-    )  # fmt: skip
-
     def __init__(self, face: str) -> None:
         super().__init__(importlib.import_module(face))
         self.client = face

@@ -11,11 +11,6 @@ from driver_python import Command, PythonDriver
 
 import fluss
 
-_BOTH = ("arrow", "partial_update")
-_SINCE_1_0 = (
-    "auto_increment", "binary", "changelog", "evolution", "filter", "limit_scan", "nested", "prefix_lookup",
-)  # fmt: skip
-
 
 class Wheel(PythonDriver):
     def __init__(self) -> None:
@@ -23,7 +18,6 @@ class Wheel(PythonDriver):
         self.version = importlib.metadata.version("pyfluss")
         self.client = f"pyfluss-{self.version}"
         self.first = self.version.startswith("0.")
-        self.capabilities = _BOTH if self.first else _BOTH + _SINCE_1_0
         # The first release gives TIMESTAMP_LTZ columns of Arrow data no zone.
         canonical.naive_means_utc = self.first
 

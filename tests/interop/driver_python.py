@@ -31,7 +31,6 @@ async def settle(value: Any) -> Any:
 class PythonDriver:
     """Executes commands with ``self.fluss``, any module of the ``pyfluss`` family."""
 
-    capabilities: tuple[str, ...] = ()
     client = ""
 
     def __init__(self, module: Any) -> None:
@@ -84,7 +83,7 @@ class PythonDriver:
         return options
 
     async def op_hello(self, c: Command) -> Any:
-        return {"client": self.client, "capabilities": sorted(self.capabilities)}
+        return {"client": self.client}
 
     async def op_connect(self, c: Command) -> None:
         await self.op_disconnect(c)

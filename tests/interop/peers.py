@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -13,6 +14,25 @@ from typing import Any
 
 from tests.interop import environment
 from tests.interop.cluster import Lines
+
+OURS = ("fluss", "fluss.aio")
+WHEELS = tuple(f"pyfluss-{version}" for version in environment.WHEELS)
+JAVA = "java"
+ALL = (*OURS, *WHEELS, JAVA)
+
+# What a client has beyond the common ground. A scenario that needs more is not asked of it.
+_FIRST_WHEEL = frozenset({"arrow", "partial_update"})
+_SECOND_WHEEL = _FIRST_WHEEL | {
+    "auto_increment", "binary", "changelog", "evolution", "filter", "limit_scan", "nested", "prefix_lookup",
+}  # fmt: skip
+_JAVA = frozenset({
+    "acl", "aggregation", "alter", "auto_increment", "binary", "changelog", "char", "dynamic_partitions", "evolution",
+    "indexed_log", "limit_scan", "nested", "partial_update", "prefix_lookup",
+})  # fmt: skip
+_OURS = _SECOND_WHEEL | _JAVA | {"before_1970", "bucketing", "evolution_projected"}
+CAPABILITIES: dict[str, frozenset[str]] = {
+    **dict.fromkeys(OURS, _OURS), WHEELS[0]: _FIRST_WHEEL, WHEELS[1]: _SECOND_WHEEL, JAVA: _JAVA,
+}  # fmt: skip
 
 # Generous: the slowest single command is a large batch through a debugged JVM on a busy machine.
 _ANSWER_S_MAX = 60.0
@@ -41,10 +61,14 @@ class Peer:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, bufsize=1
             )
+        assert self._process.stdout is not None
         self._lines = Lines(self._process.stdout)
+        self.capabilities = CAPABILITIES[name]
         self._connected: dict[str, Any] | None = None
         try:
-            self.capabilities = frozenset(self.call("hello")["capabilities"])
+            answered = self.call("hello")["client"]
+            if answered != name:
+                raise PeerDied(f"asked for {name}, {answered} answered")
         except BaseException:
             self.close()
             raise
@@ -102,8 +126,10 @@ class Peer:
             except (OSError, subprocess.TimeoutExpired):
                 self._process.kill()
                 self._process.wait(10)
-        if self._process.stdin is not None and not self._process.stdin.closed:
-            self._process.stdin.close()
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        self._lines.close()
 
     def __enter__(self) -> Peer:
         return self
@@ -112,12 +138,6 @@ class Peer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-OURS = ("fluss", "fluss.aio")
-WHEELS = tuple(f"pyfluss-{version}" for version in environment.WHEELS)
-JAVA = "java"
-ALL = (*OURS, *WHEELS, JAVA)
 
 
 def start(name: str, logs: Path) -> Peer:

@@ -49,9 +49,9 @@ _DIFFERENCES = [
     "INVALID_COLUMN_PROJECTION) as soon as the fetch meets a batch of the older schema; the Java client and the wheels "
     "pass the failure on. Our client asks for such columns without projection on the server; our server projects.",
     "A scan of `pyfluss` 1.0.0 over batches of two schemas fails unless `with_fixed_schema(True)` is set.",
-    "The Java client and the wheels spread keys differently over buckets when one of the last one to three bytes of the "
-    "encoded key is 0x80 or more and its length is no multiple of four. Beside INT and BIGINT keys from 128 to 2097151 "
-    "and some texts this concerns every negative BIGINT key.",
+    "The Java client and the wheels spread keys differently over buckets when one of the last one to three bytes of "
+    "the encoded key is 0x80 or more and its length is no multiple of four. Beside INT and BIGINT keys from 128 to "
+    "2097151 and some texts this concerns every negative BIGINT key.",
     "`pyfluss` accepts timestamps only up to 9999-12-30T22:00:00Z.",
     "A row refused half-way through a batch of `pyfluss` leaves the earlier rows unsent; if their table is dropped "
     "meanwhile, the next flush of the same connection never returns.",

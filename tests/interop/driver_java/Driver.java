@@ -72,10 +72,6 @@ import org.apache.fluss.utils.json.DataTypeJsonSerde;
 public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final long WAIT_S = 60;
-    private static final List<String> CAPABILITIES =
-            List.of(
-                    "acl", "aggregation", "alter", "auto_increment", "binary", "changelog", "char", "dynamic_partitions", "evolution",
-                    "indexed_log", "limit_scan", "nested", "partial_update", "prefix_lookup");
 
     private Connection connection;
     private Admin admin;
@@ -124,10 +120,7 @@ public final class Driver {
     private Object execute(String op, JsonNode c) throws Exception {
         switch (op) {
             case "hello":
-                Map<String, Object> hello = new LinkedHashMap<>();
-                hello.put("client", "java");
-                hello.put("capabilities", CAPABILITIES);
-                return hello;
+                return Map.of("client", "java");
             case "connect":
                 return connect(c);
             case "disconnect":
