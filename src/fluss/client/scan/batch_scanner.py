@@ -258,6 +258,8 @@ class BatchScanner:
     async def decode_values(self, values: Slices) -> pa.RecordBatch:
         """Stored values (schema id and row each) as an Arrow batch of the wanted columns."""
         info = self._plan.info
+        if not len(values):  # what servers answer for a bucket without rows
+            return self._project(pa.RecordBatch.from_pylist([], schema=info.schema.arrow_schema))
         if int(values.lengths.min(initial=2)) < 2:
             raise FormatError("a stored value is shorter than its schema id")
         ids = values.data[values.starts].astype(np.int32) | (values.data[values.starts + 1].astype(np.int32) << 8)
