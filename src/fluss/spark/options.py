@@ -312,6 +312,11 @@ _CLIENT: dict[str, str] = {
 }
 
 
+def is_client_option(name: str) -> bool:
+    """Whether an option is one of the client's."""
+    return name.lower() in _CLIENT
+
+
 @dataclass(frozen=True)
 class SourceOptions:
     """The checked options of one read or write. Travels to executors; the password in it is not shown."""

@@ -50,9 +50,8 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
         kind = PushingReader if _pushing() else FlussReader
         return kind(read_options(self.options), schema)
 
-    @driver_side
     def streamReader(self, schema: StructType) -> d.DataSourceStreamReader:  # noqa: N802
-        return FlussStreamReader(read_options(self.options, streaming=True), schema)
+        return FlussStreamReader(self.options, schema)
 
     @driver_side
     def writer(self, schema: StructType, overwrite: bool) -> d.DataSourceWriter:

@@ -8,6 +8,7 @@ An offset of a stream is a document of the next offset of every bucket. For `ful
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from fluss.spark.batches import check_schema
 from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
 from fluss.spark.layout import Bucket, Layout, from_json, rows_between, to_json
-from fluss.spark.options import EARLIEST, SourceOptions
+from fluss.spark.options import EARLIEST, SourceOptions, read_options
 from fluss.spark.reader import read_split
 from fluss.spark.splits import ROWS, Split, cut
 
@@ -38,15 +39,24 @@ _SAMPLE_ROWS = 1_000
 class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Reads a table as it grows."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = options
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        # Nothing may fail here: Spark would report a fault of its own clean-up in place of the error.
+        self._given = dict(options)
         self._schema = schema
-        self._info: TableInfo = client_of(options.client).info(options.table_path)
         self._target: dict[Bucket, int] | None = None
         self._planned: dict[Bucket, int] = {}
         self._seen: dict[Bucket, int] = {}
         self._row_bytes: float | None = None
-        check_schema(self._info, schema)
+
+    @cached_property
+    def _options(self) -> SourceOptions:
+        return read_options(self._given, streaming=True)
+
+    @cached_property
+    def _info(self) -> TableInfo:
+        info = client_of(self._options.client).info(self._options.table_path)
+        check_schema(info, self._schema)
+        return info
 
     # -- what there is --------------------------------------------------------------------------------------------
 
@@ -128,6 +138,7 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     # -- limits ---------------------------------------------------------------------------------------------------
 
+    @driver_side
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options["maxRowsPerTrigger"] is not None:
             return ReadMaxRows(self._options["maxRowsPerTrigger"])

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of a server as tables of a Spark session, and Fluss tables made from the schema of a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from fluss.config import Config
+from fluss.errors import ConfigError, FlussError, InvalidArgumentError
+from fluss.metadata import TableDescriptor, TablePath
+from fluss.spark.connect import Client
+from fluss.spark.options import is_client_option
+from fluss.spark.types import to_fluss_schema, to_spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def _client_options(bootstrap_servers: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    merged = dict(options or {})
+    if bootstrap_servers is not None:
+        merged["bootstrap.servers"] = bootstrap_servers
+    if "bootstrap.servers" not in merged:
+        raise ConfigError("bootstrap_servers is missing: give the address of a server, such as 'localhost:9123'")
+    Config(merged).validate()
+    return merged
+
+
+def tables(
+    spark: SparkSession,
+    bootstrap_servers: str | None = None,
+    *,
+    databases: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Register all tables of a server, so that `spark.sql("select * from fluss.orders")` and `insert into` work.
+
+    Each database becomes a database of the session's catalog. Tables that are registered already are replaced, so call
+    it again when tables were made or changed. Tables with types that Spark does not have are left out.
+
+    Args:
+        spark: The session.
+        bootstrap_servers: The server, `host:port`.
+        databases: Only these databases; default all.
+        options: More options of the client, such as `security.sasl.username`, and of the data source.
+
+    Returns:
+        The names of the registered tables, `database.table`.
+    """
+    given = dict(options or {})
+    client_keys = {name: value for name, value in given.items() if is_client_option(name)}
+    client_options = _client_options(bootstrap_servers, client_keys)
+    every = {**given, "bootstrap.servers": client_options["bootstrap.servers"]}
+    registered = []
+    client = Client(client_options)
+    try:
+        for database in databases if databases is not None else client.run(client.admin.list_databases()):
+            spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
+            for name in sorted(client.run(client.admin.list_tables(database))):
+                path = TablePath(database, name)
+                info = client.info(path)
+                try:
+                    to_spark_schema(info.schema)
+                except FlussError:
+                    continue
+                table = f"{_quoted(database)}.{_quoted(name)}"
+                pairs = {**every, "table": str(path)}
+                text = ", ".join(f"{_string(key)} {_string(str(value))}" for key, value in pairs.items())
+                spark.sql(f"DROP TABLE IF EXISTS {table}")
+                spark.sql(f"CREATE TABLE {table} USING fluss OPTIONS ({text})")
+                registered.append(str(path))
+    finally:
+        client.close()
+    return registered
+
+
+def create_table(
+    source: DataFrame | StructType,
+    table: str,
+    bootstrap_servers: str | None = None,
+    *,
+    primary_key: Sequence[str] = (),
+    partitioned_by: Sequence[str] = (),
+    bucket_key: Sequence[str] | None = None,
+    buckets: int | None = None,
+    properties: Mapping[str, str] | None = None,
+    comment: str | None = None,
+    if_not_exists: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Create a Fluss table for the rows of a DataFrame.
+
+    Args:
+        source: The DataFrame, or its schema. A type that Fluss does not have is refused by its name.
+        table: The new table, `database.table`; the database is made if need be.
+        bootstrap_servers: The server, `host:port`.
+        primary_key: Columns of the primary key; none makes a log table.
+        partitioned_by: Columns to partition by.
+        bucket_key: Columns that decide on the bucket of a row.
+        buckets: How many buckets; default what the server says.
+        properties: Table properties, such as `table.log.ttl`.
+        comment: What the table is for.
+        if_not_exists: Leave a table alone that is there already.
+        options: More options of the client.
+    """
+    schema = source if isinstance(source, StructType) else source.schema
+    parts = table.split(".")
+    if len(parts) != 2 or not all(parts):
+        raise InvalidArgumentError(f"{table!r:.200} is not the name of a table; write 'database.table'")
+    for name in (*partitioned_by, *(bucket_key or ())):
+        if name not in schema.names:
+            raise InvalidArgumentError(f"column '{name}' is not among {', '.join(schema.names)}")
+    descriptor = TableDescriptor(
+        schema=to_fluss_schema(schema, primary_key),
+        partition_keys=list(partitioned_by),
+        bucket_count=buckets,
+        bucket_keys=list(bucket_key) if bucket_key is not None else None,
+        properties=dict(properties or {}),
+        comment=comment,
+    )
+    client = Client(_client_options(bootstrap_servers, options))
+    try:
+        client.run(client.admin.create_database(parts[0], None, True))
+        client.run(client.admin.create_table(TablePath(*parts), descriptor, if_not_exists))
+    finally:
+        client.close()
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _string(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

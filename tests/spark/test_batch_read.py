@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import datetime
+import time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import Row
+
+from fluss import metadata as f
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import House
+
+EVENTS = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
+UTC = datetime.timezone.utc
+
+
+def events(first: int, count: int) -> list[dict[str, Any]]:
+    return [{"id": i, "v": i / 2, "s": f"s{i % 10}"} for i in range(first, first + count)]
+
+
+def test_all_rows_of_a_log_table(house: House) -> None:
+    path = house.create(EVENTS, buckets=3)
+    house.put(path, events(0, 1000))
+    frame = house.read(path)
+    assert frame.schema.simpleString() == "struct<id:bigint,v:double,s:string>"
+    assert sorted(row.id for row in frame.collect()) == list(range(1000))
+    assert frame.where("s = 's3'").agg({"v": "sum"}).collect()[0][0] == sum(i / 2 for i in range(3, 1000, 10))
+
+
+def test_an_empty_table_reads_as_no_rows(house: House) -> None:
+    assert house.read(house.create(EVENTS)).collect() == []
+
+
+def test_every_type_nested_too(house: House) -> None:
+    columns = [
+        f.Column("id", f.BigIntType()),
+        f.Column("flag", f.BooleanType()),
+        f.Column("tiny", f.TinyIntType()),
+        f.Column("small", f.SmallIntType()),
+        f.Column("number", f.IntType()),
+        f.Column("real", f.FloatType()),
+        f.Column("char", f.CharType(3)),
+        f.Column("fixed", f.BinaryType(3)),
+        f.Column("raw", f.BytesType()),
+        f.Column("price", f.DecimalType(10, 2)),
+        f.Column("day", f.DateType()),
+        f.Column("clock", f.TimeType(3)),
+        f.Column("wall", f.TimestampType(3)),
+        f.Column("nanos", f.TimestampType(9)),
+        f.Column("instant", f.TimestampLtzType(6)),
+        f.Column("list", f.ArrayType(f.IntType())),
+        f.Column("pairs", f.MapType(f.StringType(), f.TimestampType(3))),
+        f.Column("row", f.RowType((f.DataField("a", f.IntType()), f.DataField("b", f.ArrayType(f.StringType()))))),
+    ]
+    path = house.create(f.Schema.of(columns), buckets=1)
+    moment = datetime.datetime(2024, 5, 6, 7, 8, 9, 123000)
+    row = {
+        "id": 1,
+        "flag": True,
+        "tiny": -1,
+        "small": 2,
+        "number": 3,
+        "real": 0.5,
+        "char": "abc",
+        "fixed": b"xyz",
+        "raw": b"\x00\x01",
+        "price": Decimal("12.34"),
+        "day": datetime.date(2024, 2, 29),
+        "clock": datetime.time(1, 2, 3, 4000),
+        "wall": moment,
+        "nanos": moment,
+        "instant": moment.replace(tzinfo=UTC),
+        "list": [1, None, 3],
+        "pairs": {"x": moment, "y": None},
+        "row": {"a": 7, "b": ["p", None]},
+    }
+    nothing = dict.fromkeys(row) | {"id": 2}
+    house.put(path, [row, nothing])
+    first, second = house.read(path).orderBy("id").collect()
+    assert first.instant.astimezone(UTC) == moment.replace(tzinfo=UTC)
+    expected = row | {"fixed": bytearray(b"xyz"), "raw": bytearray(b"\x00\x01"), "instant": first.instant}
+    assert first.asDict() == expected | {"row": Row(a=7, b=["p", None])}
+    assert second.asDict() == nothing
+
+    copy = house.create(f.Schema.of(columns), buckets=1)
+    house.write(house.read(path), copy)
+    assert house.read(copy).orderBy("id").collect() == [first, second]
+
+
+def test_columns_and_a_given_schema_prune(house: House) -> None:
+    path = house.create(EVENTS)
+    house.put(path, events(0, 10))
+    assert house.read(path, columns="s,id").columns == ["s", "id"]
+    assert sorted(house.read(path, columns="s").distinct().collect())[0].s == "s0"
+    given = house.reader({}).schema("v double").load(path)
+    assert given.columns == ["v"]
+    assert sorted(row.v for row in given.collect()) == [i / 2 for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [("v string", "'v' as string, but in table"), ("nope int", "has a column 'nope', which table")],
+)
+def test_a_given_schema_that_does_not_fit_is_refused(house: House, schema: str, text: str) -> None:
+    path = house.create(EVENTS)
+    with pytest.raises(PySparkException) as caught:
+        house.reader({}).schema(schema).load(path).collect()
+    assert text in str(caught.value)
+
+
+def test_metadata_columns(house: House) -> None:
+    path = house.create(EVENTS, buckets=2)
+    before = datetime.datetime.now()
+    house.put(path, events(0, 20))
+    rows = house.read(path, includeMetadata=True).collect()
+    assert rows[0].__fields__[3:] == ["_change_type", "_log_offset", "_commit_timestamp", "_bucket"]
+    assert {row._change_type for row in rows} == {"insert"}
+    for bucket in (0, 1):
+        offsets = [row._log_offset for row in rows if row._bucket == bucket]
+        assert sorted(offsets) == list(range(len(offsets)))
+    assert all(abs((row._commit_timestamp - before).total_seconds()) < 60 for row in rows)
+    filtered = house.read(path, includeMetadata=True).where("id = 7").collect()
+    assert filtered == [row for row in rows if row.id == 7]
+
+
+def test_splits_are_cut_to_size(house: House) -> None:
+    path = house.create(EVENTS, buckets=1)
+    house.put(path, events(0, 100))
+    assert house.read(path).rdd.getNumPartitions() == 1
+    halves = house.read(path, scan__maxRecordsPerPartition=30)
+    assert halves.rdd.getNumPartitions() == 4
+    assert halves.count() == 100
+    many = house.read(path, minPartitions=7)
+    assert many.rdd.getNumPartitions() >= 7
+    assert sorted(row.id for row in many.collect()) == list(range(100))
+
+
+def test_offsets_and_times_bound_a_read(house: House) -> None:
+    path = house.create(EVENTS, buckets=1)
+    house.put(path, events(0, 50))
+    time.sleep(0.02)
+    middle = int(time.time() * 1000)
+    time.sleep(0.02)
+    house.put(path, events(50, 50))
+    ids = lambda frame: sorted(row.id for row in frame.collect())  # noqa: E731
+    assert ids(house.read(path, startingOffsets='{"0": 10}', endingOffsets='{"0": 13}')) == [10, 11, 12]
+    assert ids(house.read(path, scan__startup__mode="timestamp", scan__startup__timestamp=middle)) == list(
+        range(50, 100)
+    )
+    window = {"scan__incremental__start__timestamp": 1, "scan__incremental__end__timestamp": middle}
+    assert ids(house.read(path, **window)) == list(range(50))
+    future = {"scan__incremental__start__timestamp": middle, "scan__incremental__end__timestamp": 2 * middle}
+    assert ids(house.read(path, **future)) == list(range(50, 100))
+    with pytest.raises(PySparkException, match="ends at 100, before 101"):
+        house.read(path, endingOffsets='{"0": 101}').collect()
+    with pytest.raises(PySparkException, match="has no bucket 3"):
+        house.read(path, startingOffsets='{"3": 1}').collect()
+
+
+def test_the_end_is_pinned_when_the_read_is_planned(house: House) -> None:
+    path = house.create(EVENTS, buckets=2)
+    house.put(path, events(0, 10))
+    planned = house.read(path).rdd  # plans the scan now
+    planned.getNumPartitions()
+    house.put(path, events(10, 10))
+    assert planned.count() == 10
+    assert house.read(path).count() == 20
+
+
+PARTED = pa.schema([("id", pa.int64()), ("day", pa.string())])
+
+
+def test_partitions_are_pruned(house: House) -> None:
+    path = house.create(PARTED, buckets=2, partition_keys=["day"])
+    house.put(path, [{"id": i, "day": f"d{i % 4}"} for i in range(40)])
+    assert house.read(path).count() == 40
+    one = house.read(path).where("day = 'd1'")
+    assert one.rdd.getNumPartitions() <= 2
+    assert sorted(row.id for row in one.collect()) == list(range(1, 40, 4))
+    assert house.read(path).where("day in ('d1', 'd2', 'none')").count() == 20
+    assert house.read(path, scan__partitions="d3").count() == 10
+    with pytest.raises(PySparkException, match="has no partition d9"):
+        house.read(path, scan__partitions="d9").collect()
+
+
+def test_filters_are_pushed_and_give_what_spark_alone_gives(house: House) -> None:
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("s", pa.string()),
+            ("n", pa.int32()),
+            ("d", pa.decimal128(10, 2)),
+            ("day", pa.date32()),
+            ("ts", pa.timestamp("us")),
+            ("ltz", pa.timestamp("us", tz="UTC")),
+            ("x", pa.float64()),
+        ]
+    )
+    path = house.create(schema, buckets=1)
+    start = datetime.datetime(2024, 1, 1)
+    rows = [
+        {
+            "id": i,
+            "s": None if i % 7 == 0 else f"row {i}",
+            "n": None if i % 5 == 0 else i % 3,
+            "d": Decimal(i) / 4,
+            "day": (start + datetime.timedelta(days=i)).date(),
+            "ts": start + datetime.timedelta(hours=i),
+            "ltz": (start + datetime.timedelta(hours=i)).replace(tzinfo=UTC),
+            "x": float("nan") if i % 11 == 0 else i / 3,
+        }
+        for i in range(60)
+    ]
+    house.put(path, rows)
+    whole = house.spark.createDataFrame(house.read(path).collect(), house.read(path).schema)
+    conditions = [
+        "id = 5",
+        "id > 50 and n = 1",
+        "id <> 3",
+        "not (id in (1, 2, 3))",
+        "s is null",
+        "s is not null and id < 10",
+        "s like 'row 1%'",
+        "s like '%5'",
+        "s like '%w 4%'",
+        "n in (0, 2)",
+        "n <=> null",
+        "d >= 10.25",
+        "day = date'2024-01-15'",
+        "ts < timestamp_ntz'2024-01-01 10:00:00'",
+        "ltz > timestamp'2024-01-02 10:00:00Z'",
+        "x > 15",
+        "id = 1 or id = 2",
+        "id % 2 = 1",
+    ]
+    for condition in conditions:
+        expected = sorted(row.id for row in whole.where(condition).collect())
+        assert sorted(row.id for row in house.read(path).where(condition).collect()) == expected, condition
+
+
+def test_reads_work_while_push_down_is_off(house: House) -> None:
+    path = house.create(EVENTS, buckets=1)
+    house.put(path, events(0, 10))
+    house.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert house.read(path).where("id > 5").count() == 4
+    finally:
+        house.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_errors_are_one_sentence(house: House) -> None:
+    path = house.create(EVENTS)
+    cases = [
+        (lambda: house.read("fluss.nowhere"), "Table 'fluss.nowhere' does not exist"),
+        (lambda: house.read(path, colums="id"), "did you mean columns?"),
+        (lambda: house.read(path, columns="nope"), "has no column 'nope'; it has id, v, s"),
+        (lambda: house.spark.read.format("fluss").load(path), "bootstrap.servers is missing"),
+        (
+            lambda: house.spark.read.format("fluss").option("bootstrap.servers", "127.0.0.1:1").load(path),
+            "No bootstrap server answered",
+        ),
+    ]
+    for act, text in cases:
+        with pytest.raises(PySparkException) as caught:
+            act()
+        message = str(caught.value)
+        assert text in message
+        assert "Traceback" not in message
+        assert len(message.strip().splitlines()) <= 2, message
+
+
+def test_load_works_with_a_table_option_too(house: House) -> None:
+    path = house.create(EVENTS)
+    house.put(path, events(0, 3))
+    assert house.reader({"table": path}).load().count() == 3

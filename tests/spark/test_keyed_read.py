@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Primary-key tables: current rows, changelogs, windows."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from fluss.spark.connect import Client
+from fluss.spark.layout import Layout
+from fluss.spark.options import read_options
+from fluss.spark.reader import read_split
+from fluss.spark.splits import ROWS, Split
+from fluss.spark.types import to_spark_schema
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import House
+
+USERS = pa.schema([pa.field("id", pa.int32(), nullable=False), ("name", pa.string()), ("age", pa.int64())])
+
+
+def users(first: int, count: int, age: int = 0) -> list[dict[str, Any]]:
+    return [{"id": i, "name": f"u{i}", "age": age + i} for i in range(first, first + count)]
+
+
+def make(house: House, **more: Any) -> str:
+    return house.create(USERS, primary_key=["id"], **more)
+
+
+def test_current_rows(house: House) -> None:
+    path = make(house, buckets=3)
+    house.put(path, users(0, 100))
+    house.put(path, users(10, 5, age=1000), deletes=[{"id": 3}, {"id": 4}])
+    rows = {row.id: row.age for row in house.read(path).collect()}
+    expected = {i: i for i in range(100) if i not in (3, 4)} | {i: 1000 + i for i in range(10, 15)}
+    assert rows == expected
+    assert house.read(path, read__optimized=True).count() == 98
+    assert sorted(row.name for row in house.read(path, columns="name").where("name = 'u5'").collect()) == ["u5"]
+
+
+def test_rows_are_those_of_the_moment_of_planning(house: House) -> None:
+    path = make(house, buckets=2)
+    house.put(path, users(0, 20), deletes=[{"id": 19}])
+    planned = house.read(path).rdd
+    planned.getNumPartitions()
+    house.put(path, users(0, 5, age=500), deletes=[{"id": 7}, {"id": 8}])
+    house.put(path, users(19, 3))
+    house.put(path, users(7, 1, age=900))
+    assert {row.id: row.age for row in planned.collect()} == {i: i for i in range(19)}
+
+
+def test_any_earlier_moment_can_be_read_again(house: House) -> None:
+    """Undoing the changelog gives the rows at every single offset."""
+    path = make(house, buckets=1)
+    states: list[dict[int, int]] = []
+    ends: list[int] = []
+    client = Client({"bootstrap.servers": house.bootstrap})
+    try:
+        table = house.table(path)
+        info = table.get_table_info()
+        layout = Layout.load(client, info)
+        [bucket] = layout.buckets
+        state: dict[int, int] = {}
+        steps: list[tuple[list[dict[str, Any]], list[int]]] = [
+            (users(0, 4), []),
+            (users(1, 1, age=10), [0]),
+            (users(0, 1, age=20), []),
+            ([], [1, 2]),
+            (users(2, 3, age=30), [3]),
+        ]
+        for upserts, deletes in steps:
+            house.put(path, upserts, [{"id": i} for i in deletes])
+            state = state | {row["id"]: row["age"] for row in upserts}
+            state = {i: age for i, age in state.items() if i not in deletes}
+            states.append(state)
+            ends.append(layout.latest()[bucket])
+        options = read_options({"bootstrap.servers": house.bootstrap, "table": path})
+        schema = to_spark_schema(info.schema)
+        for state, end in zip(states, ends):
+            split = Split(info.table_id, bucket, 0, end, ROWS)
+            found = [row for batch in read_split(options, schema, split) for row in batch.to_pylist()]
+            assert {row["id"]: row["age"] for row in found} == state
+    finally:
+        client.close()
+
+
+def test_changelog(house: House) -> None:
+    path = make(house, buckets=1)
+    house.put(path, users(1, 2))
+    house.put(path, users(1, 1, age=100), deletes=[{"id": 2}])
+    rows = house.read(path, read__changelog=True).collect()
+    assert [(row._change_type, row.id, row.age) for row in rows] == [
+        ("insert", 1, 1),
+        ("insert", 2, 2),
+        ("update_before", 1, 1),
+        ("update_after", 1, 101),
+        ("delete", 2, 2),
+    ]
+    kept = house.read(path, read__changelog=True, ignoreDeletes=True).collect()
+    assert [row._change_type for row in kept] == ["insert", "insert", "update_after"]
+    offsets = house.read(path, read__changelog=True, includeMetadata=True, startingOffsets='{"0": 3}').collect()
+    assert [(row._log_offset, row._change_type) for row in offsets] == [(3, "update_after"), (4, "delete")]
+    with pytest.raises(PySparkException, match=r"set the option read\.changelog to true"):
+        house.read(path, includeMetadata=True).collect()
+
+
+def test_a_window_gives_the_last_rows_changed_in_it(house: House) -> None:
+    path = make(house, buckets=2)
+    house.put(path, users(0, 10))
+    time.sleep(0.02)
+    start = int(time.time() * 1000)
+    time.sleep(0.02)
+    house.put(path, users(2, 2, age=100), deletes=[{"id": 3}])
+    house.put(path, users(2, 1, age=200))
+    time.sleep(0.02)
+    end = int(time.time() * 1000)
+    time.sleep(0.02)
+    house.put(path, users(2, 1, age=300))
+    window = {"scan__incremental__start__timestamp": start, "scan__incremental__end__timestamp": end}
+    assert [(row.id, row.age) for row in house.read(path, **window).collect()] == [(2, 202)]
+
+
+def test_partitioned_rows(house: House) -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int32(), nullable=False),
+            pa.field("day", pa.string(), nullable=False),
+            ("v", pa.int64()),
+        ]
+    )
+    path = house.create(schema, primary_key=["id", "day"], partition_keys=["day"], buckets=2)
+    house.put(path, [{"id": i, "day": f"d{i % 2}", "v": i} for i in range(20)])
+    assert house.read(path).count() == 20
+    assert sorted(row.id for row in house.read(path).where("day = 'd1'").collect()) == list(range(1, 20, 2))

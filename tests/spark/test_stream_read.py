@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from fluss.metadata import PartitionSpec, TablePath
+from fluss.spark.layout import Bucket
+from fluss.spark.stream_reader import share
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import House
+
+EVENTS = pa.schema([("id", pa.int64()), ("s", pa.string())])
+USERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("age", pa.int64())])
+
+
+def events(first: int, count: int) -> list[dict[str, Any]]:
+    return [{"id": i, "s": f"s{i}"} for i in range(first, first + count)]
+
+
+def ids(rows: list[tuple[Any, ...]]) -> list[int]:
+    return sorted(row[0] for row in rows)
+
+
+def test_a_stream_goes_on_where_its_checkpoint_ended(house: House, tmp_path: Path) -> None:
+    path = house.create(EVENTS, buckets=3)
+    house.put(path, events(0, 50))
+    assert ids(house.collect(house.stream(path), tmp_path)) == list(range(50))
+    house.put(path, events(50, 20))
+    assert ids(house.collect(house.stream(path), tmp_path)) == list(range(50, 70))
+    assert house.collect(house.stream(path), tmp_path) == []
+
+
+def test_start_modes(house: House, tmp_path: Path) -> None:
+    path = house.create(EVENTS, buckets=1)
+    house.put(path, events(0, 10))
+    time.sleep(0.02)
+    middle = int(time.time() * 1000)
+    time.sleep(0.02)
+    house.put(path, events(10, 10))
+    cases: list[tuple[dict[str, Any], list[int]]] = [
+        ({"scan__startup__mode": "earliest"}, list(range(20))),
+        ({"startingOffsets": '{"0": 15}'}, list(range(15, 20))),
+        ({"scan__startup__mode": "timestamp", "scan__startup__timestamp": middle}, list(range(10, 20))),
+    ]
+    for number, (options, expected) in enumerate(cases):
+        assert ids(house.collect(house.stream(path, **options), tmp_path / str(number))) == expected
+    latest = house.stream(path, scan__startup__mode="latest")
+    assert house.collect(latest, tmp_path / "latest") == []
+    house.put(path, events(20, 3))
+    assert ids(house.collect(latest, tmp_path / "latest")) == [20, 21, 22]
+
+
+def test_rate_limits(house: House, tmp_path: Path) -> None:
+    path = house.create(EVENTS, buckets=2)
+    house.put(path, events(0, 100))
+    sizes = []
+    frame = house.stream(path, maxRowsPerTrigger=30)
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
+        .option("checkpointLocation", str(tmp_path / "rows"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert sizes == [30, 30, 30, 10]
+    latest = query.recentProgress[0]["sources"][0]["latestOffset"]
+    latest = json.loads(latest) if isinstance(latest, str) else latest
+    assert latest["rows_behind"] == 70
+    assert sum(latest["offsets"].values()) == 100
+    sizes.clear()
+    frame = house.stream(path, maxBytesPerTrigger=1000)
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
+        .option("checkpointLocation", str(tmp_path / "bytes"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert sum(sizes) == 100
+    assert 2 <= len(sizes) <= 10
+
+
+def test_shares_add_up_and_starve_nobody() -> None:
+    buckets = [Bucket(-1, i) for i in range(4)]
+    begin = dict.fromkeys(buckets, 5)
+    end = {buckets[0]: 1005, buckets[1]: 6, buckets[2]: 5, buckets[3]: 105}
+    taken = share(begin, end, 10)
+    assert sum(taken[b] - 5 for b in buckets) == 10
+    assert taken[buckets[2]] == 5
+    assert all(begin[b] <= taken[b] <= end[b] for b in buckets)
+    left = 0
+    while taken != end and left < 2000:
+        begin = taken
+        taken = share(begin, end, 10) if sum(end[b] - begin[b] for b in buckets) > 10 else end
+        left += 1
+    assert taken == end
+
+
+def test_new_partitions_are_picked_up_in_mid_stream(house: House, tmp_path: Path) -> None:
+    path = house.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"], buckets=1)
+    house.put(path, [{"id": 1, "day": "a"}])
+    seen: list[int] = []
+    query = (
+        house.stream(path)
+        .writeStream.foreachBatch(lambda batch, _: seen.extend(row.id for row in batch.collect()))
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    try:
+        wait_for(lambda: seen == [1])
+        house.put(path, [{"id": 2, "day": "b"}, {"id": 3, "day": "a"}])
+        wait_for(lambda: sorted(seen) == [1, 2, 3])
+        assert query.exception() is None
+    finally:
+        query.stop()
+
+
+def test_dropped_partitions_with_unread_rows(house: House, tmp_path: Path) -> None:
+    path = house.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"], buckets=1)
+    house.put(path, [{"id": 1, "day": "a"}, {"id": 2, "day": "b"}])
+    assert ids(house.collect(house.stream(path), tmp_path)) == [1, 2]
+    drop = house.client.admin.drop_partition(TablePath(*path.split(".")), PartitionSpec({"day": "a"}))
+    house.client.run(drop)
+    house.put(path, [{"id": 3, "day": "b"}])
+    # All rows of the dropped partition were read: the stream goes on.
+    assert ids(house.collect(house.stream(path), tmp_path)) == [3]
+
+
+def test_a_table_made_anew_needs_a_new_checkpoint(house: House, tmp_path: Path) -> None:
+    path = house.create(EVENTS)
+    house.put(path, events(0, 5))
+    house.collect(house.stream(path), tmp_path)
+    house.client.run(house.client.admin.drop_table(TablePath(*path.split("."))))
+    house.create(EVENTS, name=path)
+    with pytest.raises(PySparkException) as caught:
+        house.collect(house.stream(path), tmp_path)
+    assert "use a new checkpoint" in str(caught.value)
+
+
+def test_metadata_columns_of_a_stream(house: House, tmp_path: Path) -> None:
+    path = house.create(EVENTS, buckets=1)
+    house.put(path, events(0, 3))
+    frame = house.stream(path, includeMetadata=True, columns="id")
+    assert frame.columns == ["id", "_change_type", "_log_offset", "_commit_timestamp", "_bucket"]
+    rows = house.collect(frame, tmp_path)
+    assert sorted((row[0], row[1], row[2], row[4]) for row in rows) == [(i, "insert", i, 0) for i in range(3)]
+
+
+def test_full_gives_the_rows_then_the_changes(house: House, tmp_path: Path) -> None:
+    path = house.create(USERS, primary_key=["id"], buckets=2)
+    house.put(path, [{"id": i, "age": i} for i in range(10)])
+    house.put(path, [{"id": 1, "age": 100}], deletes=[{"id": 2}])
+    frame = house.stream(path, read__changelog=True)
+    rows = house.collect(frame, tmp_path)
+    expected = {i: i for i in range(10) if i != 2} | {1: 100}
+    assert {row[0]: row[1] for row in rows} == expected
+    assert len(rows) == 9
+    assert {row[2] for row in rows} == {"insert"}
+    house.put(path, [{"id": 1, "age": 200}, {"id": 50, "age": 50}], deletes=[{"id": 3}])
+    changes = house.collect(frame, tmp_path)
+    assert sorted((row[2], row[0], row[1]) for row in changes) == [
+        ("delete", 3, 3),
+        ("insert", 50, 50),
+        ("update_after", 1, 200),
+        ("update_before", 1, 100),
+    ]
+
+
+def test_without_change_types_a_stream_gives_new_rows_only(house: House, tmp_path: Path) -> None:
+    path = house.create(USERS, primary_key=["id"], buckets=1)
+    house.put(path, [{"id": 1, "age": 1}, {"id": 2, "age": 2}])
+    house.put(path, [{"id": 1, "age": 10}], deletes=[{"id": 2}])
+    rows = house.collect(house.stream(path, scan__startup__mode="earliest"), tmp_path)
+    assert rows == [(1, 1), (2, 2), (1, 10)]
+
+
+def test_stream_errors_are_one_sentence(house: House, tmp_path: Path) -> None:
+    path = house.create(EVENTS)
+    with pytest.raises(PySparkException) as caught:
+        house.collect(house.stream(path, endingOffsets='{"0": 1}'), tmp_path)
+    assert "endingOffsets is for batch reads" in str(caught.value)
+
+
+def wait_for(condition: Any, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import House
+
+EVENTS = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
+USERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("age", pa.int64())])
+
+
+def users(house: House, path: str) -> dict[int, tuple[Any, Any]]:
+    return {row.id: (row.name, row.age) for row in house.read(path).collect()}
+
+
+def test_append(house: House) -> None:
+    path = house.create(EVENTS, buckets=3)
+    frame = house.spark.range(1000).selectExpr("concat('s', id) as s", "id", "cast(id as double) / 2 as v")
+    house.write(frame, path)
+    house.write(frame, path)
+    rows = house.read(path).collect()
+    assert len(rows) == 2000
+    assert {(row.id, row.v, row.s) for row in rows} == {(i, i / 2, f"s{i}") for i in range(1000)}
+
+
+def test_columns_are_matched_in_any_case_and_missing_ones_are_null(house: House) -> None:
+    path = house.create(EVENTS)
+    house.write(house.spark.range(3).selectExpr("id as ID"), path)
+    assert sorted((row.id, row.v, row.s) for row in house.read(path).collect()) == [(i, None, None) for i in range(3)]
+
+
+def test_upsert_and_delete(house: House) -> None:
+    path = house.create(USERS, primary_key=["id"])
+    frame = house.spark.range(10).selectExpr("id", "concat('u', id) as name", "id as age")
+    house.write(frame, path)
+    house.write(frame.selectExpr("id", "name", "age + 100 as age").where("id < 3"), path, write__mode="upsert")
+    house.write(house.spark.range(8, 12).selectExpr("id"), path, write__mode="delete")
+    expected = {i: (f"u{i}", i + 100 if i < 3 else i) for i in range(8)}
+    assert users(house, path) == expected
+    assert house.lookup(path, {"id": 2}) == {"id": 2, "name": "u2", "age": 102}
+
+
+def test_partial_update(house: House) -> None:
+    path = house.create(USERS, primary_key=["id"])
+    house.put(path, [{"id": 1, "name": "one", "age": 1}, {"id": 2, "name": "two", "age": 2}])
+    house.write(house.spark.range(1, 4).selectExpr("id", "id * 10 as age"), path, write__columns="id,age")
+    assert users(house, path) == {1: ("one", 10), 2: ("two", 20), 3: (None, 30)}
+
+
+@pytest.mark.parametrize("alternating", [False, True])
+def test_row_kinds(house: House, alternating: bool) -> None:
+    path = house.create(USERS, primary_key=["id"], buckets=1)
+    rows = [
+        (1, "a", 1, "+I"),
+        (2, "b", 2, "insert"),
+        (1, "a", 1, "-U"),
+        (1, "a2", 11, "+U"),
+        (2, "b", 2, "-D"),
+        (3, "c", 3, "update_after"),
+    ]
+    if alternating:
+        rows += [(100 + i // 2, f"x{i}", i, "-D" if i % 2 else "+I") for i in range(80)]
+        rows += [(100, "back", 1, "+I")]
+    frame = house.spark.createDataFrame(rows, "id long, name string, age long, op string").coalesce(1)
+    house.write(frame, path, rowkind__column="op")
+    expected: dict[int, tuple[str, int]] = {1: ("a2", 11), 3: ("c", 3)}
+    assert users(house, path) == (expected | {100: ("back", 1)} if alternating else expected)
+    bad = house.spark.createDataFrame([(1, "a", 1, "?")], "id long, name string, age long, op string")
+    with pytest.raises(PySparkException, match="is no kind of row"):
+        house.write(bad, path, rowkind__column="op")
+
+
+def test_dynamic_partitions_and_overwrite(house: House) -> None:
+    path = house.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"])
+    frame = house.spark.range(12).selectExpr("id", "concat('d', id % 3) as day")
+    house.write(frame, path)
+    assert house.read(path).where("day = 'd2'").count() == 4
+    one = house.spark.range(100, 102).selectExpr("id", "'d1' as day")
+    house.write(one, path, "overwrite", overwrite__partitions="d1")
+    assert sorted(row.id for row in house.read(path).where("day = 'd1'").collect()) == [100, 101]
+    assert house.read(path).count() == 10
+    house.write(one, path, "overwrite")
+    assert house.read(path).count() == 2
+
+
+def test_overwrite_replaces_all_rows_but_not_when_the_frame_does_not_fit(house: House) -> None:
+    path = house.create(USERS, primary_key=["id"])
+    frame = house.spark.range(5).selectExpr("id", "'x' as name", "id as age")
+    house.write(frame, path)
+    with pytest.raises(PySparkException, match="has a column 'more'"):
+        house.write(frame.selectExpr("*", "1 as more"), path, "overwrite")
+    assert len(users(house, path)) == 5
+    house.write(frame.where("id > 3"), path, "overwrite")
+    assert users(house, path) == {4: ("x", 4)}
+
+
+def test_finer_times_are_cut_and_other_losses_refused(house: House) -> None:
+    path = house.create(pa.schema([("ts", pa.timestamp("ms")), ("n", pa.int32())]), buckets=1)
+    frame = house.spark.sql("select timestamp_ntz'2024-01-01 00:00:00.123456' as ts, 5L as n")
+    house.write(frame, path)
+    [row] = house.read(path).collect()
+    assert (row.ts.microsecond, row.n) == (123000, 5)
+    early = house.spark.sql("select timestamp_ntz'1969-12-31 23:59:59.999999' as ts, 6L as n")
+    house.write(early, path)
+    assert [r.ts.microsecond for r in house.read(path).where("n = 6").collect()] == [999000]
+    with pytest.raises(PySparkException, match="cannot take a value"):
+        house.write(frame.selectExpr("ts", "5000000000L as n"), path)
+
+
+@pytest.mark.parametrize(
+    ("expression", "options", "text"),
+    [
+        (["id", "id as nope"], {}, "has a column 'nope', which table"),
+        (["cast(id as string) as id"], {}, "is string, but in table"),
+        (["id", "interval 1 day as v"], {}, "which Fluss has no type for"),
+        (["id"], {"write__mode": "upsert"}, "has no primary key; use append"),
+        (["id"], {"write__columns": "id"}, "a partial update needs a primary key"),
+        (["id"], {"rowkind__column": "id"}, "only takes new rows"),
+        (["id"], {"write__mod": "append"}, "did you mean write.mode?"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_runs(
+    house: House, expression: list[str], options: dict[str, str], text: str
+) -> None:
+    path = house.create(EVENTS, buckets=1)
+    with pytest.raises(PySparkException) as caught:
+        house.write(house.spark.range(3).selectExpr(*expression), path, **options)
+    message = str(caught.value)
+    assert text in message
+    assert "Traceback" not in message
+    assert house.read(path).count() == 0
+
+
+def test_primary_key_writes_need_all_columns(house: House) -> None:
+    path = house.create(USERS, primary_key=["id"])
+    with pytest.raises(PySparkException, match="has no column 'name'"):
+        house.write(house.spark.range(3).selectExpr("id", "id as age"), path)
+    with pytest.raises(PySparkException, match="must name the primary key"):
+        house.write(house.spark.range(3).selectExpr("id", "id as age"), path, write__columns="age")
+    with pytest.raises(PySparkException, match="use upsert or delete"):
+        house.write(house.spark.range(3).selectExpr("id", "'x' as name", "id as age"), path, write__mode="append")
+
+
+def test_null_in_a_key_is_refused(house: House) -> None:
+    path = house.create(USERS, primary_key=["id"])
+    frame = house.spark.sql("select cast(null as bigint) as id, 'x' as name, 1L as age")
+    with pytest.raises(PySparkException, match="NOT NULL"):
+        house.write(frame, path)
+
+
+def test_a_transaction_is_written_once(house: House) -> None:
+    path = house.create(EVENTS, buckets=2)
+    frame = house.spark.range(100).selectExpr("id", "cast(id as double) as v", "'s' as s")
+    for _ in range(3):
+        house.write(frame, path, txnAppId="load", txnVersion=1)
+    assert house.read(path).count() == 100
+    house.write(frame, path, txnAppId="load", txnVersion=2)
+    house.write(frame, path, txnAppId="load", txnVersion=1)
+    assert house.read(path).count() == 200
