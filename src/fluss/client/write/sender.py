@@ -400,7 +400,7 @@ class Sender:
     ) -> None:
         api = apis.PUT_KV if target.is_kv else apis.PRODUCE_LOG
         # The server itself waits up to the request timeout for its replicas: leave it time to say so.
-        patience_ms = self.request_timeout_ms + _ANSWER_GRACE_MS
+        patience_ms = self.request_timeout_ms + min(self.request_timeout_ms, _ANSWER_GRACE_MS)
         left_ms = (min(batch.deadline for _, batch in group) - time.monotonic()) * 1000
         self.metrics.add("requests_total")
         try:

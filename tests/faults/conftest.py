@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server behind a proxy that misbehaves, and connections through it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.faults.proxy import FaultProxy, ProxiedServer
+
+import fluss
+import fluss.aio
+
+_numbers = itertools.count(1)
+
+FIELDS = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+@pytest.fixture(scope="session")
+def proxied() -> Iterator[tuple[FaultProxy, ProxiedServer]]:
+    with FaultProxy() as proxy, ProxiedServer(proxy) as server:
+        yield proxy, server
+
+
+@pytest.fixture
+def proxy(proxied: tuple[FaultProxy, ProxiedServer]) -> Iterator[FaultProxy]:
+    yield proxied[0]
+    proxied[0].calm()
+
+
+@pytest.fixture(autouse=True)
+def no_complaints(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Tasks and futures whose errors nobody saw end in the log of asyncio: that fails the test."""
+    yield
+    complaints = [record.getMessage() for record in caplog.records if record.name == "asyncio" and record.levelno >= 40]
+    assert complaints == []
+
+
+Use = Callable[[Any, fluss.TablePath], Awaitable[Any]]
+
+
+@pytest.fixture
+def through(proxy: FaultProxy) -> Callable[..., Any]:
+    """Runs `use(conn, path)` on an aio connection through the proxy, with a fresh table; checks that no task is left."""
+
+    def start(use: Use, *, keys: list[str] | None = None, buckets: int = 1, seconds: float = 50, **options: Any) -> Any:
+        async def main() -> Any:
+            settings = {"bootstrap.servers": proxy.address, "connect-timeout": 3000, "request-timeout": 3000}
+            conn = await fluss.aio.FlussConnection.create(fluss.Config({**settings, **options}))
+            try:
+                admin = conn.get_admin()
+                database = f"faults_{next(_numbers)}"
+                await admin.create_database(database)
+                path = fluss.TablePath(database, "t")
+                schema = fluss.Schema(FIELDS, primary_keys=keys)
+                await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets))
+                result = await asyncio.wait_for(use(conn, path), seconds)
+            finally:
+                await conn.close()
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for _ in range(100):
+                left = {task for task in left if not task.done()}
+                if not left:
+                    break
+                await asyncio.sleep(0.01)
+            assert not left, f"tasks left behind: {left}"
+            return result
+
+        return asyncio.run(main())
+
+    return start
+
+
+@pytest.fixture
+def log_of() -> Callable[..., Awaitable[pa.Table]]:
+    """Reads everything in the log of a table."""
+
+    async def read(conn: Any, path: fluss.TablePath, buckets: int = 1) -> pa.Table:
+        scanner = await (await conn.get_table(path)).new_scan().create_record_batch_log_scanner()
+        async with scanner:
+            scanner.subscribe_buckets(dict.fromkeys(range(buckets), fluss.EARLIEST_OFFSET))
+            return await scanner.to_arrow()
+
+    return read

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server is killed and started again on the same port, in the middle of writes and scans."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pyarrow as pa
+import pytest
+
+import fluss
+import fluss.aio
+from fluss.server.local import LocalServer
+
+
+@pytest.fixture
+def server(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with LocalServer(tmp_path / "data", port=port) as server:
+        yield server
+
+
+async def restart(server):
+    """As a crash does, with no time to say goodbye."""
+    await asyncio.to_thread(server.crash)
+    await asyncio.sleep(0.1)
+    await asyncio.to_thread(server.start)
+
+
+@pytest.fixture
+def connected(server):
+    def start(use, keys=None, buckets=2):
+        async def main():
+            config = fluss.Config(
+                {
+                    "bootstrap.servers": server.bootstrap_servers,
+                    "connect-timeout": 3000,
+                    "request-timeout": 5000,
+                    "writer.batch-timeout-ms": 5,
+                    "writer.batch-size": 4000,
+                }
+            )
+            async with await fluss.aio.FlussConnection.create(config) as conn:
+                admin = conn.get_admin()
+                await admin.create_database("d")
+                path = fluss.TablePath("d", "t")
+                schema = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=keys)
+                await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets))
+                await asyncio.wait_for(use(conn, await conn.get_table(path)), 100)
+
+        asyncio.run(main())
+
+    return start
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_appends_and_scans_outlive_the_server(server, connected, rounds):
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET, 1: fluss.EARLIEST_OFFSET})
+        written, seen = [], []
+        stop = asyncio.Event()
+
+        async def write():
+            while not stop.is_set():
+                for _ in range(20):
+                    writer.append((len(written), "x" * 20))
+                    written.append(len(written))
+                await asyncio.sleep(0.003)
+            await writer.flush()
+
+        async def read():
+            while not (writing.done() and len(seen) >= len(written)):
+                seen.extend(record.row["id"] for record in await scanner.poll(200))
+
+        writing = asyncio.ensure_future(write())
+        reading = asyncio.ensure_future(read())
+        for _ in range(rounds):
+            await asyncio.sleep(0.4)
+            await restart(server)
+            await asyncio.sleep(0.4)
+        stop.set()
+        await writing
+        await asyncio.wait_for(reading, 30)
+        await scanner.close()
+        assert sorted(seen) == written, "every row once, as the running scan saw it"
+        batches = await table.new_scan().create_record_batch_log_scanner()
+        batches.subscribe_buckets({0: 0, 1: 0})
+        stored = sorted((await batches.to_arrow()).column("id").to_pylist())
+        await batches.close()
+        assert stored == written, "every row once, as it is stored"
+
+    connected(use)
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_upserts_outlive_the_server(server, connected, rounds):
+    async def use(conn, table):
+        writer = table.new_upsert().create_writer()
+        stop = asyncio.Event()
+        versions = [0]
+
+        async def write():
+            while not stop.is_set():
+                versions[0] += 1
+                for key in range(20):
+                    writer.upsert((key, f"v{versions[0]}"))
+                await asyncio.sleep(0.003)
+            await writer.flush()
+
+        writing = asyncio.ensure_future(write())
+        for _ in range(rounds):
+            await asyncio.sleep(0.4)
+            await restart(server)
+            await asyncio.sleep(0.4)
+        stop.set()
+        await writing
+        rows = await table.new_lookup().create_lookuper().lookup_many([[key] for key in range(20)])
+        assert rows.column("name").to_pylist() == [f"v{versions[0]}"] * 20
+        batches = await table.new_scan().create_record_batch_log_scanner()
+        batches.subscribe_buckets({0: 0, 1: 0})
+        changes = 0
+        names: dict[int, list[str]] = {}
+        while changes < 20 * (2 * versions[0] - 1):
+            for found in await batches.poll_record_batch(2000):
+                changes += found.num_records
+                for row, kind in zip(found.batch.to_pylist(), found.change_types):
+                    if kind in (fluss.ChangeType.Insert, fluss.ChangeType.UpdateAfter):
+                        names.setdefault(row["id"], []).append(row["name"])
+        await batches.close()
+        expected = [f"v{version}" for version in range(1, versions[0] + 1)]
+        assert all(names[key] == expected for key in range(20)), "no change lost, doubled or out of order"
+
+    connected(use, keys=["id"])

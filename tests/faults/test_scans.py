@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scans through a bad network: every row once, in order, and every wait ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pyarrow as pa
+import pytest
+from tests.faults.proxy import Answer, Chaos, Fault, times
+
+import fluss
+from fluss.protocol import apis
+from fluss.protocol.record_messages import FetchedBucket, FetchedTable, encode_fetch_log_response
+
+FETCH, OFFSETS = apis.FETCH_LOG.key, apis.LIST_OFFSETS.key
+
+SMALL_FETCHES = {"scanner.log.fetch.max-bytes-for-bucket": 4000, "scanner.log.fetch.wait-max-time-ms": 100}
+
+
+async def fill(conn, path, batches=30, rows=50):
+    """Batches that one fetch cannot hold all of."""
+    writer = (await conn.get_table(path)).new_append().create_writer()
+    for start in range(0, batches * rows, rows):
+        ids = list(range(start, start + rows))
+        await writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": ids, "name": [f"n{i}" for i in ids]})).wait()
+    return batches * rows
+
+
+async def poll_ids(scanner, count):
+    ids = []
+    while len(ids) < count:
+        ids += [record.row["id"] for record in await scanner.poll(5000)]
+    return ids
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.CUT, Fault.RESET, Fault.TRUNCATE, Fault.REPEAT, Fault.DELAY], ids=lambda fault: fault.value
+)
+@pytest.mark.parametrize("where", ["request", "answer"])
+def test_a_poll_sees_every_row_once(proxy, through, fault, where):
+    async def use(conn, path):
+        count = await fill(conn, path)
+        async with await (await conn.get_table(path)).new_scan().create_log_scanner() as scanner:
+            setattr(proxy, "on_request" if where == "request" else "on_response", times(4, fault, FETCH))
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert await poll_ids(scanner, count) == list(range(count))
+            assert len(await scanner.poll(50)) == 0
+
+    through(use, **SMALL_FETCHES)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_scans_survive_chaos(proxy, through, seed):
+    async def use(conn, path):
+        count = await fill(conn, path)
+        table = await conn.get_table(path)
+        rates = {Fault.CUT: 0.08, Fault.RESET: 0.05, Fault.TRUNCATE: 0.05, Fault.REPEAT: 0.1}
+        proxy.on_request, proxy.on_response = Chaos(seed, rates), Chaos(-seed, rates)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            for _ in range(3):
+                assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(count))
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert await poll_ids(scanner, count) == list(range(count))
+
+    through(use, **SMALL_FETCHES)
+
+
+def test_offsets_are_asked_for_again(proxy, through):
+    async def use(conn, path):
+        await fill(conn, path, batches=2)
+        async with await (await conn.get_table(path)).new_scan().create_record_batch_log_scanner() as scanner:
+            proxy.on_request = times(2, Fault.CUT, OFFSETS)
+            scanner.subscribe(0, fluss.LATEST_OFFSET)
+            await scanner.settled()
+            assert [offset for _, offset in scanner.get_subscribed_buckets()] == [100]
+            proxy.on_request = times(2, Fault.RESET, OFFSETS)
+            scanner.subscribe(0, 0)
+            assert (await scanner.to_arrow()).num_rows == 100
+
+    through(use)
+
+
+def bucket_answer(**fields):
+    """The answer of a fetch, with what stands for bucket 0. The table id is put in by the caller."""
+
+    def make(table_id):
+        bucket = FetchedBucket(partition_id=None, bucket_id=0, **fields)
+        parts = encode_fetch_log_response([FetchedTable(table_id, [bucket])])
+        return Answer(b"".join(bytes(part) for part in parts))
+
+    return make
+
+
+@pytest.mark.parametrize("code", [-1, 10, 11, 12, 21, 24, 26, 44])
+def test_errors_that_pass_do_not_end_a_scan(proxy, through, code):
+    async def use(conn, path):
+        count = await fill(conn, path, batches=1)
+        table = await conn.get_table(path)
+        answer = bucket_answer(error_code=code, error_message="moving")(table.get_table_info().table_id)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            proxy.on_request = times(2, answer, FETCH)
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert await poll_ids(scanner, count) == list(range(count))
+
+    through(use)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(19, fluss.LogOffsetOutOfRangeError), (48, fluss.AuthorizationError), (3, fluss.FlussError)]
+)
+def test_other_errors_are_raised_by_poll(proxy, through, code, kind):
+    async def use(conn, path):
+        count = await fill(conn, path, batches=1)
+        table = await conn.get_table(path)
+        answer = bucket_answer(error_code=code, error_message="not this")(table.get_table_info().table_id)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            proxy.on_request = times(1, answer, FETCH)
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            with pytest.raises(kind, match="not this"):
+                await scanner.poll(5000)
+            assert await poll_ids(scanner, count) == list(range(count)), "who polls again goes on where it stopped"
+
+    through(use)
+
+
+def test_a_scan_that_fails_for_long_says_so(proxy, through, monkeypatch):
+    from fluss.client.scan import scan
+
+    options = scan.ScanPlan.fetch_options
+    monkeypatch.setattr(scan.ScanPlan, "fetch_options", lambda self: scan.replace(options(self), patience_ms=400))
+
+    async def use(conn, path):
+        await fill(conn, path, batches=1)
+        table = await conn.get_table(path)
+        answer = bucket_answer(error_code=10, error_message="disk trouble")(table.get_table_info().table_id)
+        proxy.on_request = times(1000, answer, FETCH)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            started = time.monotonic()
+            with pytest.raises(fluss.LogStorageError, match="disk trouble"):
+                await scanner.to_arrow()
+            with pytest.raises(fluss.LogStorageError, match="disk trouble"):
+                for _ in range(100):
+                    await scanner.poll_arrow(200)
+            assert time.monotonic() - started < 6
+
+    through(use)
+
+
+def test_a_poll_ends_in_time_when_nothing_answers(proxy, through):
+    async def use(conn, path):
+        await fill(conn, path, batches=1)
+        async with await (await conn.get_table(path)).new_scan().create_log_scanner() as scanner:
+            proxy.stall()
+            scanner.subscribe(0, fluss.LATEST_OFFSET)
+            started = time.monotonic()
+            assert len(await scanner.poll(200)) == 0, "also while 'latest' is not known"
+            scanner.subscribe(0, 0)
+            assert len(await scanner.poll(200)) == 0
+            assert time.monotonic() - started < 1.5
+            proxy.resume()
+            assert await poll_ids(scanner, 50) == list(range(50))
+
+    through(use)
+
+
+def test_a_silent_server_is_left_for_a_new_connection(proxy, through):
+    async def use(conn, path):
+        count = await fill(conn, path, batches=1)
+        async with await (await conn.get_table(path)).new_scan().create_log_scanner() as scanner:
+            proxy.on_request = times(1, Fault.DROP, FETCH)
+            scanner.subscribe(0, 0)
+            assert await poll_ids(scanner, count) == list(range(count))
+
+    through(use, **{"request-timeout": 300, **SMALL_FETCHES})
+
+
+def test_flipped_bits_are_noticed(proxy, through):
+    """What the network damages does not become a row."""
+
+    async def use(conn, path):
+        await fill(conn, path, batches=1)
+        table = await conn.get_table(path)
+        damaged = 0
+
+        def flip(api_key, body):
+            nonlocal damaged
+            if api_key == FETCH and len(body) > 300 and not damaged:
+                damaged += 1
+                broken = bytearray(body)
+                broken[-20] ^= 0x10
+                return Answer(bytes(broken))
+            return None
+
+        proxy.on_response = flip
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            with pytest.raises(fluss.FlussError, match=r"checksum|CRC|crc"):
+                await scanner.poll_arrow(5000)
+            assert damaged
+            assert (await scanner.poll_arrow(5000)).column("id").to_pylist() == list(range(50))
+
+    through(use)
+
+
+def test_limit_scans_are_tried_again(proxy, through):
+    async def use(conn, path):
+        count = await fill(conn, path, batches=2)
+        table = await conn.get_table(path)
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        proxy.on_request = times(2, Fault.CUT_AFTER, apis.LIMIT_SCAN.key)
+        found = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
+        assert found.column("id").to_pylist() == list(range(count - 10, count))
+
+    through(use)
+
+
+def test_cursors_begin_again_but_do_not_skip(proxy, through):
+    async def use(conn, path):
+        table = await conn.get_table(path)
+        writer = table.new_upsert().create_writer()
+        for i in range(100):
+            writer.upsert((i, "x"))
+        await writer.flush()
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        proxy.on_request = times(2, Fault.CUT_AFTER, apis.SCAN_KV.key)
+        found = await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()
+        assert sorted(found.column("id").to_pylist()) == list(range(100))
+
+    through(use, keys=["id"])
+
+
+async def cancel_after(call, seconds):
+    task = asyncio.ensure_future(call)
+    await asyncio.sleep(seconds)
+    task.cancel()
+    with pytest.raises((asyncio.CancelledError, fluss.FlussError)):
+        await asyncio.wait_for(task, 5)
+
+
+@pytest.mark.parametrize("when", [0.0, 0.01, 0.1])
+@pytest.mark.parametrize("call", ["poll", "to_arrow", "flush", "handle", "subscribe", "limit", "get_table"])
+def test_cancelling_leaks_nothing_and_hangs_nothing(proxy, through, call, when):
+    """`through` fails if a task is left behind."""
+
+    async def use(conn, path):
+        await fill(conn, path, batches=2)
+        table = await conn.get_table(path)
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        writer = table.new_append().create_writer()
+        records = await table.new_scan().create_log_scanner()
+        batches = await table.new_scan().create_record_batch_log_scanner()
+        batches.subscribe(0, 0)
+        records.subscribe(0, fluss.LATEST_OFFSET)
+        proxy.stall()
+
+        async def latest():
+            batches.subscribe(0, fluss.LATEST_OFFSET)
+            await batches.settled()
+
+        calls = {
+            "poll": lambda: records.poll(60_000),
+            "to_arrow": batches.to_arrow,
+            "flush": lambda: (writer.append((1, "x")), writer.flush())[1],
+            "handle": lambda: writer.append((1, "x")).wait(),
+            "subscribe": latest,
+            "limit": lambda: table.new_scan().limit(5).create_bucket_batch_scanner(bucket).to_arrow(),
+            "get_table": lambda: conn.get_table(path),
+        }
+        await cancel_after(calls[call](), when)
+        proxy.resume()
+        if call in ("flush", "handle"):
+            await writer.flush()
+            batches.subscribe(0, 100)
+            assert (await batches.to_arrow()).num_rows == 1, "who stops waiting does not take the row back"
+        else:
+            batches.subscribe(0, 0)
+            assert (await batches.to_arrow()).num_rows == 100
+        await records.close()
+        await batches.close()
+
+    through(use)

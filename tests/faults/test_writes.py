@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes through a bad network: no row lost, none doubled, the order kept, every wait ended by its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import pairwise
+
+import pytest
+from tests.faults.proxy import Answer, Chaos, Fault, Refusal, times
+
+import fluss
+from fluss.protocol import apis, messages
+
+PRODUCE, PUT, INIT = apis.PRODUCE_LOG.key, apis.PUT_KV.key, apis.INIT_WRITER.key
+
+SMALL_BATCHES = {"writer.batch-size": 2000, "writer.batch-timeout-ms": 5, "writer.dynamic-batch-size.enabled": False}
+
+CHAOS = {
+    Fault.CUT: 0.02,
+    Fault.RESET: 0.02,
+    Fault.CUT_AFTER: 0.04,
+    Fault.TRUNCATE: 0.02,
+    Fault.REPEAT: 0.1,
+    Fault.DELAY: 0.1,
+}
+VERSIONS = 8
+ANSWER_CHAOS = {Fault.CUT: 0.02, Fault.RESET: 0.02, Fault.TRUNCATE: 0.02, Fault.REPEAT: 0.1, Fault.DELAY: 0.1}
+
+
+def only(chaos, *api_keys):
+    """Chaos for some APIs; everything else passes."""
+    return lambda api_key, body: chaos(api_key, body) if api_key in api_keys else None
+
+
+async def append_all(writer, rows, *, pause_every=40):
+    handles = []
+    for i, row in enumerate(rows):
+        handles.append(writer.append(row))
+        if i % pause_every == pause_every - 1:
+            await asyncio.sleep(0.004)
+    return handles
+
+
+def check_order(table):
+    """Rows of one writer were written in the order they were given, bucket by bucket."""
+    ids = table.column("id").to_pylist()
+    assert all(a < b for a, b in pairwise(ids)), "rows changed places"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.CUT, Fault.RESET, Fault.CUT_AFTER, Fault.TRUNCATE, Fault.REPEAT, Fault.DELAY],
+    ids=lambda fault: fault.value,
+)
+def test_a_fault_of_requests_loses_and_doubles_nothing(proxy, through, log_of, fault):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.on_request = times(3, fault, PRODUCE)
+        handles = await append_all(writer, [(i, f"n{i}") for i in range(1000)])
+        await writer.flush()
+        await asyncio.gather(*(handle.wait() for handle in handles))
+        table = await log_of(conn, path)
+        assert table.column("id").to_pylist() == list(range(1000))
+
+    through(use, **SMALL_BATCHES)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.CUT, Fault.RESET, Fault.TRUNCATE, Fault.REPEAT, Fault.DELAY], ids=lambda fault: fault.value
+)
+def test_a_fault_of_answers_loses_and_doubles_nothing(proxy, through, log_of, fault):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.on_response = times(3, fault, PRODUCE)
+        await append_all(writer, [(i, f"n{i}") for i in range(1000)])
+        await writer.flush()
+        assert (await log_of(conn, path)).column("id").to_pylist() == list(range(1000))
+
+    through(use, **SMALL_BATCHES)
+
+
+def test_a_lost_answer_is_asked_for_again_after_the_request_timeout(proxy, through, log_of):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.on_response = times(1, Fault.DROP, PRODUCE)
+        writer.append((1, "a"))
+        await writer.flush()
+        assert (await log_of(conn, path)).column("id").to_pylist() == [1]
+
+    through(use, **{"request-timeout": 300, "writer.delivery-timeout-ms": 20000})
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_concurrent_appends_survive_chaos(proxy, through, log_of, seed):
+    async def use(conn, path):
+        table = await conn.get_table(path)
+        writers = [table.new_append().create_writer() for _ in range(3)]
+        chaos = Chaos(seed, CHAOS), Chaos(seed + 1000, ANSWER_CHAOS)
+        proxy.on_request, proxy.on_response = only(chaos[0], PRODUCE), only(chaos[1], PRODUCE)
+        rows = [[(n * 10_000 + i, f"n{i}") for i in range(400)] for n in range(3)]
+        await asyncio.gather(*(append_all(writer, part) for writer, part in zip(writers, rows)))
+        await asyncio.gather(*(writer.flush() for writer in writers))
+        proxy.calm()
+        assert chaos[0].count + chaos[1].count > 1
+        written = (await log_of(conn, path, 2)).column("id").to_pylist()
+        assert sorted(written) == [row[0] for part in rows for row in part]
+
+    through(use, buckets=2, **SMALL_BATCHES)
+
+
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_concurrent_upserts_survive_chaos(proxy, through, log_of, seed):
+    """Every change is in the changelog once and in its order: +I, then pairs of -U and +U that continue each other."""
+
+    async def use(conn, path):
+        table = await conn.get_table(path)
+        writers = [table.new_upsert().create_writer() for _ in range(2)]
+        chaos = Chaos(seed, CHAOS), Chaos(seed + 1000, ANSWER_CHAOS)
+        proxy.on_request, proxy.on_response = only(chaos[0], PUT), only(chaos[1], PUT)
+
+        async def work(number, writer):
+            for version in range(VERSIONS):
+                for key in range(15):
+                    writer.upsert((number * 100 + key, f"v{version}"))
+                await asyncio.sleep(0.004)
+            await writer.flush()
+
+        await asyncio.gather(*(work(number, writer) for number, writer in enumerate(writers)))
+        proxy.calm()
+        changes = {}
+        scanner = await table.new_scan().create_log_scanner()
+        async with scanner:
+            scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET, 1: fluss.EARLIEST_OFFSET})
+            count = 0
+            while count < 2 * 15 * (2 * VERSIONS - 1):
+                for record in await scanner.poll(5000):
+                    count += 1
+                    kinds = changes.setdefault(record.row["id"], [])
+                    kinds.append((record.change_type.short_string(), record.row["name"]))
+        expected = [("+I", "v0")]
+        for version in range(1, VERSIONS):
+            expected += [("-U", f"v{version - 1}"), ("+U", f"v{version}")]
+        assert set(changes) == {n * 100 + key for n in range(2) for key in range(15)}
+        for key, kinds in changes.items():
+            assert kinds == expected, key
+
+    through(use, keys=["id"], buckets=2, **SMALL_BATCHES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 125))
+def test_appends_survive_a_lot_of_chaos(proxy, through, log_of, seed):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        rates = {fault: rate * 2 for fault, rate in CHAOS.items()}
+        proxy.on_request = only(Chaos(seed, rates), PRODUCE, INIT, apis.GET_METADATA.key)
+        proxy.on_response = only(Chaos(-seed, ANSWER_CHAOS), PRODUCE, INIT, apis.GET_METADATA.key)
+        await append_all(writer, [(i, f"n{i}") for i in range(4000)])
+        await writer.flush()
+        proxy.calm()
+        table = await log_of(conn, path)
+        assert table.num_rows == 4000
+        check_order(table)
+
+    through(use, **SMALL_BATCHES)
+
+
+def put_answer(code, message="no"):
+    answer = messages.ProduceLogResponse()
+    answer.buckets_resp.add(bucket_id=0, error_code=code, error_message=message)
+    return Answer(answer)
+
+
+def test_after_a_refused_batch_the_others_arrive_once_and_in_order(proxy, through, log_of):
+    """The refused batch leaves a gap in the sequence numbers; those already under way come back out of order."""
+
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        seen = 0
+
+        def judge(api_key, body):
+            nonlocal seen
+            seen += api_key == PRODUCE
+            return put_answer(57, "this one not") if api_key == PRODUCE and seen == 4 else None
+
+        proxy.on_request = judge
+        handles = []
+        for start in range(0, 300, 10):
+            handles += [writer.append((i, "x" * 180)) for i in range(start, start + 10)]
+            writer._push()
+        with pytest.raises(fluss.DeletionDisabledError, match=r"10 rows were not written to .*this one not"):
+            await writer.flush()
+        await writer.flush()
+        outcomes = await asyncio.gather(*(handle.wait() for handle in handles), return_exceptions=True)
+        failed = [i for i, outcome in enumerate(outcomes) if outcome is not None]
+        assert len(failed) == 10
+        assert failed == list(range(failed[0], failed[0] + 10))
+        ids = (await log_of(conn, path)).column("id").to_pylist()
+        assert ids == [i for i in range(300) if i not in failed]
+
+    through(use, **{"writer.batch-timeout-ms": 1000})
+
+
+def test_a_forgotten_writer_gets_a_new_id(proxy, through, log_of):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        await writer.append((1, "a")).wait()
+        proxy.on_request = times(1, put_answer(33), PRODUCE)
+        await writer.append((2, "b")).wait()
+        await writer.append((3, "c")).wait()
+        assert (await log_of(conn, path)).column("id").to_pylist() == [1, 2, 3]
+        assert proxy.requests.count(INIT) >= 2
+
+    proxy.requests.clear()
+    through(use)
+
+
+def test_duplicates_count_as_written(proxy, through, log_of):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.on_response = times(1, put_answer(32), PRODUCE)
+        await writer.append((1, "a")).wait()
+        assert (await log_of(conn, path)).num_rows == 1
+
+    through(use)
+
+
+@pytest.mark.parametrize("code", [3, 10, 25, 28, 29, 12, 21, 44])
+def test_errors_that_pass_are_tried_again(proxy, through, log_of, code):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.on_request = times(2, put_answer(code), PRODUCE)
+        await writer.append((1, "a")).wait()
+        assert (await log_of(conn, path)).column("id").to_pylist() == [1]
+
+    through(use)
+
+
+def test_an_error_of_the_whole_request_is_tried_again_with_pauses(proxy, through, log_of):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.requests.clear()
+        proxy.on_request = times(3, Refusal(10), PRODUCE)
+        started = time.monotonic()
+        await writer.append((1, "a")).wait()
+        assert time.monotonic() - started > 0.2, "three tries without a pause"
+        assert proxy.requests.count(PRODUCE) == 4
+
+    through(use)
+
+
+def test_retries_are_counted(proxy, through):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.requests.clear()
+        proxy.on_request = times(100, put_answer(10, "disk trouble"), PRODUCE)
+        with pytest.raises(fluss.LogStorageError, match="gave up after 3 tries to write 1 rows .*disk trouble"):
+            await writer.append((1, "a")).wait()
+        assert proxy.requests.count(PRODUCE) == 3
+
+    through(use, **{"writer.retries": 2})
+
+
+@pytest.mark.parametrize("fault", ["stall", "refuse", "drop"])
+def test_every_wait_ends_by_the_delivery_deadline(proxy, through, fault):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        await writer.append((0, "warm")).wait()
+        if fault == "stall":
+            proxy.stall()
+        elif fault == "refuse":
+            proxy.refuse = True
+            proxy.cut()
+        else:
+            proxy.on_request = lambda api_key, body: Fault.DROP
+        handles = [writer.append((i, "x")) for i in range(10)]
+        started = time.monotonic()
+        with pytest.raises(fluss.FlussError, match="gave up after|was not reached"):
+            await writer.flush()
+        for handle in handles:
+            with pytest.raises(fluss.FlussError):
+                await handle.wait()
+        assert time.monotonic() - started < 4
+
+    through(use, **{"writer.delivery-timeout-ms": 1500, "request-timeout": 700, "connect-timeout": 700})
+
+
+def test_without_idempotence_nothing_is_lost(proxy, through, log_of):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.requests.clear()
+        proxy.on_request = times(3, Fault.CUT_AFTER, PRODUCE)
+        await append_all(writer, [(i, "x") for i in range(300)])
+        await writer.flush()
+        ids = (await log_of(conn, path)).column("id").to_pylist()
+        assert set(ids) == set(range(300))
+        assert len(ids) >= 300, "at least once"
+        assert INIT not in proxy.requests
+
+    through(use, **SMALL_BATCHES, **{"writer.enable-idempotence": False})
+
+
+def test_many_buckets_share_a_request(proxy, through, log_of):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.requests.clear()
+        for i in range(160):
+            writer.append((i, "x"))
+        await writer.flush()
+        assert proxy.requests.count(PRODUCE) <= 4, "16 buckets, one server, one flush"
+        assert proxy.requests.count(INIT) == 1, "lanes share their writer id"
+        assert (await log_of(conn, path, 16)).num_rows == 160
+
+    through(use, buckets=16, **{"writer.bucket.no-key-assigner": "round_robin"})
+
+
+def test_pressure_slows_a_writer_down(proxy, through):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_upsert().create_writer()
+        await writer.upsert((1, "a")).wait()
+        answer = messages.PutKvResponse()
+        answer.buckets_resp.add(bucket_id=0, log_end_offset=5, pressure=0.5)
+        proxy.on_response = times(1, Answer(answer), PUT)
+        await writer.upsert((2, "b")).wait()
+        started = time.monotonic()
+        await writer.upsert((3, "c")).wait()
+        assert 0.15 < time.monotonic() - started < 1.0, "0.5 squared, of 800 ms"
+        answer = messages.PutKvResponse()
+        answer.buckets_resp.add(bucket_id=0, error_code=72)
+        proxy.on_request = times(1, Answer(answer), PUT)
+        started = time.monotonic()
+        await writer.upsert((4, "d")).wait()
+        assert 0.7 < time.monotonic() - started < 3.0, "all of 800 ms"
+        assert await (await conn.get_table(path)).new_lookup().create_lookuper().lookup([4]) is not None
+
+    through(use, keys=["id"], **{"writer.kv-backpressure.max-throttle-ms": 800})
+
+
+def test_an_answer_without_the_bucket_is_not_taken_for_success(proxy, through, log_of):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.on_response = times(1, Answer(messages.ProduceLogResponse()), PRODUCE)
+        with pytest.raises(fluss.UnknownServerError, match="does not mention"):
+            await writer.append((1, "a")).wait()
+        await writer.append((2, "b")).wait()
+        assert (await log_of(conn, path)).column("id").to_pylist() == [1, 2]
+
+    through(use)
+
+
+def test_nonsense_in_an_answer_is_not_taken_for_success(proxy, through, log_of):
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        proxy.on_response = times(2, Answer(b"\xff\xff\xff"), PRODUCE)
+        await writer.append((1, "a")).wait()
+        assert (await log_of(conn, path)).column("id").to_pylist() == [1], "the server knew the second for the first"
+
+    through(use)
