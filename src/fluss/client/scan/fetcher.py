@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -62,6 +63,17 @@ _PASSING = (
     UnknownServerError,
 )
 _EMPTY_ANSWER_PAUSE_S = 0.02
+
+
+_pool: tuple[int, ThreadPoolExecutor] | None = None
+
+
+def decode_threads() -> ThreadPoolExecutor:
+    """The threads that decode for all scans of this process: starting one costs as much as decoding a batch."""
+    global _pool
+    if _pool is None or _pool[0] != os.getpid():  # threads do not survive a fork
+        _pool = (os.getpid(), ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="fluss-decode"))
+    return _pool[1]
 
 
 @dataclass(frozen=True)
@@ -153,7 +165,6 @@ class Fetcher:
         self._projection = projection
         self._predicate = predicate
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="fluss-decode")
         self._remote = RemoteReader(
             cluster, threads=options.remote_threads, segments=options.remote_prefetch, reads=options.remote_reads
         )
@@ -208,7 +219,6 @@ class Fetcher:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        self._threads.shutdown(wait=False)
         self._remote.close()
         self._changed.set()
         return tasks
@@ -403,8 +413,7 @@ class Fetcher:
             self._skip_to(subscription, part.filtered_end_offset)
 
     async def _enqueue(self, subscription: Subscription, records: memoryview, *, projected: bool) -> None:
-        # A server that projects leaves the checksum of the whole batch in place: nothing to verify there.
-        for batch in iter_log_batches(records, verify=not projected):
+        for batch in iter_log_batches(records):
             if batch.header.next_offset <= subscription.fetch_offset:
                 continue
             await self._add_batch(subscription, batch, projected)
@@ -428,7 +437,7 @@ class Fetcher:
                 future.exception()
         else:
             future = asyncio.ensure_future(
-                self._loop.run_in_executor(self._threads, self._decode, batch, start, stop, projected)
+                self._loop.run_in_executor(decode_threads(), self._decode, batch, start, stop, projected)
             )
             future.add_done_callback(_look_at)
         next_offset = header.next_offset if stop is None else min(header.next_offset, stop)
@@ -440,6 +449,9 @@ class Fetcher:
 
     def _decode(self, batch: LogBatch, start: int, stop: int | None, projected: bool) -> Decoded | None:
         try:
+            # A server that projects leaves the checksum of the whole batch in place: nothing to verify there.
+            if not projected:
+                batch.verify_crc()
             return self.decoder.decode(batch, start, stop, projected=projected)
         except pa.ArrowException as error:
             raise FormatError(
