@@ -15,6 +15,7 @@ from fluss.metadata import TablePath
 from fluss.server.auth import check_users
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.acl import Authorizer
+from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import Endpoint, ServerConfig
@@ -95,6 +96,7 @@ class Server:
             self.catalog = Catalog(self._data_dir.path, self.config, clock_ms=self.clock.now_ms)
             self.config = self.catalog.configs.current
             self.catalog.configs.on_changed.append(self._config_changed)
+            self.catalog.lake_hook = LakeByName(self.catalog.configs)
             self.authorizer = self.catalog.authorizer
             self.committer = GroupCommitter(
                 self.executor, sync=self.config.text("log.commit.sync") == "group", metrics=self.metrics

@@ -7,10 +7,22 @@ table when it first writes; with one the lake is changed before the catalog, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, Protocol
 
+from fluss.errors import ErrorCode, FlussError, InvalidTableError, MissingDependencyError, UnknownServerError
 from fluss.metadata import Column, TableDescriptor, TablePath
+from fluss.server.catalog.cluster_configs import ClusterConfigs
+
+_log = logging.getLogger("fluss.server.catalog")
+
+_IMPLEMENTATION = "fluss.lake.server_hook"
+"""A room above this one, so it is found by its name, and only when a lake is configured."""
+
+_SECONDS_MAX = 60.0
 
 
 class LakeHook(Protocol):
@@ -19,3 +31,47 @@ class LakeHook(Protocol):
 
     async def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         """Add columns to the lake table; must be repeatable."""
+
+
+class LakeByName:
+    """The hook of a running server: does what `fluss.lake` does, in a thread, with the lake options of the moment.
+
+    Without catalog options there is no lake to reach, and without the packages of the format this machine cannot reach
+    it: then the tiering service, which has both, creates the table.
+    """
+
+    def __init__(self, configs: ClusterConfigs) -> None:
+        self._configs = configs
+        self._warned = False
+
+    async def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
+        await self._do("create_table", path, descriptor, must_be_empty)
+
+    async def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
+        await self._do("add_columns", path, tuple(columns))
+
+    async def _do(self, name: str, *arguments: Any) -> None:
+        lake_format = self._configs.lake_format
+        options = {} if lake_format is None else self._configs.current.with_prefix(f"datalake.{lake_format}.")
+        if not options:
+            return
+
+        def work() -> None:
+            function: Callable[..., None] = getattr(import_module(_IMPLEMENTATION), name)
+            function(lake_format, options, *arguments)
+
+        try:
+            await asyncio.wait_for(asyncio.to_thread(work), _SECONDS_MAX)
+        except MissingDependencyError as error:
+            if not self._warned:
+                self._warned = True
+                _log.warning("lake tables are left to the tiering service: %s", error.message)
+        except FlussError as error:
+            if error.error_code == ErrorCode.CLIENT_ERROR:
+                raise InvalidTableError(f"The lake does not take the table: {error.message}") from error
+            raise
+        except asyncio.TimeoutError:
+            raise UnknownServerError(f"The lake did not answer within {_SECONDS_MAX:.0f} s; nothing changed.") from None
+        except Exception as error:
+            # Libraries of lake formats raise what they like; whatever it is, the table must not come into being.
+            raise UnknownServerError(f"The lake failed: {type(error).__name__}: {error}") from error

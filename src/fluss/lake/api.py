@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lake format must be able to do. Paimon and Iceberg do it; a new format is one more file.
+
+The tiering engine, union reads and the server speak to these classes alone. Everything that travels between processes
+(splits, write results) can be pickled, so that tasks may write and read anywhere while one driver commits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.errors import FlussError
+from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
+
+TIERING_USER = "__fluss_lake_tiering"
+"""Who commits tiered data, in every format: how a restarted service knows its own snapshots."""
+
+OFFSETS_PROPERTY = "fluss-offsets"
+"""Snapshot property with the path of the file that says which log offsets the snapshot reaches."""
+
+
+class LakeTableChangedError(FlussError):
+    """The lake table is not what the Fluss table needs: somebody dropped, replaced, altered or rolled it back."""
+
+
+class LakeCommitConflictError(FlussError):
+    """Somebody else committed first; this attempt wrote nothing that anybody can see."""
+
+
+@dataclass(frozen=True)
+class LakeBucket:
+    """One bucket of a table or of one of its partitions, as both sides name it."""
+
+    bucket: int
+    partition: tuple[str, ...] = ()
+    """The values of the partition keys as Fluss writes them; empty without partitions."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one bucket on their way into the lake."""
+
+    batch: pa.RecordBatch
+    offsets: np.ndarray[Any, np.dtype[np.int64]]
+    """Of each row; -1 for rows that were listed and not read from the log."""
+    timestamps_ms: np.ndarray[Any, np.dtype[np.int64]]
+    """When the server committed each row; -1 where that is not known."""
+    change_types: bytes | None = None
+    """One byte a row for primary-key tables (see `ChangeType`); None means appended."""
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """Files that a task wrote and nobody sees before they are committed."""
+
+    payload: Any
+    rows: int
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class TieredSnapshot:
+    """A snapshot that a tiering service committed."""
+
+    snapshot_id: int
+    offsets_path: str | None
+    committed_ms: int
+
+
+@dataclass(frozen=True)
+class LakeSplit:
+    """A part of a snapshot that one task reads."""
+
+    payload: Any
+    rows: int
+    bucket: LakeBucket | None = None
+    """The bucket all rows belong to; None where the lake does not keep buckets apart."""
+
+
+@dataclass(frozen=True)
+class LakeStats:
+    """Size of a lake table at one snapshot."""
+
+    files: int
+    size_bytes: int
+    rows: int
+    snapshots: int
+
+
+class LakeWriter(ABC):
+    """Writes the rows of one bucket to new files, in one task."""
+
+    @abstractmethod
+    def write(self, rows: Rows) -> None:
+        """Take rows, in offset order."""
+
+    @abstractmethod
+    def finish(self) -> WriteResult | None:
+        """Close the files; None if there were no rows."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Remove what was written. Never raises."""
+
+
+class LakeTable(ABC):
+    """One table of the lake, as it is now."""
+
+    @abstractmethod
+    def check(self, info: TableInfo) -> None:
+        """Raise `LakeTableChangedError` unless rows of this Fluss table can be written and read here."""
+
+    @abstractmethod
+    def missing_columns(self, info: TableInfo) -> list[Column]:
+        """Columns that the Fluss table has and this table has not."""
+
+    @abstractmethod
+    def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
+        """A writer for the rows of one bucket."""
+
+    @abstractmethod
+    def commit(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+        """Make the files of all tasks visible at once and return the id of the new snapshot.
+
+        With no results an empty snapshot is made, which carries the offsets. `known_id` is the tiered snapshot that
+        the server knows of: if another one has come since, nothing is committed (`LakeCommitConflictError`).
+        """
+
+    @abstractmethod
+    def abort(self, results: Sequence[WriteResult]) -> None:
+        """Remove files that were certainly not committed. Never raises."""
+
+    @abstractmethod
+    def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
+        """The newest tiered snapshot if it is newer than the one the server knows, else None.
+
+        Raises:
+            LakeTableChangedError: The known snapshot is not part of this table's history any more.
+        """
+
+    @abstractmethod
+    def tiered_ids(self, limit: int) -> list[int]:
+        """The newest tiered snapshots, newest first."""
+
+    @abstractmethod
+    def plan(self, snapshot_id: int, partitions: Collection[tuple[str, ...]] | None = None) -> list[LakeSplit]:
+        """The parts of a snapshot, of all partitions or of some."""
+
+    @abstractmethod
+    def read(self, split: LakeSplit, info: TableInfo, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a split with these columns, in the types of the Fluss table."""
+
+    @abstractmethod
+    def stats(self, snapshot_id: int | None = None) -> LakeStats:
+        """Files, bytes and rows of a snapshot (the newest by default)."""
+
+    @abstractmethod
+    def compact(self, info: TableInfo, *, files_min: int) -> list[WriteResult]:
+        """Rewrite buckets of many small files into few; what comes back is to be committed with `commit_compaction`."""
+
+    @abstractmethod
+    def commit_compaction(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+        """Like `commit`, for files that replace others without changing any row."""
+
+    @abstractmethod
+    def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
+        """Forget old snapshots and delete the files only they used; returns their ids.
+
+        The newest `keep_min`, all younger than `older_than_ms` (epoch) and those of `keep_ids` stay.
+        """
+
+    @abstractmethod
+    def sweep(self, *, older_than_ms: int) -> list[str]:
+        """Delete files that no snapshot uses and that were last touched before a time; returns their paths."""
+
+
+class Lake(ABC):
+    """A lake: the catalog of one format."""
+
+    @abstractmethod
+    def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
+        """Create the table, or make sure that the one there fits.
+
+        Raises:
+            LakeTableAlreadyExistError: There is one that does not fit, or that is not empty but must be.
+        """
+
+    @abstractmethod
+    def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
+        """Add nullable columns after the user's last one. Columns that are there already are fine."""
+
+    @abstractmethod
+    def table(self, path: TablePath) -> LakeTable:
+        """Open a table; raises `LakeTableChangedError` if there is none."""
+
+
+Options = Mapping[str, str]

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lake tables look like, whatever the format: which lake, which extra columns, which properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.errors import ConfigError, InvalidArgumentError
+from fluss.lake.api import LakeTableChangedError, Rows
+from fluss.metadata import TableDescriptor, TableInfo
+
+BUCKET_COLUMN = "__bucket"
+OFFSET_COLUMN = "__offset"
+TIMESTAMP_COLUMN = "__timestamp"
+SYSTEM_COLUMNS = (BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
+
+
+@dataclass(frozen=True)
+class LakeConfig:
+    """Which lake a table lies in: the format, and the options of its catalog."""
+
+    lake_format: str
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        # The values may hold credentials.
+        return f"LakeConfig({self.lake_format!r}, options {sorted(self.options)})"
+
+
+def lake_config(info: TableInfo, extra: Mapping[str, str] | None = None) -> LakeConfig:
+    """The lake of a table as the server describes it, with options that only the caller has (credentials) on top.
+
+    `extra` may name options as the server does (``datalake.paimon.warehouse``) or without the prefix (``warehouse``).
+    """
+    lake_format = info.lake_format
+    if lake_format is None:
+        raise ConfigError(
+            f"table {info.table_path} has no lake: set datalake.format on the server and create it again with "
+            "table.datalake.enabled"
+        )
+    prefix = f"table.datalake.{lake_format}."
+    options = {name[len(prefix) :]: value for name, value in info.properties.items() if name.startswith(prefix)}
+    options |= strip_prefix(lake_format, extra or {})
+    return LakeConfig(lake_format, options)
+
+
+def strip_prefix(lake_format: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Options without ``datalake.<format>.``; those of other formats are left out."""
+    prefix = f"datalake.{lake_format}."
+    found = {}
+    for name, value in options.items():
+        if name.startswith(prefix):
+            found[name[len(prefix) :]] = value
+        elif not name.startswith("datalake."):
+            found[name] = value
+    return found
+
+
+def lake_properties(lake_format: str, descriptor: TableDescriptor) -> dict[str, str]:
+    """Properties of the lake table: those meant for the format bare, all others under ``fluss.``."""
+    own, shown = f"{lake_format}.", f"table.datalake.{lake_format}."
+    found = {}
+    for name, value in {**descriptor.properties, **descriptor.custom_properties}.items():
+        if name.startswith(own):
+            found[name[len(own) :]] = value
+        elif not name.startswith(shown):
+            # Settings of the catalog are shown on the table to its readers; they are no part of the table.
+            found[f"fluss.{name}"] = value
+    return found
+
+
+def check_column_names(descriptor: TableDescriptor) -> None:
+    for column in descriptor.schema.columns:
+        if column.name in SYSTEM_COLUMNS:
+            raise InvalidArgumentError(
+                f"column '{column.name}' has the name of a column that lake tables add; please rename it"
+            )
+
+
+class Shaper:
+    """Rows of a Fluss table in the columns and types of a lake table."""
+
+    def __init__(self, target: pa.Schema, bucket: int, what: str) -> None:
+        self._target = target
+        self._bucket = bucket
+        self._what = what
+
+    def shape(self, rows: Rows) -> pa.RecordBatch:
+        batch = rows.batch
+        known = {name: i for i, name in enumerate(batch.schema.names)}
+        left = set(known) - set(self._target.names)
+        if left:
+            raise LakeTableChangedError(f"{self._what} has no column {', '.join(sorted(left))}")
+        count = batch.num_rows
+        arrays = []
+        for field in self._target:
+            if field.name in known:
+                arrays.append(cast_array(batch.column(known[field.name]), field.type))
+            elif field.name == BUCKET_COLUMN:
+                arrays.append(pa.array(np.full(count, self._bucket, np.int32)))
+            elif field.name == OFFSET_COLUMN:
+                arrays.append(pa.array(rows.offsets))
+            elif field.name == TIMESTAMP_COLUMN:
+                arrays.append(_timestamps(rows.timestamps_ms, field.type))
+            else:
+                arrays.append(pa.nulls(count, field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+
+
+def _timestamps(timestamps_ms: np.ndarray[Any, Any], dtype: pa.DataType) -> pa.Array:
+    values = pa.array(timestamps_ms, pa.timestamp("ms", "UTC"))
+    return values if values.type == dtype else values.cast(dtype)
+
+
+def cast_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """An array in another type that can hold its values."""
+    if array.type == dtype:
+        return array
+    if pa.types.is_fixed_size_binary(array.type) and pa.types.is_binary(dtype):
+        return array.cast(dtype)
+    if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(dtype):
+        # Finer digits than the column keeps are cut, as every writer of the format does.
+        return array.cast(dtype, safe=False)
+    return array.cast(dtype)
+
+
+def read_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of some columns of a Fluss table."""
+    schema = info.schema.arrow_schema
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def to_fluss(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch read from the lake in the columns and types of the Fluss table; columns added later are null."""
+    known = {name: i for i, name in enumerate(batch.schema.names)}
+    arrays = [
+        cast_array(batch.column(known[field.name]), field.type)
+        if field.name in known
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

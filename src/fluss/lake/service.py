@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiering service: asks the server which table is due, runs a round for it, and goes on for ever.
+
+The server hands out one table after another, the one that waited longest first. While a round runs, a second thread
+tells the server that the table is being worked on; a service that dies falls silent, and the table is handed to the
+next one. A table whose round fails is set aside: it is held for a while, longer each time, so that it neither comes
+back at once nor keeps the others waiting, and then given back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluss.client.admin.types import TieringHeartbeat, TieringTable
+from fluss.errors import FlussError
+from fluss.lake.rounds import Progress, Round, RoundReport, RoundSettings, Runner
+from fluss.lake.runners import LocalRunner
+from fluss.lake.session import Session
+from fluss.metadata import TablePath
+
+_log = logging.getLogger("fluss.lake")
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """Times of the service, in seconds."""
+
+    heartbeat_s: float = 10.0
+    """Between two signs of life while a round runs; the server waits for two minutes."""
+    poll_s: float = 5.0
+    """Between two questions for work when there is none."""
+    aside_s_min: float = 5.0
+    """How long a table is set aside after its first failure; twice as long after each further one."""
+    aside_s_max: float = 600.0
+    round: RoundSettings = field(default_factory=RoundSettings)
+
+
+@dataclass
+class _Aside:
+    table: TieringTable
+    reason: str
+    until: float
+
+
+class TieringService:
+    """Moves what is new in lake-enabled tables to the lake.
+
+    Args:
+        client: Options of the connection, at least ``bootstrap.servers``.
+        tables: Only these tables; all by default.
+        runner: Who runs the tasks of a round; threads of this process by default.
+        lake_options: Options of the lake catalog that the server does not show, such as credentials.
+        settings: Times and limits.
+        progress: Called with what happens, for a terminal or a log.
+        on_step: Called with the name of each step of a round, for tests that interrupt it.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        *,
+        tables: Collection[TablePath] | None = None,
+        runner: Runner | None = None,
+        lake_options: Mapping[str, str] | None = None,
+        settings: ServiceSettings | None = None,
+        progress: Progress | None = None,
+        on_step: Callable[[str], None] | None = None,
+    ) -> None:
+        self._client = dict(client)
+        self._tables = set(tables) if tables is not None else None
+        self._runner: Runner = runner or LocalRunner()
+        self._lake_options = dict(lake_options or {})
+        self._settings = settings or ServiceSettings()
+        self._progress = progress or (lambda name, figures: None)
+        self._on_step = on_step
+        self._session: Session | None = None
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._current: tuple[TieringTable, Round] | None = None
+        self._aside: dict[int, _Aside] = {}
+        self._others: dict[int, TieringTable] = {}
+        self._failures: dict[TablePath, int] = {}
+        self._swept: dict[TablePath, float] = {}
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End after the step that is running now; may be called from any thread or signal handler."""
+        self._stop.set()
+
+    def run_forever(self) -> None:
+        """Serve until `stop`. A lost connection is waited for."""
+        wait_s = 1.0
+        while not self._stop.is_set():
+            try:
+                self._serve()
+                wait_s = 1.0
+            except FlussError as error:
+                self._progress("disconnected", {"reason": error.message, "retry_s": wait_s})
+                _log.warning("the tiering service lost its server: %s", error.message)
+                self._stop.wait(wait_s)
+                wait_s = min(wait_s * 2, 30.0)
+            finally:
+                self._close()
+
+    def run_once(self) -> list[RoundReport]:
+        """Bring every table (or the chosen ones) up to the log as it is now, due or not; then end.
+
+        Raises:
+            FlussError: A table failed; the others were served all the same.
+        """
+        reports: list[RoundReport] = []
+        failures: list[str] = []
+        try:
+            session = self._open()
+            with self._heartbeats():
+                done: set[TablePath] = set()
+                while not self._stop.is_set() and (table := self._next()) is not None:
+                    report = self._serve_table(table, once=True)
+                    done.add(_path(table))
+                    if report is not None:
+                        reports.append(report)
+                    else:
+                        failures.append(self._aside[table.table_id].reason)
+                for path in self._wanted(session):
+                    if path not in done and not self._stop.is_set():
+                        # Not due yet. A round out of turn is safe: commits of two services shut each other out.
+                        try:
+                            one = self._round(session)
+                            report = one.run(path)
+                            self._maintain(one, report)
+                        except Exception as error:
+                            failures.append(f"{path}: {_reason(error)}")
+                            self._progress("failed", {"table": str(path), "reason": _reason(error)})
+                        else:
+                            reports.append(report)
+                            self._tell_finished(report)
+        finally:
+            self._close()
+        if failures:
+            raise FlussError("not all tables were tiered: " + "; ".join(failures))
+        return reports
+
+    def _wanted(self, session: Session) -> list[TablePath]:
+        if self._tables is not None:
+            return sorted(self._tables, key=str)
+        found = []
+        for database in session.run(session.admin.list_databases()):
+            for name in session.run(session.admin.list_tables(database)):
+                path = TablePath(database, name)
+                with contextlib.suppress(FlussError):  # dropped since it was listed
+                    if session.info(path).config.lake_enabled:
+                        found.append(path)
+        return found
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        self._open()
+        with self._heartbeats():
+            while not self._stop.is_set():
+                self._give_back()
+                table = self._next()
+                if table is None:
+                    self._progress("idle", {"aside": len(self._aside)})
+                    self._stop.wait(self._settings.poll_s)
+                else:
+                    self._serve_table(table, once=False)
+
+    def _open(self) -> Session:
+        self._session = Session(self._client)
+        self._beat()  # tells the epoch of the coordinator, and whether it can be reached at all
+        return self._session
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        with contextlib.suppress(FlussError), self._lock:
+            held = [aside.table for aside in self._aside.values()] + list(self._others.values())
+            if held and not session.closed:
+                session.run(session.admin.lake_tiering_heartbeat(failed=held))
+        self._aside.clear()
+        self._others.clear()
+        session.close()
+
+    def _next(self) -> TieringTable | None:
+        """The next table of ours that is due."""
+        while (table := self._beat(request_table=True).table) is not None:
+            if self._tables is None or _path(table) in self._tables:
+                return table
+            # Not ours: kept while we look on, else it would be handed to us again.
+            with self._lock:
+                self._others[table.table_id] = table
+        with self._lock:
+            others, self._others = list(self._others.values()), {}
+        if others:
+            self._beat(failed=others)
+        return None
+
+    def _serve_table(self, table: TieringTable, *, once: bool) -> RoundReport | None:
+        assert self._session is not None
+        path = _path(table)
+        one = self._round(self._session)
+        with self._lock:
+            self._current = (table, one)
+        self._progress("assigned", {"table": str(path), "epoch": table.tiering_epoch})
+        try:
+            report = one.run(path, table.table_id)
+            self._maintain(one, report)
+        except Exception as error:
+            # Libraries of lake formats raise errors of many kinds, and none may end the service.
+            if not isinstance(error, FlussError):
+                _log.warning("tiering of %s failed", path, exc_info=True)
+            self._set_aside(table, _reason(error), once=once)
+            return None
+        finally:
+            with self._lock:
+                self._current = None
+        self._failures.pop(path, None)
+        self._beat(finished={table: report.stats}, force_finished=[table.table_id] if report.cut else [])
+        self._tell_finished(report)
+        return report
+
+    def _tell_finished(self, report: RoundReport) -> None:
+        self._progress(
+            "finished",
+            {
+                "table": str(report.table_path),
+                "rows": report.rows,
+                "files": report.files,
+                "bytes": report.size_bytes,
+                "snapshot": report.snapshot_id,
+                "seconds": round(report.seconds, 3),
+                "cut": report.cut,
+                "compacted": report.compacted,
+                "expired": report.expired,
+                "swept": report.swept,
+            },
+        )
+
+    def _round(self, session: Session) -> Round:
+        return Round(
+            session,
+            self._client,
+            self._runner,
+            lake_options=self._lake_options,
+            settings=self._settings.round,
+            progress=self._progress,
+            on_step=self._on_step,
+        )
+
+    def _maintain(self, one: Round, report: RoundReport) -> None:
+        now = time.monotonic()
+        last = self._swept.get(report.table_path)
+        sweep = last is None or now - last >= self._settings.round.sweep_every_s
+        if report.snapshot_id is None and not sweep:
+            return
+        try:
+            one.maintain(report, sweep=sweep)
+            if sweep:
+                self._swept[report.table_path] = now
+        except Exception as error:
+            # The rows are where they belong; the next round tries again.
+            _log.warning("maintenance of the lake table of %s failed: %s", report.table_path, error, exc_info=True)
+            self._progress("maintenance failed", {"table": str(report.table_path), "reason": str(error)})
+
+    # -- tables that fail -----------------------------------------------------------------------------------------
+
+    def _set_aside(self, table: TieringTable, reason: str, *, once: bool) -> None:
+        path = _path(table)
+        count = self._failures[path] = self._failures.get(path, 0) + 1
+        settings = self._settings
+        wait_s = min(settings.aside_s_min * 2 ** min(count - 1, 30), settings.aside_s_max)
+        with self._lock:
+            self._aside[table.table_id] = _Aside(table, f"{path}: {reason}", time.monotonic() + wait_s)
+        _log.warning("table %s is set aside for %.0f s: %s", path, wait_s, reason)
+        figures: dict[str, Any] = {"table": str(path), "reason": reason, "failures": count}
+        self._progress("failed", figures if once else {**figures, "aside_s": wait_s})
+
+    def _give_back(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            due = [aside.table for aside in self._aside.values() if aside.until <= now]
+            for table in due:
+                del self._aside[table.table_id]
+        if due:
+            self._beat(failed=due)
+
+    @property
+    def set_aside(self) -> dict[TablePath, str]:
+        """Tables that are not served for now, and why."""
+        with self._lock:
+            return {_path(aside.table): aside.reason for aside in self._aside.values()}
+
+    # -- heartbeats -----------------------------------------------------------------------------------------------
+
+    def _beat(self, **what: Any) -> TieringHeartbeat:
+        assert self._session is not None
+        return self._session.run(self._session.admin.lake_tiering_heartbeat(**what))
+
+    def _renew(self) -> None:
+        with self._lock:
+            current = self._current
+            held = [aside.table for aside in self._aside.values()] + list(self._others.values())
+        tables = ([current[0]] if current else []) + held
+        if not tables:
+            return
+        errors = self._beat(tiering=tables).errors
+        with self._lock:
+            for table_id, error in errors.items():
+                # Fenced: it was given to another service, its lake was turned off, or it was dropped.
+                self._aside.pop(table_id, None)
+                self._others.pop(table_id, None)
+                if current is not None and current[0].table_id == table_id:
+                    current[1].fenced.set()
+                    _log.warning("the round of table %s is given up: %s", _path(current[0]), error)
+
+    @contextlib.contextmanager
+    def _heartbeats(self) -> Any:
+        ended = threading.Event()
+
+        def beat() -> None:
+            while not ended.wait(self._settings.heartbeat_s):
+                try:
+                    self._renew()
+                except FlussError as error:
+                    # The round goes on: whether its commit is accepted, the server says then.
+                    _log.warning("heartbeat failed: %s", error.message)
+
+        thread = threading.Thread(target=beat, name="fluss-tier-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"
+
+
+def _path(table: TieringTable) -> TablePath:
+    assert table.table_path is not None
+    return table.table_path

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one task of a tiering round does: read a range of one bucket's log, write it to new files of the lake.
+
+Tasks know nothing of Spark; whatever runs them only has to carry a `BucketTask` there and a `BucketResult` back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.scan import RecordBatch
+from fluss.errors import (
+    FlussError,
+    InvalidArgumentError,
+    PartitionNotExistsError,
+    TableNotExistError,
+    UnknownTableOrBucketError,
+)
+from fluss.lake.api import LakeBucket, LakeWriter, Rows, WriteResult
+from fluss.lake.layout import LakeConfig
+from fluss.lake.registry import open_lake
+from fluss.lake.session import Session, session_of
+from fluss.metadata import TableBucket, TableInfo, TablePath
+
+_ROWS_AT_ONCE = 65_536
+_BYTES_AT_ONCE = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class BucketTask:
+    """A range of one bucket's log. Can be pickled."""
+
+    client: dict[str, Any] = field(repr=False)
+    lake: LakeConfig
+    table_path: TablePath
+    table_id: int
+    bucket: TableBucket
+    partition: tuple[str, ...]
+    start: int
+    stop: int
+    listed: bool = False
+    """List the rows there are now, because the changelog does not reach back to the first one."""
+    until: float | None = None
+    """Stop at the next batch after this time (epoch, seconds)."""
+
+
+@dataclass(frozen=True)
+class BucketResult:
+    """How far a task came, and what it wrote."""
+
+    bucket: TableBucket
+    start: int
+    end: int
+    rows: int
+    max_timestamp_ms: int
+    written: WriteResult | None
+    cut: bool = False
+    """Ended by the time limit: there is more in the range."""
+    gone: bool = False
+    """The partition was dropped meanwhile: nothing to commit."""
+
+
+def run_task(task: BucketTask) -> BucketResult:
+    """Read and write. What was written by a task that fails is removed."""
+    session = session_of(task.client)
+    try:
+        scan = session.scan(task.table_path)
+        info = session.table(task.table_path).get_table_info()
+        if info.table_id != task.table_id:
+            raise TableNotExistError(
+                f"table {task.table_path} was dropped and created again (id {task.table_id} is now {info.table_id})"
+            )
+        table = open_lake(task.lake).table(task.table_path)
+        writer = table.writer(LakeBucket(task.bucket.bucket_id, task.partition), info)
+        try:
+            if task.listed:
+                return _list_rows(session, task, writer)
+            return _copy(
+                task, session.iterate(scan.read_batches({task.bucket: task.start}, {task.bucket: task.stop})), writer
+            )
+        except BaseException:
+            writer.abort()
+            raise
+    except (PartitionNotExistsError, UnknownTableOrBucketError):
+        if task.bucket.partition_id is None:
+            raise
+        return BucketResult(task.bucket, task.start, task.start, 0, -1, None, gone=True)
+
+
+def _copy(task: BucketTask, batches: Iterator[RecordBatch], writer: LakeWriter) -> BucketResult:
+    collected = _Collected()
+    rows, end, newest_ms, cut = 0, task.stop, -1, False
+    for found in batches:
+        if found.num_records:
+            collected.add(found)
+            rows += found.num_records
+            newest_ms = max(newest_ms, found.timestamp)
+            if collected.full:
+                writer.write(collected.take())
+        if task.until is not None and time.time() >= task.until and found.last_offset + 1 < task.stop:
+            end, cut = found.last_offset + 1, True
+            break
+    if collected.count:
+        writer.write(collected.take())
+    return BucketResult(task.bucket, task.start, end, rows, newest_ms, writer.finish(), cut)
+
+
+def _list_rows(session: Session, task: BucketTask, writer: LakeWriter) -> BucketResult:
+    """All rows of a primary-key bucket as inserts, and the offset they stand for."""
+    scan = session.scan(task.table_path)
+    scanner = session.call(lambda: scan.create_bucket_batch_scanner(task.bucket))
+    rows = 0
+    try:
+        while (found := session.run(scanner.next_batch())) is not None:
+            count = found.num_records
+            nothing = np.full(count, -1, np.int64)
+            writer.write(Rows(found.batch, nothing, nothing))
+            rows += count
+        end = scanner.log_offset
+    finally:
+        session.run(scanner.close())
+    if end is None:
+        raise InvalidArgumentError(
+            f"the changelog of {task.bucket} of table {task.table_path} no longer reaches back to its first row, and "
+            "this server cannot list rows with the offset they stand for"
+        )
+    return BucketResult(task.bucket, task.start, end, rows, -1, writer.finish())
+
+
+class _Collected:
+    """Small batches put together: files are written faster from large ones."""
+
+    def __init__(self) -> None:
+        self._batches: list[RecordBatch] = []
+        self.count = 0
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return self.count >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE
+
+    def add(self, found: RecordBatch) -> None:
+        self._batches.append(found)
+        self.count += found.num_records
+        self._bytes += found.batch.nbytes
+
+    def take(self) -> Rows:
+        batches = self._batches
+        self.__init__()  # type: ignore[misc]
+        offsets = np.concatenate([_offsets(found) for found in batches])
+        stamps = np.concatenate([np.full(found.num_records, found.timestamp, np.int64) for found in batches])
+        changes = None
+        if batches[0].change_types is not None:
+            changes = b"".join(found.change_types or bytes(found.num_records) for found in batches)
+        if len(batches) == 1:
+            return Rows(batches[0].batch, offsets, stamps, changes)
+        table = pa.Table.from_batches([found.batch for found in batches]).combine_chunks()
+        return Rows(table.to_batches()[0], offsets, stamps, changes)
+
+
+def _offsets(found: RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+    if found.offsets is not None:
+        return np.asarray(found.offsets, np.int64)
+    return np.arange(found.base_offset, found.base_offset + found.num_records, dtype=np.int64)
+
+
+def lake_partition(info: TableInfo, name: str | None) -> tuple[str, ...]:
+    """The partition values of a partition name."""
+    if name is None:
+        return ()
+    values = tuple(name.split("$"))
+    if len(values) != len(info.partition_keys):
+        raise FlussError(f"partition '{name}' of {info.table_path} does not have {len(info.partition_keys)} values")
+    return values

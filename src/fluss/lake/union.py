@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lake and log as one table: the rows of a lake snapshot, then the log from the offsets where that snapshot ends.
+
+All parts of a read share one cut: the snapshot and the end of every bucket's log are pinned when the read is planned. A
+plan can be pickled and its parts read anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.client.scan import RecordBatch
+from fluss.client.scan.fold import merge_by_key
+from fluss.errors import InvalidArgumentError, TableNotExistError
+from fluss.lake.api import LakeBucket, LakeSplit
+from fluss.lake.layout import LakeConfig, lake_config, read_schema
+from fluss.lake.registry import open_lake
+from fluss.lake.session import Session
+from fluss.lake.tasks import lake_partition
+from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, TableBucket, TableInfo, TablePath
+
+
+@dataclass(frozen=True)
+class UnionSplit:
+    """What one task reads: parts of the snapshot, a range of one bucket's log, or both merged by key."""
+
+    table_id: int
+    lake: tuple[LakeSplit, ...] = ()
+    bucket: TableBucket | None = None
+    start: int = 0
+    stop: int = 0
+    listed: bool = False
+    """Ask for the rows there are: nothing is in the lake, and the changelog does not reach back to the first one."""
+
+    @property
+    def rows_max(self) -> int:
+        """No more rows than this."""
+        return sum(split.rows for split in self.lake) + max(0, self.stop - max(self.start, 0))
+
+
+@dataclass(frozen=True)
+class UnionPlan:
+    """A consistent cut of a table, in parts."""
+
+    table_path: TablePath
+    snapshot_id: int | None
+    config: LakeConfig | None = field(repr=False)
+    splits: tuple[UnionSplit, ...] = ()
+
+
+def plan_union(
+    session: Session,
+    info: TableInfo,
+    *,
+    lake_options: Mapping[str, str] | None = None,
+    partitions: Collection[str] | None = None,
+    snapshot_id: int | None = None,
+    lake_only: bool = False,
+    stops: Mapping[TableBucket, int] | None = None,
+) -> UnionPlan:
+    """Cut a table into parts: lake up to the snapshot's offsets, log from there to its end now.
+
+    Args:
+        lake_options: Options of the lake catalog that the server does not show, such as credentials.
+        partitions: Names of the partitions to read; all by default.
+        snapshot_id: Read from this snapshot on (time travel with `lake_only`); the newest readable one by default.
+        lake_only: Leave the log out.
+        stops: End offsets instead of the ends of the log now.
+    """
+    if snapshot_id is None:
+        snapshot = session.lake_snapshot(info.table_path, readable=True)
+    else:
+        snapshot = session.run(session.admin.get_lake_snapshot(info.table_path, snapshot_id))
+    offsets = snapshot.table_buckets_offset if snapshot else {}
+    lake_splits: list[LakeSplit] = []
+    config = None
+    if snapshot is not None:
+        config = lake_config(info, lake_options)
+        wanted = None if partitions is None else {lake_partition(info, name) for name in partitions}
+        lake_splits = open_lake(config).table(info.table_path).plan(snapshot.snapshot_id, wanted)
+    buckets: dict[TableBucket, str | None] = {}
+    ends: dict[TableBucket, int] = {}
+    if not lake_only:
+        buckets = session.buckets(info)
+        if partitions is not None:
+            buckets = {bucket: name for bucket, name in buckets.items() if name in partitions}
+        ends = dict(stops) if stops is not None else session.offsets(info, buckets, OffsetSpec.latest())
+    first: dict[TableBucket, int] = {}
+    if info.has_primary_key() and any(bucket not in offsets for bucket in ends):
+        first = session.offsets(info, buckets, OffsetSpec.earliest())
+    splits: list[UnionSplit] = []
+    by_bucket: dict[LakeBucket, list[LakeSplit]] = {}
+    for split in lake_splits:
+        if info.has_primary_key() and split.bucket is not None:
+            by_bucket.setdefault(split.bucket, []).append(split)
+        else:
+            splits.append(UnionSplit(info.table_id, (split,)))
+    for bucket, stop in ends.items():
+        start = offsets.get(bucket, EARLIEST_OFFSET)
+        own: tuple[LakeSplit, ...] = ()
+        if info.has_primary_key():
+            own = tuple(by_bucket.pop(LakeBucket(bucket.bucket_id, lake_partition(info, buckets[bucket])), ()))
+        if stop > max(start, 0) or own:
+            listed = start == EARLIEST_OFFSET and first.get(bucket, 0) > 0
+            splits.append(UnionSplit(info.table_id, own, bucket, start, stop, listed))
+    # Partitions that only the lake still has.
+    splits += [UnionSplit(info.table_id, tuple(parts)) for parts in by_bucket.values()]
+    return UnionPlan(info.table_path, snapshot.snapshot_id if snapshot else None, config, tuple(splits))
+
+
+def read_union_split(
+    session: Session, plan: UnionPlan, split: UnionSplit, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one part, in the columns and types of the Fluss table."""
+    table = session.table(plan.table_path)
+    info = table.get_table_info()
+    if info.table_id != split.table_id:
+        raise TableNotExistError(
+            f"table {plan.table_path} was dropped and created again (id {split.table_id} is now {info.table_id})"
+        )
+    names = list(columns) if columns is not None else list(info.schema.column_names)
+    if not info.has_primary_key():
+        yield from _lake_rows(plan, split, info, names)
+        for found in _log(session, plan, split, names):
+            if found.num_records:
+                yield found.batch
+        return
+    if split.listed and split.bucket is not None:
+        yield from _listed(session, plan, split.bucket, names)
+        return
+    key = list(info.physical_primary_key)
+    needed = list(dict.fromkeys([*names, *key]))
+    if split.stop <= max(split.start, 0):
+        yield from _lake_rows(plan, split, info, names)
+        return
+    changes = list(_log(session, plan, split, needed))
+    schema = read_schema(info, needed)
+    base = pa.Table.from_batches(list(_lake_rows(plan, split, info, needed)), schema)
+    merged = merge_by_key(base, changes, [needed.index(name) for name in key]) if changes else base
+    yield from merged.select(names).combine_chunks().to_batches()
+
+
+def _lake_rows(plan: UnionPlan, split: UnionSplit, info: TableInfo, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if not split.lake:
+        return
+    if plan.config is None:
+        raise InvalidArgumentError(f"the plan of {plan.table_path} has parts in the lake, but no lake")
+    table = open_lake(plan.config).table(plan.table_path)
+    for part in split.lake:
+        yield from table.read(part, info, columns)
+
+
+def _log(session: Session, plan: UnionPlan, split: UnionSplit, columns: Sequence[str]) -> Iterator[RecordBatch]:
+    if split.bucket is None or split.stop <= max(split.start, 0):
+        return iter(())
+    scan = session.scan(plan.table_path)
+    chosen = session.call(lambda: scan.project_by_name(columns))
+    return session.iterate(chosen.read_batches({split.bucket: split.start}, {split.bucket: split.stop}))
+
+
+def _listed(session: Session, plan: UnionPlan, bucket: TableBucket, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    scan = session.scan(plan.table_path)
+    scanner = session.call(lambda: scan.project_by_name(columns).create_bucket_batch_scanner(bucket))
+    try:
+        while (found := session.run(scanner.next_batch())) is not None:
+            yield found.batch
+    finally:
+        session.run(scanner.close())
+
+
+def union_read(
+    session: Session | Mapping[str, Any],
+    table_path: TablePath,
+    *,
+    columns: Sequence[str] | None = None,
+    lake_options: Mapping[str, str] | None = None,
+    partitions: Collection[str] | None = None,
+    snapshot_id: int | None = None,
+    lake_only: bool = False,
+) -> pa.Table:
+    """All rows of a table, from the lake and from the log after it, as one Arrow table.
+
+    Log tables: every row once. Primary-key tables: the rows there are now. Without a snapshot, the log alone.
+
+    Args:
+        session: A session, or the client options to connect with.
+        table_path: The table.
+        columns: The columns to read; all by default.
+        lake_options: Options of the lake catalog that the server does not show, such as credentials.
+        partitions: Names of the partitions to read; all by default.
+        snapshot_id: Start from this lake snapshot; the newest by default.
+        lake_only: Leave the log out: the table as of the snapshot.
+    """
+    from fluss.lake.session import session_of
+
+    if not isinstance(session, Session):
+        session = session_of(session)
+    info = session.info(table_path)
+    names = list(columns) if columns is not None else list(info.schema.column_names)
+    plan = plan_union(
+        session, info, lake_options=lake_options, partitions=partitions, snapshot_id=snapshot_id, lake_only=lake_only
+    )
+    batches = [batch for split in plan.splits for batch in read_union_split(session, plan, split, names)]
+    return pa.Table.from_batches(batches, read_schema(info, names))
