@@ -157,3 +157,22 @@ def test_recovery_points_move_with_the_log(tmp_path: Path) -> None:
         bench.executor.shutdown()
 
     run(work())
+
+
+def test_a_checkpoint_does_not_overtake_a_flush(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    async def work() -> None:
+        bench = Bench(tmp_path / "log")
+        result = bench.log.append(make_batch(0))
+        await asyncio.sleep(0.1)
+        assert gate[1][0] == 1
+        # The flush above has taken the file, so this checkpoint has nothing to flush; still it must not commit.
+        checkpoint = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
+        await asyncio.sleep(0.1)
+        assert bench.log.high_watermark == 0
+        assert not checkpoint.done()
+        gate[0].set()
+        assert await asyncio.wait_for(checkpoint, 5)
+        assert bench.log.high_watermark == result.end_offset
+        await bench.close()
+
+    run(work())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
 from fluss.server.log.tablet import LogTablet, SyncPlan, run_checkpoint, run_sync
@@ -31,6 +31,9 @@ class GroupCommitter:
         self._dirty: dict[LogTablet, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        # One flush at a time: a second one would not know of the files that the first has not finished, acknowledge what
+        # is in them, and write a committed mark that the older one of the first then replaces.
+        self._flushing = asyncio.Lock()
         self._checkpoints: set[asyncio.Future[None]] = set()
         self._checkpointing: set[LogTablet] = set()
 
@@ -61,26 +64,29 @@ class GroupCommitter:
             await asyncio.shield(self._round())
 
     async def _round(self) -> None:
-        tablets, self._dirty = self._dirty, {}
-        plans = [
-            tablet.sync_plan(mark=self._sync, checkpoint_due=tablet not in self._checkpointing)
-            for tablet in tablets
-            if not tablet.deleted and tablet.segments
-        ]
-        if self._sync:
-            started = time.perf_counter()
-            loop = asyncio.get_running_loop()
-            chunks = [plans[at : at + _FILES_PER_THREAD] for at in range(0, len(plans), _FILES_PER_THREAD)]
-            outcomes = await asyncio.gather(
-                *(loop.run_in_executor(self._executor, _sync_plans, chunk) for chunk in chunks)
-            )
-            self._metrics.add("tabletserver_logFlush_total", len(plans))
-            self._metrics.add("tabletserver_logFlushLatencyMs_total", (time.perf_counter() - started) * 1000)
-            for plan, error in (outcome for chunk in outcomes for outcome in chunk):
-                self._finish(plan, error)
-        else:
-            for plan in plans:
-                self._finish(plan, None)
+        async with self._flushing:
+            tablets, self._dirty = self._dirty, {}
+            plans = [
+                tablet.sync_plan(mark=self._sync, checkpoint_due=tablet not in self._checkpointing)
+                for tablet in tablets
+                if not tablet.deleted and tablet.segments
+            ]
+            if self._sync:
+                started = time.perf_counter()
+                outcomes = await self._in_threads(run_sync, plans)
+                self._metrics.add("tabletserver_logFlush_total", len(plans))
+                self._metrics.add("tabletserver_logFlushLatencyMs_total", (time.perf_counter() - started) * 1000)
+                for plan, error in outcomes:
+                    self._finish(plan, error)
+            else:
+                for plan in plans:
+                    self._finish(plan, None)
+
+    async def _in_threads(self, work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:
+        loop = asyncio.get_running_loop()
+        chunks = [plans[at : at + _FILES_PER_THREAD] for at in range(0, len(plans), _FILES_PER_THREAD)]
+        outcomes = await asyncio.gather(*(loop.run_in_executor(self._executor, _each, work, chunk) for chunk in chunks))
+        return [outcome for chunk in outcomes for outcome in chunk]
 
     def _finish(self, plan: SyncPlan, error: OSError | None) -> None:
         if plan.tablet.deleted:
@@ -107,37 +113,49 @@ class GroupCommitter:
         """Flush the logs and write their recovery points; False when one of them failed."""
         if self._checkpoints:
             await asyncio.gather(*self._checkpoints, return_exceptions=True)
-        loop = asyncio.get_running_loop()
-        plans = [
-            tablet.sync_plan(checkpoint=True, mark=self._sync)
-            for tablet in tablets
-            if tablet.needs_checkpoint and tablet.failure is None and tablet not in self._checkpointing
-        ]
-        chunks = [plans[at : at + _FILES_PER_THREAD] for at in range(0, len(plans), _FILES_PER_THREAD)]
-        outcomes = await asyncio.gather(
-            *(loop.run_in_executor(self._executor, _sync_plans, chunk, True) for chunk in chunks)
-        )
         clean = True
-        for plan, error in (outcome for chunk in outcomes for outcome in chunk):
-            if plan.tablet.deleted:
-                continue
-            if error is None:
-                plan.tablet.commit(plan)
-            else:
-                clean = False
-                plan.tablet.fail(error)
+        async with self._flushing:
+            plans = [
+                tablet.sync_plan(checkpoint=True, mark=self._sync)
+                for tablet in tablets
+                if tablet.needs_checkpoint and tablet.failure is None and tablet not in self._checkpointing
+            ]
+            flushed: list[SyncPlan] = []
+            for plan, error in await self._in_threads(run_sync, plans):
+                if plan.tablet.deleted:
+                    continue
+                if error is None:
+                    plan.tablet.commit(plan)
+                    flushed.append(plan)
+                else:
+                    clean = False
+                    plan.tablet.fail(error)
+            self._checkpointing.update(plan.tablet for plan in flushed)
+        try:
+            for plan, error in await self._in_threads(_checkpoint_plan, flushed):
+                if error is not None and not plan.tablet.deleted:
+                    clean = False
+                    logger.error("cannot write the recovery point of %s: %s", plan.tablet, error)
+        finally:
+            self._checkpointing.difference_update(plan.tablet for plan in flushed)
         return clean
 
 
-def _sync_plans(plans: list[SyncPlan], checkpoint: bool = False) -> list[tuple[SyncPlan, OSError | None]]:
-    """Flush the files of some logs, one after the other; an error concerns its own log only. Runs in a thread."""
-    outcomes: list[tuple[SyncPlan, OSError | None]] = []
+_Outcome = tuple[SyncPlan, "OSError | None"]
+
+
+def _each(work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:
+    """Work on some logs, one after the other; an error concerns its own log only. Runs in a thread."""
+    outcomes: list[_Outcome] = []
     for plan in plans:
         try:
-            run_sync(plan)
-            if checkpoint and plan.checkpoint is not None:
-                run_checkpoint(plan.checkpoint)
+            work(plan)
             outcomes.append((plan, None))
         except OSError as error:
             outcomes.append((plan, error))
     return outcomes
+
+
+def _checkpoint_plan(plan: SyncPlan) -> None:
+    if plan.checkpoint is not None:
+        run_checkpoint(plan.checkpoint)

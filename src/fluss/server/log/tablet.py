@@ -179,6 +179,8 @@ class LogTablet:
             for segment in self.segments:
                 if segment.end_offset > recovered.recovery_offset:
                     segment.file.sync()
+            # From now on repeated batches are acknowledged from here, so this end is as good as acknowledged.
+            CommittedMark(self.folder).write(self.end_offset)
         return recovered.scanned_bytes
 
     def check_usable(self) -> None:

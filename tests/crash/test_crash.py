@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fifty kills in every run of the suite; `make crash N=1000` for more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.crash.harness import CrashRun
+
+
+def survive(folder: Path, rounds: int, seed: int) -> None:
+    run = CrashRun(folder / "data", rounds, seed)
+    report = run.run()
+    print(report)
+    assert report.kills >= rounds
+    assert report.failed_writes == []
+    assert report.complaints == []
+    # A run in which nothing was written would prove nothing.
+    assert all(count > 0 for count in report.operations.values())
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_twenty_five_kills(tmp_path: Path, seed: int) -> None:
+    survive(tmp_path, 25, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_two_hundred_kills(tmp_path: Path, seed: int) -> None:
+    survive(tmp_path, 200, seed)
