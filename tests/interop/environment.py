@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,7 +41,9 @@ def _run(command: list[str], what: str, timeout_s: float) -> None:
     if done.returncode != 0:
         text = (done.stdout + done.stderr).strip().splitlines()
         errors = [line for line in text if "ERROR" in line] or text
-        raise Unavailable(f"{what}: {errors[0] if errors else 'failed without a word'}")
+        said = errors[0].removeprefix("[ERROR] ") if errors else "failed without a word"
+        # Addresses of registries depend on the machine and say nothing about the artifact.
+        raise Unavailable(f"{what}: " + re.sub(r"\s*\(https?://\S+\)|\s*->.*", "", said))
 
 
 def java() -> str:
