@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the tables of the documentation that are drawn from the sources: options, errors, properties, commands.
+
+A page says where a table goes: everything between `<!-- generated: NAME -->` and `<!-- end generated -->` is replaced.
+Run ``python scripts/generate_docs.py`` after a change of a table; ``--check`` only says whether the pages are current.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import click
+
+from fluss.cli import main as cli
+from fluss.client.metrics import NAMES
+from fluss.config import CONFIG_OPTIONS, INT_MAX, MB, WAIT_FOREVER_MS, ChoiceOption
+from fluss.errors import ERROR_CLASSES, ERROR_TABLE
+from fluss.metadata.properties import TABLE_PROPERTIES
+from fluss.server.config import SERVER_OPTIONS
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+_SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+_DAY_MS = 86_400_000
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; a bar inside a cell would end it."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def code(text: object) -> str:
+    return f"`{text}`" if str(text) else ""
+
+
+def sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def amount(value: object) -> str:
+    """A default as people read it."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    if value in (INT_MAX, WAIT_FOREVER_MS):
+        return "no limit"
+    if isinstance(value, int) and value >= MB and value % MB == 0:
+        return f"`{value}` ({value // MB} MiB)"
+    return code(value)
+
+
+def client_options() -> str:
+    rows = []
+    for option in CONFIG_OPTIONS:
+        meaning = str(option.__doc__)
+        if isinstance(option, ChoiceOption):
+            meaning += f" One of {', '.join(code(choice) for choice in option.choices)}."
+        if option.aliases:
+            meaning += f" Also {', '.join(code(alias) for alias in option.aliases)}."
+        rows.append((code(option.key), code(option.property_name), amount(option.default), meaning))
+    return table(("key", "attribute of `Config`", "default", "meaning"), rows)
+
+
+def client_metrics() -> str:
+    return table(("name", "meaning"), [(code(name), sentence(meaning)) for name, meaning in NAMES.items()])
+
+
+def server_options() -> str:
+    rows = []
+    for option in SERVER_OPTIONS.values():
+        choices = f" One of {', '.join(code(choice) for choice in option.choices)}." if option.choices else ""
+        rows.append((code(option.name), option.kind, code(option.default or ""), sentence(option.meaning) + choices))
+    return table(("option", "type", "default", "meaning"), rows)
+
+
+def error_codes() -> str:
+    rows = [
+        (
+            str(row.code),
+            code(ERROR_CLASSES[row.code].__name__),
+            code(row.name),
+            "yes" if row.retriable else "",
+            row.message,
+        )
+        for row in ERROR_TABLE
+        if row.code in ERROR_CLASSES
+    ]
+    return table(("code", "class", "name in the protocol", "retriable", "meaning"), rows)
+
+
+def table_properties() -> str:
+    rows = []
+    for row in TABLE_PROPERTIES.values():
+        default = amount(row.default)
+        if row.kind == "duration" and isinstance(row.default, int):
+            whole_days = row.default % _DAY_MS == 0
+            default = code(f"{row.default // _DAY_MS}d" if whole_days else f"{row.default // 60_000}min")
+        choices = f" One of {', '.join(code(choice) for choice in row.choices)}." if row.choices else ""
+        alterable = "yes" if row.alterable else ""
+        rows.append((code(row.name), row.kind, default, alterable, sentence(row.meaning) + choices))
+    return table(("property", "type", "default", "alterable", "meaning"), rows)
+
+
+def _commands(group: click.Group, prefix: str) -> Iterable[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if command.hidden:
+            continue
+        yield f"{prefix} {name}", command
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{prefix} {name}")
+
+
+def _arguments(command: click.Command) -> str:
+    metavars = []
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            name = str(parameter.name).upper() + ("..." if parameter.nargs == -1 else "")
+            metavars.append(name if parameter.required else f"[{name}]")
+    return " ".join(metavars)
+
+
+def commands() -> str:
+    rows = []
+    for name, command in _commands(cli, "fluss"):
+        first = (command.help or "").strip().split("\n\n")[0]
+        rows.append((code(f"{name} {_arguments(command)}".strip()), " ".join(first.split())))
+    return table(("command", "what it does"), rows)
+
+
+def _option_row(option: click.Option) -> tuple[str, str, str]:
+    names = ", ".join(option.opts + option.secondary_opts)
+    if not option.is_flag:
+        shown = option.metavar
+        if shown is None and isinstance(option.type, click.Choice):
+            shown = "|".join(str(choice) for choice in option.type.choices)
+        names += f" {shown or 'VALUE'}"
+    has_default = option.default is not None and option.show_default and not option.is_flag
+    meaning = " ".join((option.help or "").split())
+    if isinstance(option.envvar, str):
+        meaning += f" Or the variable `{option.envvar}`."
+    return code(names), code(option.default) if has_default else "", meaning.strip()
+
+
+def command_options() -> str:
+    found = {
+        name: [p for p in command.params if isinstance(p, click.Option)] for name, command in _commands(cli, "fluss")
+    }
+    rows: list[tuple[str, str, str, str]] = []
+    seen: dict[tuple[str, str, str], list[str]] = {}
+    for name, options in found.items():
+        for option in options:
+            if not option.hidden:
+                seen.setdefault(_option_row(option), []).append(name.removeprefix("fluss "))
+    for (option_names, default, meaning), users in seen.items():
+        rows.append((option_names, ", ".join(code(user) for user in users), default, meaning))
+    return table(("option", "of", "default", "meaning"), rows)
+
+
+SECTIONS: dict[str, Callable[[], str]] = {
+    "client-options": client_options,
+    "client-metrics": client_metrics,
+    "server-options": server_options,
+    "error-codes": error_codes,
+    "table-properties": table_properties,
+    "commands": commands,
+    "command-options": command_options,
+}
+
+
+def fill(text: str) -> str:
+    """The page with its generated parts made anew."""
+    return _SECTION.sub(lambda match: f"{match[1]}{SECTIONS[match[2]]()}{match[3]}", text)
+
+
+def main(arguments: list[str]) -> int:
+    stale = []
+    for path in sorted(DOCS.glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        filled = fill(text)
+        if filled != text:
+            stale.append(path.name)
+            if "--check" not in arguments:
+                path.write_text(filled, encoding="utf-8")
+    if "--check" in arguments:
+        print(f"out of date: {', '.join(stale)}; run python scripts/generate_docs.py" if stale else "docs are current")
+        return 1 if stale else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

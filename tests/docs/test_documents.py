@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documents say is true: code runs, commands exist, tables are current, links lead somewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.docs.blocks import (
+    NEEDS,
+    ROOT,
+    Block,
+    check_output,
+    command_lines,
+    namespace,
+    read_blocks,
+    run_command,
+    run_python,
+)
+
+import fluss
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith(("spark_", "demo")))
+LANGUAGES = {"python", "bash", "text", "json", "yaml", "toml", ""}
+
+
+@pytest.fixture
+def server() -> Iterator[fluss.LocalServer]:
+    with fluss.LocalServer() as server:
+        yield server
+
+
+async def _run_page(blocks: list[Block], address: str) -> None:
+    names = namespace()
+    for block in blocks:
+        printed = ""
+        if block.language == "python":
+            try:
+                printed = await run_python(block, names, address)
+            except Exception as error:
+                raise AssertionError(f"{block.where} failed: {type(error).__name__}: {error}") from error
+        elif block.language == "bash":
+            for line in command_lines(block.text):
+                # The command line runs a loop of its own.
+                printed += await asyncio.to_thread(run_command, line, address)
+        check_output(block, printed)
+
+
+def _name(path: Path) -> str:
+    return path.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_block_runs(
+    page: Path, server: fluss.LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = [block for block in read_blocks(page) if block.needs is None]
+    asyncio.run(_run_page(blocks, server.bootstrap_servers))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_blocks_are_of_known_kinds(page: Path) -> None:
+    for block in read_blocks(page):
+        assert block.language in LANGUAGES, f"{block.where}: ```{block.language}"
+        assert block.needs is None or block.needs in NEEDS, f"{block.where}: needs {block.needs}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"(?ms)^```.*?^```$", "", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        assert linked.exists(), f"{page.name}: {target}"
+        if anchor and linked.suffix == ".md":
+            headings = re.findall(r"(?m)^#+ (.*)$", linked.read_text(encoding="utf-8"))
+            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{page.name}: {target}; there are {sorted(anchors)}"
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=_name)
+def test_every_page_is_on_the_map(page: Path) -> None:
+    if page.name != "index.md":
+        assert f"]({page.name})" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+
+
+def test_generated_tables_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "generate_docs.py"), "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_tests_of_the_testing_page_pass(tmp_path: Path) -> None:
+    """They are run by pytest in a project of its own, as a reader would run them."""
+    block = next(block for block in read_blocks(ROOT / "docs" / "testing.md") if "def test_" in block.text)
+    (tmp_path / "test_orders.py").write_text(block.text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=_name)
+def test_example_runs(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip(), "an example shows something"
+    assert not done.stderr, done.stderr
+
+
+def test_a_wrong_block_is_found(server: fluss.LocalServer) -> None:
+    """The checks above can fail."""
+    wrong = Block("page.md", 1, "python", "print(await asyncio.sleep(0, 1))", None, "2\n")
+    with pytest.raises(AssertionError, match="this was printed\n1"):
+        asyncio.run(_run_page([Block("page.md", 0, "python", "import asyncio", None, None), wrong], "127.0.0.1:1"))
+    with pytest.raises(AssertionError, match=r"page\.md:1 failed: NameError"):
+        asyncio.run(_run_page([Block("page.md", 1, "python", "nothing", None, None)], "127.0.0.1:1"))
+    with pytest.raises(AssertionError, match="no target"):
+        run_command("make coffee", "127.0.0.1:1")
+    with pytest.raises(AssertionError, match="no command"):
+        run_command("fluss coffee", "127.0.0.1:1")
+    with pytest.raises(AssertionError, match="does not exist"):
+        run_command("fluss describe fluss.coffee", server.bootstrap_servers)
+    with pytest.raises(fluss.ConfigError, match="unknown"):
+        run_command("fluss server -D coffee=hot", "127.0.0.1:1")
