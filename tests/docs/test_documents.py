@@ -25,7 +25,12 @@ from tests.docs.blocks import (
 
 import fluss
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "examples" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith(("spark_", "demo")))
 LANGUAGES = {"python", "bash", "text", "json", "yaml", "toml", ""}
 
@@ -53,7 +58,7 @@ async def _run_page(blocks: list[Block], address: str) -> None:
 
 
 def _name(path: Path) -> str:
-    return path.name
+    return str(path.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -109,6 +114,11 @@ def test_the_tests_of_the_testing_page_pass(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=_name)
+def test_example_is_on_the_list(example: Path) -> None:
+    assert f"]({example.name})" in (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=_name)
