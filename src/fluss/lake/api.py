@@ -10,13 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from fluss.errors import FlussError
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
+
+T = TypeVar("T")
 
 TIERING_USER = "__fluss_lake_tiering"
 """Who commits tiered data, in every format: how a restarted service knows its own snapshots."""
@@ -100,6 +102,11 @@ class LakeWriter(ABC):
     @abstractmethod
     def write(self, rows: Rows) -> None:
         """Take rows, in offset order."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the rest must wait for another round, because what is held in memory has grown enough."""
+        return False
 
     @abstractmethod
     def finish(self) -> WriteResult | None:
@@ -199,6 +206,15 @@ class Lake(ABC):
     @abstractmethod
     def table(self, path: TablePath) -> LakeTable:
         """Open a table; raises `LakeTableChangedError` if there is none."""
+
+    def close(self) -> None:  # noqa: B027 (most formats have nothing to close)
+        """Give back connections; tables of this lake cannot be used any more."""
+
+    def __enter__(self: T) -> T:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 Options = Mapping[str, str]

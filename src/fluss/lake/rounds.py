@@ -123,17 +123,16 @@ class Round:
             )
         report = RoundReport(path, info.table_id)
         config = lake_config(info, self._lake_options)
-        lake = open_lake(config)
-        known = self._session.lake_snapshot(path)
-        table = self._prepared_table(lake, info, known)
-        known = self._recover(table, info, known, report)
-        tasks = self._plan(info, config, known)
-        self._progress(
-            "planned", {"table": str(path), "buckets": len(tasks), "rows": sum(t.stop - max(t.start, 0) for t in tasks)}
-        )
-        self._on_step("planned")
-        if tasks:
-            self._write_and_commit(table, info, tasks, known, report)
+        with open_lake(config) as lake:
+            known = self._session.lake_snapshot(path)
+            table = self._prepared_table(lake, info, known)
+            known = self._recover(table, info, known, report)
+            tasks = self._plan(info, config, known)
+            rows = sum(task.stop - max(task.start, 0) for task in tasks)
+            self._progress("planned", {"table": str(path), "tasks": len(tasks), "rows": rows})
+            self._on_step("planned")
+            if tasks:
+                self._write_and_commit(table, info, tasks, known, report)
         report.seconds = time.monotonic() - began
         return report
 
@@ -325,20 +324,23 @@ class Round:
         known = self._session.lake_snapshot(report.table_path)
         if known is None or info.table_id != report.table_id:
             return
-        table = open_lake(lake_config(info, self._lake_options)).table(info.table_path)
-        if config.lake_auto_compaction if settings.compact is None else settings.compact:
-            known = self._compact(table, info, known, report)
-        if config.lake_auto_expire_snapshot if settings.expire is None else settings.expire:
-            keep = {known.snapshot_id}
-            readable = self._session.lake_snapshot(report.table_path, readable=True)
-            if readable is not None:
-                keep.add(readable.snapshot_id)
-            older_ms = int((time.time() - settings.expire_after_s) * 1000)
-            report.expired = len(table.expire(keep_min=settings.expire_keep_min, older_than_ms=older_ms, keep_ids=keep))
-        if sweep and settings.sweep_after_s is not None:
-            report.swept = len(table.sweep(older_than_ms=int((time.time() - settings.sweep_after_s) * 1000)))
-        stats = table.stats(known.snapshot_id)
-        report.stats = TieringStats(stats.size_bytes, stats.rows)
+        with open_lake(lake_config(info, self._lake_options)) as lake:
+            table = lake.table(info.table_path)
+            if config.lake_auto_compaction if settings.compact is None else settings.compact:
+                known = self._compact(table, info, known, report)
+            if config.lake_auto_expire_snapshot if settings.expire is None else settings.expire:
+                keep = {known.snapshot_id}
+                readable = self._session.lake_snapshot(report.table_path, readable=True)
+                if readable is not None:
+                    keep.add(readable.snapshot_id)
+                older_ms = int((time.time() - settings.expire_after_s) * 1000)
+                report.expired = len(
+                    table.expire(keep_min=settings.expire_keep_min, older_than_ms=older_ms, keep_ids=keep)
+                )
+            if sweep and settings.sweep_after_s is not None:
+                report.swept = len(table.sweep(older_than_ms=int((time.time() - settings.sweep_after_s) * 1000)))
+            stats = table.stats(known.snapshot_id)
+            report.stats = TieringStats(stats.size_bytes, stats.rows)
 
     def _compact(self, table: LakeTable, info: TableInfo, known: LakeSnapshot, report: RoundReport) -> LakeSnapshot:
         results: list[WriteResult] = table.compact(info, files_min=self._settings.compact_files_min)

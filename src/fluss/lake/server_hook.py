@@ -17,12 +17,15 @@ def create_table(
 ) -> None:
     """Create the lake table, or make sure that the one there fits (else code 54)."""
     if lake_format in FORMATS:
-        lake = open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options)))
-        lake.create_table(path, descriptor, must_be_empty=must_be_empty)
+        with open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options))) as lake:
+            lake.create_table(path, descriptor, must_be_empty=must_be_empty)
 
 
 def add_columns(lake_format: str, options: Mapping[str, str], path: TablePath, columns: Sequence[Column]) -> None:
     """Add columns to the lake table. One that is not there gets them when the tiering service creates it."""
     if lake_format in FORMATS:
-        with contextlib.suppress(LakeTableChangedError):
-            open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options))).add_columns(path, columns)
+        with (
+            open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options))) as lake,
+            contextlib.suppress(LakeTableChangedError),
+        ):
+            lake.add_columns(path, columns)

@@ -76,17 +76,16 @@ def run_task(task: BucketTask) -> BucketResult:
             raise TableNotExistError(
                 f"table {task.table_path} was dropped and created again (id {task.table_id} is now {info.table_id})"
             )
-        table = open_lake(task.lake).table(task.table_path)
-        writer = table.writer(LakeBucket(task.bucket.bucket_id, task.partition), info)
-        try:
-            if task.listed:
-                return _list_rows(session, task, writer)
-            return _copy(
-                task, session.iterate(scan.read_batches({task.bucket: task.start}, {task.bucket: task.stop})), writer
-            )
-        except BaseException:
-            writer.abort()
-            raise
+        with open_lake(task.lake) as lake:
+            writer = lake.table(task.table_path).writer(LakeBucket(task.bucket.bucket_id, task.partition), info)
+            try:
+                if task.listed:
+                    return _list_rows(session, task, writer)
+                batches = scan.read_batches({task.bucket: task.start}, {task.bucket: task.stop})
+                return _copy(task, session.iterate(batches), writer)
+            except BaseException:
+                writer.abort()
+                raise
     except (PartitionNotExistsError, UnknownTableOrBucketError):
         if task.bucket.partition_id is None:
             raise
@@ -103,7 +102,8 @@ def _copy(task: BucketTask, batches: Iterator[RecordBatch], writer: LakeWriter) 
             newest_ms = max(newest_ms, found.timestamp)
             if collected.full:
                 writer.write(collected.take())
-        if task.until is not None and time.time() >= task.until and found.last_offset + 1 < task.stop:
+        enough = writer.full or (task.until is not None and time.time() >= task.until)
+        if enough and found.last_offset + 1 < task.stop:
             end, cut = found.last_offset + 1, True
             break
     if collected.count:

@@ -81,7 +81,8 @@ def plan_union(
     if snapshot is not None:
         config = lake_config(info, lake_options)
         wanted = None if partitions is None else {lake_partition(info, name) for name in partitions}
-        lake_splits = open_lake(config).table(info.table_path).plan(snapshot.snapshot_id, wanted)
+        with open_lake(config) as lake:
+            lake_splits = lake.table(info.table_path).plan(snapshot.snapshot_id, wanted)
     buckets: dict[TableBucket, str | None] = {}
     ends: dict[TableBucket, int] = {}
     if not lake_only:
@@ -149,9 +150,10 @@ def _lake_rows(plan: UnionPlan, split: UnionSplit, info: TableInfo, columns: Seq
         return
     if plan.config is None:
         raise InvalidArgumentError(f"the plan of {plan.table_path} has parts in the lake, but no lake")
-    table = open_lake(plan.config).table(plan.table_path)
-    for part in split.lake:
-        yield from table.read(part, info, columns)
+    with open_lake(plan.config) as lake:
+        table = lake.table(plan.table_path)
+        for part in split.lake:
+            yield from table.read(part, info, columns)
 
 
 def _log(session: Session, plan: UnionPlan, split: UnionSplit, columns: Sequence[str]) -> Iterator[RecordBatch]:

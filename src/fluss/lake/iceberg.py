@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Apache Iceberg: log tables are appended to, primary-key tables are copied on write, file by file.
+
+The files of a bucket lie in a partition of their own, so a task knows which files its rows may replace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot
+
+from fluss.errors import ConfigError, LakeTableAlreadyExistError
+from fluss.lake.api import (
+    OFFSETS_PROPERTY,
+    TIERING_USER,
+    Lake,
+    LakeBucket,
+    LakeCommitConflictError,
+    LakeSplit,
+    LakeStats,
+    LakeTable,
+    LakeTableChangedError,
+    LakeWriter,
+    Options,
+    TieredSnapshot,
+    WriteResult,
+)
+from fluss.lake.iceberg_schema import (
+    differences,
+    iceberg_properties,
+    iceberg_schema,
+    iceberg_sort_order,
+    iceberg_spec,
+    iceberg_type,
+    layout_differences,
+)
+from fluss.lake.layout import SYSTEM_COLUMNS, read_schema, to_fluss
+from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
+
+_USER_PROPERTY = "commit-user"
+
+
+def catalog_options(options: Options) -> dict[str, str]:
+    """Options of a Java catalog as pyiceberg takes them."""
+    found = dict(options)
+    kind = found.get("type")
+    if kind == "hadoop":
+        raise ConfigError(
+            "an Iceberg catalog of type hadoop cannot be written from Python safely; set datalake.iceberg.type to "
+            "rest, sql, jdbc, hive or glue"
+        )
+    if kind == "jdbc":
+        found["type"] = "sql"
+        user, password = found.pop("jdbc.user", None), found.pop("jdbc.password", None)
+        uri = found.get("uri", "").removeprefix("jdbc:")
+        if uri.startswith("sqlite:") and not uri.startswith("sqlite://"):
+            uri = "sqlite:///" + uri.removeprefix("sqlite:")
+        if user is not None and "://" in uri:
+            scheme, rest = uri.split("://", 1)
+            uri = f"{scheme}://{user}{':' + password if password else ''}@{rest}"
+        found["uri"] = uri
+    elif kind is None and "uri" not in found and "catalog-impl" not in found:
+        warehouse = found.get("warehouse")
+        if warehouse is None:
+            raise ConfigError("the Iceberg catalog has no warehouse: set datalake.iceberg.warehouse on the server")
+        # The simplest lake there is: a folder, with its catalog in a file beside the data.
+        folder = Path(warehouse.removeprefix("file://"))
+        folder.mkdir(parents=True, exist_ok=True)
+        found |= {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
+    return found
+
+
+class IcebergLake(Lake):
+    """An Iceberg catalog."""
+
+    def __init__(self, options: Options) -> None:
+        found = catalog_options(options)
+        self._catalog: Catalog = load_catalog(found.pop("name", "fluss"), **found)
+
+    def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
+        schema = iceberg_schema(descriptor)
+
+        def create() -> None:
+            self._catalog.create_table(
+                _identifier(path),
+                schema,
+                partition_spec=iceberg_spec(descriptor, schema),
+                sort_order=iceberg_sort_order(schema),
+                properties=iceberg_properties(descriptor),
+            )
+
+        try:
+            try:
+                create()
+            except NoSuchNamespaceError:
+                with contextlib.suppress(NamespaceAlreadyExistsError):
+                    self._catalog.create_namespace(path.database_name)
+                create()
+        except TableAlreadyExistsError:
+            self._check_existing(path, descriptor, must_be_empty=must_be_empty)
+
+    def _check_existing(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
+        table = self._catalog.load_table(_identifier(path))
+        missing, wrong = differences(table.schema(), descriptor.schema.columns)
+        wrong += [f"column '{column.name}' is missing" for column in missing]
+        wrong += layout_differences(table.metadata, descriptor)
+        advice = "Drop it there, or choose another table name."
+        if wrong:
+            raise LakeTableAlreadyExistError(
+                f"Table {path} already exists in the Iceberg catalog and does not fit: {'; '.join(wrong)}. {advice}"
+            )
+        if must_be_empty and table.current_snapshot() is not None:
+            raise LakeTableAlreadyExistError(
+                f"Table {path} already exists in the Iceberg catalog and is not empty. {advice}"
+            )
+
+    def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
+        table = self._load(path)
+        known = {field.name for field in table.schema().fields}
+        new = [column for column in columns if column.name not in known]
+        if not new:
+            return
+        with table.update_schema() as update:
+            next_id = iter(range(1_000_000, 2_000_000)).__next__  # the catalog numbers them anew
+            for column in new:
+                update.add_column(column.name, iceberg_type(column.data_type, next_id), column.comment)
+                # The system columns stay last, as every reader of such tables expects.
+                update.move_before(column.name, SYSTEM_COLUMNS[0])
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    def table(self, path: TablePath) -> LakeTable:
+        return IcebergTable(path, self._load(path))
+
+    def _load(self, path: TablePath) -> Table:
+        try:
+            return self._catalog.load_table(_identifier(path))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            raise LakeTableChangedError(
+                f"table {path} does not exist in the Iceberg catalog; was it dropped there, or is it another catalog?"
+            ) from None
+
+
+def _identifier(path: TablePath) -> tuple[str, str]:
+    return path.database_name, path.table_name
+
+
+class IcebergTable(LakeTable):
+    """One Iceberg table, as it was when it was opened; commits look at it anew."""
+
+    def __init__(self, path: TablePath, table: Table) -> None:
+        self.path = path
+        self.table = table
+
+    # -- the table ------------------------------------------------------------------------------------------------
+
+    def missing_columns(self, info: TableInfo) -> list[Column]:
+        return differences(self.table.schema(), info.schema.columns)[0]
+
+    def check(self, info: TableInfo) -> None:
+        missing, wrong = differences(self.table.schema(), info.schema.columns)
+        wrong += [f"column '{column.name}' is missing" for column in missing]
+        wrong += layout_differences(self.table.metadata, info.descriptor)
+        if wrong:
+            raise LakeTableChangedError(
+                f"the Iceberg table {self.path} does not fit its Fluss table any more: {'; '.join(wrong)}"
+            )
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
+        from fluss.lake.iceberg_writer import AppendWriter, MergeWriter
+
+        return MergeWriter(self, bucket, info) if info.has_primary_key() else AppendWriter(self, bucket)
+
+    def commit(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+        added = [file for result in results for file in result.payload["added"]]
+        deleted = [file for result in results for file in result.payload["deleted"]]
+        bases = {result.payload["base"] for result in results if result.payload["deleted"]}
+        self.table.refresh()
+        newer = self.tiered_after(known_id)
+        current = self.table.current_snapshot()
+        if newer is not None or (bases and bases != {current.snapshot_id if current else None}):
+            raise LakeCommitConflictError(
+                f"the Iceberg table {self.path} was changed by somebody else meanwhile; this round gives up"
+            )
+        # The commit is refused if the table is not at this snapshot any more, so nothing can slip in between.
+        transaction = self.table.transaction()
+        properties = {_USER_PROPERTY: TIERING_USER, OFFSETS_PROPERTY: offsets_path}
+        update = transaction.update_snapshot(snapshot_properties=properties)
+        producer: Any = update.overwrite() if deleted else update.fast_append()
+        producer._refresh_for_retry = _no_retry
+        for file in added:
+            producer.append_data_file(file)
+        for file in deleted:
+            producer.delete_data_file(file)
+        try:
+            producer.commit()
+            transaction.commit_transaction()
+        except (CommitFailedException, ValidationException, LakeCommitConflictError) as error:
+            raise LakeCommitConflictError(
+                f"the Iceberg table {self.path} was changed by somebody else meanwhile: {error}"
+            ) from error
+        return int(producer.snapshot_id)
+
+    def commit_compaction(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+        return self.commit(results, offsets_path, known_id)
+
+    def abort(self, results: Sequence[WriteResult]) -> None:
+        for result in results:
+            for file in result.payload["added"]:
+                with contextlib.suppress(Exception):
+                    self.table.io.delete(file.file_path)
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def history(self) -> Iterator[Snapshot]:
+        """The snapshots that led to the current one, newest first."""
+        snapshot = self.table.current_snapshot()
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self.table.snapshot_by_id(parent)
+
+    def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
+        found = None
+        for snapshot in self.history():
+            if snapshot.snapshot_id == known_id:
+                return found
+            if found is None and _property(snapshot, _USER_PROPERTY) == TIERING_USER:
+                path = _property(snapshot, OFFSETS_PROPERTY)
+                found = TieredSnapshot(snapshot.snapshot_id, path, snapshot.timestamp_ms)
+        if known_id is not None:
+            raise LakeTableChangedError(
+                f"the history of the Iceberg table {self.path} does not hold snapshot {known_id}, which was tiered "
+                "before: it was rolled back, created anew or cut. Put it back, or drop both tables and start over"
+            )
+        return found
+
+    def tiered_ids(self, limit: int) -> list[int]:
+        ids = (s.snapshot_id for s in self.history() if _property(s, _USER_PROPERTY) == TIERING_USER)
+        return [snapshot_id for _, snapshot_id in zip(range(limit), ids)]
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def tasks(self, snapshot_id: int) -> list[FileScanTask]:
+        if self.table.snapshot_by_id(snapshot_id) is None:
+            raise LakeTableChangedError(
+                f"snapshot {snapshot_id} of the Iceberg table {self.path} is gone: it was expired or never there"
+            )
+        return list(self.table.scan(snapshot_id=snapshot_id).plan_files())
+
+    def bucket_of(self, file: DataFile) -> LakeBucket:
+        values = [file.partition[i] for i in range(len(self.table.spec().fields))]
+        return LakeBucket(int(values[-1]), tuple(str(value) for value in values[:-1]))
+
+    def plan(self, snapshot_id: int, partitions: Collection[tuple[str, ...]] | None = None) -> list[LakeSplit]:
+        found = []
+        for task in self.tasks(snapshot_id):
+            bucket = self.bucket_of(task.file)
+            if partitions is None or bucket.partition in partitions:
+                found.append(LakeSplit(task, task.file.record_count, bucket))
+        return found
+
+    def read(self, split: LakeSplit, info: TableInfo, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        schema = read_schema(info, columns)
+        known = {field.name for field in self.table.schema().fields}
+        projected = self.table.schema().select(*(name for name in columns if name in known))
+        for batch in self.read_files([split.payload], projected):
+            yield to_fluss(batch, schema)
+
+    def read_files(self, tasks: Sequence[FileScanTask], projected: Schema) -> Iterator[pa.RecordBatch]:
+        scan = ArrowScan(self.table.metadata, self.table.io, projected, AlwaysTrue())
+        for batch in scan.to_record_batches(tasks):
+            if batch.num_rows:
+                yield batch
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def stats(self, snapshot_id: int | None = None) -> LakeStats:
+        current = self.table.current_snapshot()
+        if current is None:
+            return LakeStats(0, 0, 0, 0)
+        files = [task.file for task in self.tasks(snapshot_id or current.snapshot_id)]
+        return LakeStats(
+            len(files),
+            sum(file.file_size_in_bytes for file in files),
+            sum(file.record_count for file in files),
+            len(self.table.snapshots()),
+        )
+
+    def compact(self, info: TableInfo, *, files_min: int) -> list[WriteResult]:
+        from fluss.lake.iceberg_files import compact
+
+        return compact(self, files_min)
+
+    def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
+        from fluss.lake.iceberg_files import expire
+
+        return expire(self, keep_min, older_than_ms, keep_ids)
+
+    def sweep(self, *, older_than_ms: int) -> list[str]:
+        from fluss.lake.iceberg_files import sweep
+
+        return sweep(self, older_than_ms)
+
+
+def _no_retry() -> None:
+    raise LakeCommitConflictError("somebody else committed first")
+
+
+def _property(snapshot: Snapshot, name: str) -> str | None:
+    return snapshot.summary.additional_properties.get(name) if snapshot.summary is not None else None

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An embedded server with a lake, for each format, shared by the tests; every test has a database of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.lake.support import LakeHarness, lake_server_options
+
+from fluss.lake.session import Session, close_sessions
+from fluss.server.local import LocalServer
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def lake_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[LocalServer, Path]]]:
+    running: dict[str, tuple[LocalServer, Path]] = {}
+    try:
+        for lake_format in ("paimon", "iceberg"):
+            warehouse = tmp_path_factory.mktemp(lake_format)
+            server = LocalServer(options=lake_server_options(lake_format, warehouse)).start()
+            running[lake_format] = (server, warehouse)
+        yield running
+    finally:
+        close_sessions()
+        for server, _ in running.values():
+            server.stop()
+
+
+@pytest.fixture(params=["paimon", "iceberg"])
+def lake(request: pytest.FixtureRequest, lake_servers: dict[str, tuple[LocalServer, Path]]) -> Iterator[LakeHarness]:
+    yield from _harness(lake_servers, request.param)
+
+
+@pytest.fixture
+def paimon(lake_servers: dict[str, tuple[LocalServer, Path]]) -> Iterator[LakeHarness]:
+    yield from _harness(lake_servers, "paimon")
+
+
+@pytest.fixture
+def iceberg(lake_servers: dict[str, tuple[LocalServer, Path]]) -> Iterator[LakeHarness]:
+    yield from _harness(lake_servers, "iceberg")
+
+
+def _harness(servers: dict[str, tuple[LocalServer, Path]], lake_format: str) -> Iterator[LakeHarness]:
+    server, warehouse = servers[lake_format]
+    session = Session({"bootstrap.servers": server.bootstrap_servers})
+    harness = LakeHarness(lake_format, server, warehouse, session, f"lake_{next(_numbers)}")
+    harness.create_database()
+    try:
+        yield harness
+    finally:
+        session.close()

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables, writes and comparisons for the lake tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fluss import Schema, TableDescriptor, TablePath
+from fluss.lake.api import LakeTable
+from fluss.lake.layout import lake_config
+from fluss.lake.registry import open_lake
+from fluss.lake.rounds import Round, RoundReport, RoundSettings
+from fluss.lake.runners import LocalRunner
+from fluss.lake.session import Session
+from fluss.lake.union import union_read
+from fluss.server.local import LocalServer
+
+ROW = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("score", pa.float64())])
+PARTITIONED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("day", pa.string(), nullable=False),
+        ("name", pa.string()),
+        ("score", pa.float64()),
+    ]
+)
+
+
+def lake_server_options(lake_format: str, warehouse: Path) -> dict[str, str]:
+    options = {"datalake.format": lake_format, f"datalake.{lake_format}.warehouse": str(warehouse)}
+    if lake_format == "paimon":
+        options["datalake.paimon.metastore"] = "filesystem"
+    return options
+
+
+@dataclass
+class LakeHarness:
+    lake_format: str
+    server: LocalServer
+    warehouse: Path
+    session: Session
+    database: str
+
+    @property
+    def client(self) -> dict[str, Any]:
+        return {"bootstrap.servers": self.server.bootstrap_servers}
+
+    def create_database(self) -> None:
+        self.session.run(self.session.admin.create_database(self.database))
+
+    def create(
+        self,
+        name: str,
+        schema: pa.Schema = ROW,
+        *,
+        primary_keys: Sequence[str] | None = None,
+        partitions: Mapping[str, Sequence[str]] | None = None,
+        buckets: int = 2,
+        bucket_keys: Sequence[str] | None = None,
+        **properties: str,
+    ) -> TablePath:
+        path = TablePath(self.database, name)
+        descriptor = TableDescriptor(
+            Schema(schema, primary_keys=list(primary_keys) if primary_keys else None),
+            partition_keys=list(partitions or ()) or None,
+            bucket_count=buckets,
+            bucket_keys=list(bucket_keys) if bucket_keys else None,
+            properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1s", **properties},
+        )
+        self.session.run(self.session.admin.create_table(path, descriptor))
+        for key, values in (partitions or {}).items():
+            for value in values:
+                self.session.run(self.session.admin.create_partition(path, {key: value}))
+        return path
+
+    def append(self, path: TablePath, rows: Iterable[Mapping[str, Any]]) -> None:
+        async def work() -> None:
+            table = await self.session._connection.get_table(path)
+            writer = table.new_append().create_writer()
+            for row in rows:
+                writer.append(row)
+            await writer.flush()
+
+        self.session.run(work())
+
+    def upsert(
+        self, path: TablePath, rows: Iterable[Mapping[str, Any]], deletes: Iterable[Mapping[str, Any]] = ()
+    ) -> None:
+        async def work() -> None:
+            table = await self.session._connection.get_table(path)
+            writer = table.new_upsert().create_writer()
+            for row in rows:
+                writer.upsert(row)
+            for row in deletes:
+                writer.delete(row)
+            await writer.flush()
+
+        self.session.run(work())
+
+    def round(self, **options: Any) -> Round:
+        return Round(self.session, self.client, LocalRunner(2), **options)
+
+    def tier(self, path: TablePath, settings: RoundSettings | None = None) -> RoundReport:
+        return self.round(settings=settings).run(path)
+
+    def table(self, path: TablePath) -> LakeTable:
+        return open_lake(lake_config(self.session.info(path))).table(path)
+
+    def union(self, path: TablePath, **options: Any) -> list[dict[str, Any]]:
+        return rows_of(union_read(self.session, path, **options))
+
+    def alone(self, path: TablePath, snapshot_id: int | None = None) -> pa.Table:
+        """What the library of the format reads, with no help of ours."""
+        if self.lake_format == "paimon":
+            from pypaimon import CatalogFactory
+
+            table = CatalogFactory.create({"warehouse": str(self.warehouse)}).get_table(str(path))
+            if snapshot_id is not None:
+                table = table.copy({"scan.snapshot-id": str(snapshot_id)})
+            builder = table.new_read_builder()
+            return builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        from pyiceberg.catalog import load_catalog
+
+        catalog = load_catalog(
+            "fluss", type="sql", uri=f"sqlite:///{self.warehouse}/catalog.db", warehouse=str(self.warehouse)
+        )
+        try:
+            return catalog.load_table((path.database_name, path.table_name)).scan(snapshot_id=snapshot_id).to_arrow()
+        finally:
+            catalog.close()
+
+
+def rows_of(table: pa.Table, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Rows in an order that does not depend on where they came from."""
+    chosen = table.select(list(columns)) if columns is not None else table
+    return sorted(chosen.to_pylist(), key=lambda row: tuple((value is None, value) for value in row.values()))
+
+
+def row(i: int, version: int = 0, **more: Any) -> dict[str, Any]:
+    return {"id": i, **more, "name": f"user-{i}" + (f"-{version}" if version else ""), "score": i / 2 + version}
+
+
+__all__ = ["PARTITIONED", "ROW", "LakeHarness", "lake_server_options", "row", "rows_of"]

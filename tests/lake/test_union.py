@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lake and log read as one: always equal to what was written, whatever the format and the kind of table."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.lake.support import PARTITIONED, ROW, LakeHarness, row, rows_of
+
+from fluss.errors import LakeSnapshotNotExistError
+from fluss.lake.union import plan_union, read_union_split
+
+SYSTEM = {"__bucket", "__offset", "__timestamp"}
+
+
+def test_log_table(lake: LakeHarness) -> None:
+    path = lake.create("log")
+    with pytest.raises(LakeSnapshotNotExistError):
+        lake.session.run(lake.session.admin.get_latest_lake_snapshot(path))
+    truth = [row(i) for i in range(500)]
+    lake.append(path, truth)
+    assert lake.union(path) == truth, "without a snapshot, the log alone"
+    first = lake.tier(path)
+    assert (first.rows, first.cut) == (500, False)
+    more = [row(i) for i in range(500, 620)]
+    lake.append(path, more)
+    assert lake.union(path) == truth + more
+    assert lake.union(path, lake_only=True) == truth
+    second = lake.tier(path)
+    assert second.rows == 120
+    assert lake.tier(path).snapshot_id is None, "nothing new, no snapshot"
+    assert lake.union(path, columns=["name"]) == rows_of(pa.Table.from_pylist(truth + more), ["name"])
+
+    snapshot = lake.session.run(lake.session.admin.get_latest_lake_snapshot(path))
+    assert snapshot.snapshot_id == second.snapshot_id
+    assert sum(snapshot.table_buckets_offset.values()) == 620
+    readable = lake.session.run(lake.session.admin.get_readable_lake_snapshot(path))
+    assert readable == snapshot
+
+    alone = lake.alone(path)
+    assert rows_of(alone, ROW.names) == truth + more
+    assert set(alone.schema.names) == set(ROW.names) | SYSTEM
+    places = {(r["__bucket"], r["__offset"]) for r in alone.to_pylist()}
+    assert len(places) == 620, "every row stands for one place in the log"
+    assert {bucket.bucket_id: offset for bucket, offset in snapshot.table_buckets_offset.items()} == {
+        bucket: max(offset for b, offset in places if b == bucket) + 1 for bucket in {b for b, _ in places}
+    }
+    assert rows_of(lake.alone(path, first.snapshot_id), ROW.names) == truth, "time travel"
+    assert first.snapshot_id is not None
+    assert lake.union(path, snapshot_id=first.snapshot_id, lake_only=True) == truth
+    assert lake.union(path, snapshot_id=first.snapshot_id) == truth + more, "an older snapshot and more of the log"
+
+
+@pytest.mark.parametrize("bucket_keys", [["id"], ["name"]])
+def test_log_table_with_bucket_key(lake: LakeHarness, bucket_keys: list[str]) -> None:
+    path = lake.create("keyed", buckets=3, bucket_keys=bucket_keys)
+    lake.append(path, [row(i) for i in range(200)])
+    lake.tier(path)
+    lake.append(path, [row(i) for i in range(200, 260)])
+    assert lake.union(path) == [row(i) for i in range(260)]
+    assert rows_of(lake.alone(path), ROW.names) == [row(i) for i in range(200)]
+    plan = plan_union(lake.session, lake.session.info(path))
+    for split in plan.splits:
+        for part in split.lake:
+            assert part.bucket is not None
+            table = lake.table(path)
+            for batch in table.read(part, lake.session.info(path), ["id"]):
+                assert batch.num_rows
+
+
+def test_primary_key_table(lake: LakeHarness) -> None:
+    path = lake.create("pk", primary_keys=["id"], buckets=2)
+    live = {i: row(i) for i in range(300)}
+    lake.upsert(path, live.values())
+    assert lake.tier(path).rows == 300
+    assert rows_of(lake.alone(path), ROW.names) == sorted(live.values(), key=lambda r: r["id"])
+    # Updates, deletes, and a key that is deleted and comes back.
+    live |= {i: row(i, 1) for i in range(0, 300, 3)}
+    lake.upsert(path, [live[i] for i in range(0, 300, 3)], [{"id": i} for i in (1, 2, 4)])
+    for i in (1, 2, 4):
+        del live[i]
+    live[2] = row(2, 7)
+    lake.upsert(path, [live[2]])
+    truth = sorted(live.values(), key=lambda r: r["id"])
+    assert lake.union(path) == truth, "tail merged by key"
+    assert lake.union(path, columns=["name"]) == sorted([{"name": r["name"]} for r in truth], key=lambda r: r["name"])
+    report = lake.tier(path)
+    assert report.snapshot_id is not None
+    assert lake.union(path, lake_only=True) == truth
+    assert rows_of(lake.alone(path), ROW.names) == truth
+    live[1] = row(1, 2)
+    lake.upsert(path, [live[1]], [{"id": 0}])
+    del live[0]
+    lake.tier(path)
+    assert rows_of(lake.alone(path), ROW.names) == sorted(live.values(), key=lambda r: r["id"])
+
+
+def test_partitioned_log_table(lake: LakeHarness) -> None:
+    path = lake.create("parts", PARTITIONED, partitions={"day": ["mon", "tue"]}, buckets=2)
+    rows = [row(i, day="mon" if i % 2 else "tue") for i in range(100)]
+    lake.append(path, rows)
+    lake.tier(path)
+    lake.session.run(lake.session.admin.create_partition(path, {"day": "wed"}))
+    new = [row(i, day="wed") for i in range(100, 130)] + [row(i, day="mon") for i in range(130, 140)]
+    lake.append(path, new)
+    assert lake.union(path) == rows + new
+    assert lake.union(path, partitions=["wed"]) == new[:30]
+    lake.tier(path)
+    assert rows_of(lake.alone(path), PARTITIONED.names) == rows + new
+    # A partition that Fluss dropped lives on in the lake.
+    lake.session.run(lake.session.admin.drop_partition(path, {"day": "tue"}))
+    lake.append(path, [row(200, day="mon")])
+    assert lake.union(path) == sorted([*rows, *new, row(200, day="mon")], key=lambda r: r["id"])
+
+
+def test_partitioned_primary_key_table(lake: LakeHarness) -> None:
+    path = lake.create(
+        "pkparts", PARTITIONED, primary_keys=["id", "day"], partitions={"day": ["mon", "tue"]}, buckets=2
+    )
+    live = {(i, day): row(i, day=day) for i in range(50) for day in ("mon", "tue")}
+    lake.upsert(path, live.values())
+    lake.tier(path)
+    for i in range(0, 50, 5):
+        live[i, "tue"] = row(i, 3, day="tue")
+    del live[7, "mon"]
+    lake.upsert(path, [live[i, "tue"] for i in range(0, 50, 5)], [{"id": 7, "day": "mon"}])
+    truth = rows_of(pa.Table.from_pylist(list(live.values())))
+    assert lake.union(path) == truth
+    lake.tier(path)
+    assert rows_of(lake.alone(path), PARTITIONED.names) == truth
+
+
+def test_parts_can_travel(lake: LakeHarness) -> None:
+    import pickle
+
+    path = lake.create("travel", primary_keys=["id"])
+    lake.upsert(path, [row(i) for i in range(40)])
+    lake.tier(path)
+    lake.upsert(path, [row(i, 1) for i in range(20, 50)])
+    plan = pickle.loads(pickle.dumps(plan_union(lake.session, lake.session.info(path))))
+    # What comes later is not part of the cut.
+    lake.upsert(path, [row(i, 2) for i in range(100)])
+    batches = [batch for split in plan.splits for batch in read_union_split(lake.session, plan, split)]
+    expected = [row(i) for i in range(20)] + [row(i, 1) for i in range(20, 50)]
+    assert rows_of(pa.Table.from_batches(batches)) == expected
+
+
+@pytest.mark.parametrize("primary_keys", [None, ["id"]])
+def test_while_writes_go_on(lake: LakeHarness, primary_keys: list[str] | None) -> None:
+    path = lake.create("busy", primary_keys=primary_keys, buckets=2)
+    stop = threading.Event()
+    written: list[int] = []
+
+    def write() -> None:
+        step = 0
+        while not stop.is_set():
+            ids = range(step * 20, step * 20 + 20)
+            if primary_keys:
+                # Each step writes new keys and changes the last ones.
+                lake.upsert(path, [row(i) for i in ids])
+                lake.upsert(path, [row(i, 1) for i in ids])
+            else:
+                lake.append(path, [row(i) for i in ids])
+            written.append(step)
+            step += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(6):
+            before = len(written)
+            lake.tier(path)
+            found = lake.union(path)
+            ids = [r["id"] for r in found]
+            assert len(ids) == len(set(ids)), "no row twice"
+            assert set(range(before * 20)) <= set(ids), "no acknowledged row missing"
+            assert ids == list(range(len(ids))) or primary_keys, "log rows of one writer come without holes"
+    finally:
+        stop.set()
+        thread.join()
+    total = len(written) * 20
+    expected: list[dict[str, Any]] = [row(i, 1 if primary_keys else 0) for i in range(total)]
+    assert lake.union(path) == expected
+    lake.tier(path)
+    assert rows_of(lake.alone(path), ROW.names) == expected
