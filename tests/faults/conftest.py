@@ -45,7 +45,7 @@ Use = Callable[[Any, fluss.TablePath], Awaitable[Any]]
 
 @pytest.fixture
 def through(proxy: FaultProxy) -> Callable[..., Any]:
-    """Runs `use(conn, path)` on an aio connection through the proxy, with a fresh table; checks that no task is left."""
+    """Runs `use(conn, path)` on a connection through the proxy, with a fresh table; checks that no task is left."""
 
     def start(use: Use, *, keys: list[str] | None = None, buckets: int = 1, seconds: float = 50, **options: Any) -> Any:
         async def main() -> Any:

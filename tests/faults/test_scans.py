@@ -127,6 +127,11 @@ def test_other_errors_are_raised_by_poll(proxy, through, code, kind):
     through(use)
 
 
+async def poll_for_ever(scanner):
+    while True:
+        await scanner.poll_arrow(200)
+
+
 def test_a_scan_that_fails_for_long_says_so(proxy, through, monkeypatch):
     from fluss.client.scan import scan
 
@@ -144,8 +149,7 @@ def test_a_scan_that_fails_for_long_says_so(proxy, through, monkeypatch):
             with pytest.raises(fluss.LogStorageError, match="disk trouble"):
                 await scanner.to_arrow()
             with pytest.raises(fluss.LogStorageError, match="disk trouble"):
-                for _ in range(100):
-                    await scanner.poll_arrow(200)
+                await poll_for_ever(scanner)
             assert time.monotonic() - started < 6
 
     through(use)

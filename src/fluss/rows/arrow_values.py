@@ -35,7 +35,6 @@ from fluss.rows import values as v
 NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 _is = pa.types
-_DECIMAL_DIGITS_MAX = 38
 _INTEGER_DIGITS_MAX = 20
 
 
@@ -88,6 +87,11 @@ def conform(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> pa.Array:
         if _is.is_dictionary(source):
             return conform(array.dictionary_decode(), dtype)
         _check_family(source, dtype)
+        if isinstance(dtype, DecimalType) and _is.is_integer(source):
+            # Arrow wants room for any integer in between, also for those that are not there.
+            array = array.cast(pa.decimal128(min(38, _INTEGER_DIGITS_MAX + dtype.scale), dtype.scale))
+        elif isinstance(dtype, RowType) and _is.is_struct(source):
+            array = _in_field_order(array, dtype)
         # Arrow refuses to cast to NOT NULL fields whatever they hold.
         result = array.cast(_relaxed(dtype).to_arrow(), safe=True)
         _check_overflow(array, result)
@@ -98,6 +102,16 @@ def conform(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> pa.Array:
     except pa.ArrowInvalid:
         # A null in a NOT NULL field. Inside a null row that is no mistake, so it is left to the coders.
         return result
+
+
+def _in_field_order(array: pa.Array, dtype: RowType) -> pa.Array:
+    """A struct with its fields in the order of the type; Arrow casts by name, but not across each other."""
+    order = [name for name in dtype.field_names if array.type.get_field_index(name) >= 0]
+    if [field.name for field in array.type] == order:
+        return array
+    mask = array.is_null() if array.null_count else None
+    fields = [array.type.field(name) for name in order]
+    return pa.StructArray.from_arrays([array.field(name) for name in order], fields=fields, mask=mask)
 
 
 def _relaxed(dtype: DataType) -> DataType:
@@ -154,13 +168,6 @@ def _check_overflow(before: pa.Array, after: pa.Array) -> None:
         and pc.any(pc.and_(pc.is_inf(after), pc.is_finite(before))).as_py()
     ):
         raise InvalidRowError(f"an Arrow array of type {before.type} has values that do not fit 32 bits")
-
-
-def _conform_row(array: pa.Array, dtype: RowType) -> pa.Array:
-    """A struct whose fields have the right names, in whatever order and kindred types."""
-    children = [conform(array.field(item.name), item.data_type) for item in dtype.fields]
-    mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(dtype.to_arrow()), mask=mask)
 
 
 def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> list[Any]:

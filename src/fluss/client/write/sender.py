@@ -81,6 +81,7 @@ class Lane:
         "bucket",
         "bucket_id",
         "changed",
+        "failures",
         "given_up_id",
         "in_flight",
         "next_sequence",
@@ -104,6 +105,8 @@ class Lane:
         self.queue: deque[WriteBatch] = deque()
         self.in_flight: list[WriteBatch] = []
         self.silent = False
+        self.failures = 0
+        """How often in a row it fell silent, since the last batch that was acknowledged."""
         self.writer_id: int | None = None
         self.given_up_id: int | None = None
         """The writer id that this lane used last and will not use again."""
@@ -121,7 +124,13 @@ class Lane:
 
     def put_back(self, batch: WriteBatch) -> None:
         self.queue = deque(sorted([batch, *self.queue], key=lambda b: b.order))
-        self.silent = True
+        self.fall_silent()
+
+    def fall_silent(self) -> None:
+        """Send nothing until everything under way has come back, and then a pause has passed."""
+        if not self.silent:
+            self.silent = True
+            self.failures += 1
 
     def give_up_id(self) -> None:
         """Nothing more is sent under the present writer id."""
@@ -230,7 +239,7 @@ class Sender:
                     continue
                 if lane.silent:
                     lane.silent = False
-                    await asyncio.sleep(DEFAULT_BACKOFF.delay_ms(max(0, lane.queue[0].failures - 1)) / 1000)
+                    await asyncio.sleep(DEFAULT_BACKOFF.delay_ms(lane.failures - 1) / 1000)
                     continue
                 if (pause_s := lane.not_before - self.loop.time()) > 0:
                     await asyncio.sleep(pause_s)
@@ -502,7 +511,7 @@ class Sender:
         lane.refused = (batch.writer_id, batch.sequence)
         lane.give_up_id()
         if lane.in_flight:
-            lane.silent = True
+            lane.fall_silent()
 
     def _may_renumber(self, lane: Lane, batch: WriteBatch) -> bool:
         """What to do when the server does not accept the batch's sequence number.
@@ -523,6 +532,7 @@ class Sender:
     def _finish(self, lane: Lane, batch: WriteBatch, error: FlussError | None) -> None:
         self.memory.release(batch.reserved_bytes)
         if error is None:
+            lane.failures = 0
             self.metrics.add("writer_batches_total")
             self.metrics.add("writer_bytes_total", batch.size_bytes)
         else:

@@ -99,6 +99,7 @@ class UpsertWriter(TableWriter):
         self._values_of = self._reader.fast
         primary_key = [schema.column_index(name) for name in schema.primary_key]
         self._delete_reader = RowReader(f"{what}, delete", schema.columns, primary_key)
+        self._column_names = frozenset(schema.column_names)
         # A delete carries its key alone: whether the other columns may be null is checked for upserts only.
         self._converters = [
             ColumnConverter(_lenient(column, i in primary_key), column.name) for i, column in enumerate(schema.columns)
@@ -111,7 +112,8 @@ class UpsertWriter(TableWriter):
         self._same_key = self._bucket_key == self._key and info.lake_format is None
         self._bucket_key_encoder = bucket_key_encoder(info)
         self._partition_key = [schema.column_index(name) for name in info.get_partition_keys()]
-        self._types = [column.data_type for column in schema.columns]
+        # Deletes and partial updates leave columns out; what an upsert must have is checked before rows are encoded.
+        self._types = [converter.data_type for converter in self._converters]
         self._bucketing = config.client_bucketing
         self._row_size_max = config.writer_request_max_size - _REQUEST_OVERHEAD_BYTES
         self._kv_encoder = KvEncoder(info.schema_id)
@@ -164,8 +166,9 @@ class UpsertWriter(TableWriter):
         names = self._delete_reader.names
         if dataclasses.is_dataclass(pk) and not isinstance(pk, type):
             pk = fields_of(pk)
-        if isinstance(pk, Mapping) and len(pk) > len(names):
-            pk = {name: value for name, value in pk.items() if name in names}
+        if isinstance(pk, Mapping):
+            # Other columns of the table may be there; what is not a column is for the reader to refuse.
+            pk = {name: value for name, value in pk.items() if name in names or name not in self._column_names}
         elif isinstance(pk, (list, tuple)) and len(pk) == self._width != len(names):
             pk = [pk[i] for i in self._delete_reader.positions]
         return self._collect(self._delete_reader.read(pk), is_delete=True)

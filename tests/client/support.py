@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small helpers of the tests that write and read tables."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pyarrow as pa
+
+import fluss
+import fluss.aio
+
+
+async def with_table(
+    config: fluss.Config,
+    database: str,
+    use: Callable[[Any, Any], Awaitable[Any]],
+    schema: Any,
+    *,
+    keys: list[str] | None = None,
+    **options: Any,
+) -> Any:
+    """Await `use(conn, table)` with a table `t` of its own, on the caller's loop."""
+    async with await fluss.aio.FlussConnection.create(config) as conn:
+        admin = conn.get_admin()
+        await admin.create_database(database, ignore_if_exists=True)
+        path = fluss.TablePath(database, "t")
+        if not isinstance(schema, fluss.Schema):
+            schema = fluss.Schema(pa.schema(schema), primary_keys=keys)
+        await admin.create_table(path, fluss.TableDescriptor(schema, **{"bucket_count": 1, **options}))
+        return await use(conn, await conn.get_table(path))
+
+
+async def read_all(table: Any, scan: Any = None) -> pa.Table:
+    """Everything in the log of a table without partitions, bucket after bucket."""
+    tables = []
+    async with await (scan or table.new_scan()).create_record_batch_log_scanner() as scanner:
+        for bucket in range(table.get_table_info().num_buckets):
+            scanner.subscribe(bucket, fluss.EARLIEST_OFFSET)
+            tables.append(await scanner.to_arrow())
+            scanner.unsubscribe(bucket)
+    return pa.concat_tables(tables)

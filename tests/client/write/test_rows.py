@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What counts as a row, what values fit, and what happens to those that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime as dt
+from collections import OrderedDict, UserDict, namedtuple
+from decimal import Decimal
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.client.support import read_all, with_table
+
+import fluss
+from fluss.metadata import DataField, DataTypes
+
+UTC = dt.timezone.utc
+THREE = [("id", pa.int32()), ("name", pa.string()), ("score", pa.float64())]
+
+
+@dataclasses.dataclass
+class User:
+    id: int
+    name: str
+    score: float | None = None
+
+
+Point = namedtuple("Point", "score name id")
+Other = namedtuple("Other", "a b c")
+
+
+def test_every_shape_of_a_row(run, config, database):
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        writer.append({"id": 1, "name": "dict", "score": 1.0})
+        writer.append({"score": 2.0, "name": "other order", "id": 2})
+        writer.append({"id": 3})
+        writer.append([4, "list", 4.0])
+        writer.append((5, "tuple", 5.0))
+        writer.append(OrderedDict(id=6, name="ordered"))
+        writer.append(UserDict({"id": 7, "name": "user dict"}))
+        writer.append(MappingProxyType({"id": 8}))
+        writer.append(Point(9.0, "by field name", 9))
+        writer.append(Other(10, "by position", 10.0))
+        writer.append(User(11, "dataclass"))
+        await writer.flush()
+        rows = (await read_all(table)).to_pylist()
+        assert [row["id"] for row in rows] == list(range(1, 12))
+        assert rows[1] == {"id": 2, "name": "other order", "score": 2.0}
+        assert rows[2] == {"id": 3, "name": None, "score": None}
+        assert rows[8] == {"id": 9, "name": "by field name", "score": 9.0}
+        assert rows[9] == {"id": 10, "name": "by position", "score": 10.0}
+        assert rows[10] == {"id": 11, "name": "dataclass", "score": None}
+
+    run(with_table(config, database, use, THREE))
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"id": 1, "nmae": "x"}, ["unknown column 'nmae'", "id, name, score"]),
+        ([1, "x"], ["a list of 2 values", "the columns are 3"]),
+        ((1, "x", 1.0, 2), ["a tuple of 4 values"]),
+        ("text", ["a row is a dict", "got str"]),
+        (7, ["got int"]),
+        (User, ["got type"]),
+        (None, ["got NoneType"]),
+    ],
+)
+def test_what_is_not_a_row_is_refused_at_once(run, config, database, row, words):
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        with pytest.raises(fluss.InvalidRowError) as caught:
+            writer.append(row)
+        assert str(table.get_table_path()) in caught.value.message
+        for word in words:
+            assert word in caught.value.message
+        writer.append((1, "good", 1.0))
+        await writer.flush()
+        assert (await read_all(table)).num_rows == 1
+
+    run(with_table(config, database, use, THREE))
+
+
+def test_a_row_may_be_reused_and_changed(run, config, database):
+    fields = [
+        ("id", pa.int32()),
+        ("data", pa.binary()),
+        ("tags", pa.list_(pa.string())),
+        ("m", pa.map_(pa.string(), pa.int32())),
+    ]
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        row = {"id": 0, "data": bytearray(b"00"), "tags": ["a"], "m": {"k": 0}}
+        as_list = [0, bytearray(b"xx"), [], {}]
+        for i in range(3):
+            row["id"] = i
+            row["data"][:] = b"%02d" % i
+            row["tags"].append(str(i))
+            row["m"]["k"] = i
+            writer.append(row)
+            as_list[0] = 10 + i
+            as_list[1][:] = b"%02d" % (10 + i)
+            writer.append(as_list)
+        row["tags"].clear()
+        await writer.flush()
+        rows = (await read_all(table)).to_pylist()
+        assert [row["id"] for row in rows] == [0, 10, 1, 11, 2, 12]
+        assert [row["data"] for row in rows] == [b"00", b"10", b"01", b"11", b"02", b"12"]
+        assert rows[4]["tags"] == ["a", "0", "1", "2"]
+        assert [rows[i]["m"] for i in (0, 2, 4)] == [[("k", 0)], [("k", 1)], [("k", 2)]]
+
+    run(with_table(config, database, use, fields))
+
+
+BAD = [
+    (pa.int8(), 128, ["TINYINT", "128"]),
+    (pa.int32(), 2**31, ["INT", str(2**31)]),
+    (pa.int64(), 1.5, ["BIGINT", "1.5"]),
+    (pa.int64(), True, ["BIGINT", "True", "bool"]),
+    (pa.int64(), "7", ["BIGINT", "'7'", "str"]),
+    (pa.bool_(), 1, ["BOOLEAN", "1", "int"]),
+    (pa.float32(), 1e300, ["FLOAT", "1e+300"]),
+    (pa.float32(), 2**24 + 1, ["FLOAT", str(2**24 + 1)]),
+    (pa.float64(), 2**53 + 1, ["DOUBLE", str(2**53 + 1)]),
+    (pa.string(), 5, ["STRING", "5", "int"]),
+    (pa.string(), b"x", ["STRING", "bytes"]),
+    (pa.binary(), "x", ["BYTES", "'x'", "str"]),
+    (pa.decimal128(10, 2), Decimal("1.234"), ["decimal(10,2)", "1.234"]),
+    (pa.decimal128(4, 2), Decimal("100"), ["decimal(4,2)", "100"]),
+    (pa.decimal128(10, 2), 1.5, ["DECIMAL", "1.5", "float"]),
+    (pa.date32(), dt.datetime(2024, 1, 1), ["DATE", "datetime"]),
+    (pa.date32(), "2024-01-01", ["DATE", "str"]),
+    (pa.time32("ms"), dt.time(1, 2, 3, 4), ["TIME", "millisecond"]),
+    (pa.time32("ms"), dt.time(1, tzinfo=UTC), ["TIME", "zone"]),
+    (pa.timestamp("ms"), dt.datetime(2024, 1, 1, 0, 0, 0, 1), ["TIMESTAMP(3)"]),
+    (pa.timestamp("us"), dt.datetime(2024, 1, 1, tzinfo=UTC), ["timestamp", "zone"]),
+    (pa.timestamp("ns"), dt.datetime(2300, 1, 1), ["TIMESTAMP(9)", "2300"]),
+    (pa.timestamp("us"), dt.date(2024, 1, 1), ["TIMESTAMP", "date"]),
+    (pa.list_(pa.int32()), [1, "x"], ["element 1", "'x'"]),
+    (pa.list_(pa.int32()), "xy", ["a list", "str"]),
+    (pa.map_(pa.string(), pa.int32()), {"k": 2**40}, ["entry 'k'", str(2**40)]),
+    (pa.struct([("a", pa.int32())]), {"b": 1}, ["'b'"]),
+    (pa.struct([("a", pa.int32())]), {"a": None, "b": 2}, ["'b'"]),
+]
+
+
+@pytest.mark.parametrize(("arrow_type", "value", "words"), BAD, ids=lambda x: str(x)[:30])
+def test_a_value_that_does_not_fit_fails_its_row_alone(run, config, database, arrow_type, value, words):
+    good = {pa.bool_(): True, pa.string(): "s", pa.binary(): b"b"}
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        handles = [writer.append((i, value if i in (3, 7) else good.get(arrow_type))) for i in range(10)]
+        for i, handle in enumerate(handles):
+            if i in (3, 7):
+                with pytest.raises(fluss.InvalidRowError) as caught:
+                    await handle.wait()
+                message = caught.value.message
+                for word in ["column 'v'", f"row {i} ", str(table.get_table_path()), *words]:
+                    assert word.lower() in message.lower(), message
+            else:
+                await handle.wait()
+        with pytest.raises(fluss.InvalidRowError, match=r"2 rows were not written to .*; the first of them: .*row 3"):
+            await writer.flush()
+        await writer.flush()
+        rows = await read_all(table)
+        assert rows.column("id").to_pylist() == [0, 1, 2, 4, 5, 6, 8, 9]
+
+    run(with_table(config, database, use, [("id", pa.int32()), ("v", arrow_type)]))
+
+
+def test_rows_are_counted_from_the_writers_first(run, config, database):
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        for i in range(50):
+            writer.append((i, "x", 1.0))
+        await writer.flush()
+        writer.append((50, "x", 1.0))
+        with pytest.raises(fluss.InvalidRowError, match=r"row 51 of this writer, column 'id' \(int\)"):
+            await writer.append((2**40, "x", 1.0)).wait()
+        with pytest.raises(fluss.InvalidRowError, match="1 row was not written"):
+            await writer.flush()
+
+    run(with_table(config, database, use, THREE))
+
+
+def test_a_value_that_loses_nothing_is_taken(run, config, database):
+    fields = [("i", pa.int32()), ("f", pa.float64()), ("d", pa.decimal128(10, 2)), ("t", pa.timestamp("ms", "UTC"))]
+    berlin = dt.timezone(dt.timedelta(hours=2))
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        writer.append((1, 1, Decimal("1.5"), dt.datetime(2024, 1, 1, 12, tzinfo=UTC)))
+        writer.append((2.0, 2.5, 2, dt.datetime(2024, 1, 1, 14, tzinfo=berlin)))
+        writer.append((np.int64(3), np.float32(0.5), Decimal("3.10"), np.datetime64("2024-01-01T12:00")))
+        writer.append((4, float("nan"), Decimal("1E+2"), None))
+        await writer.flush()
+        rows = (await read_all(table)).to_pylist()
+        assert [row["i"] for row in rows] == [1, 2, 3, 4]
+        assert [row["f"] for row in rows][:3] == [1.0, 2.5, 0.5]
+        assert [row["d"] for row in rows] == [Decimal("1.50"), Decimal("2.00"), Decimal("3.10"), Decimal("100.00")]
+        assert len({row["t"] for row in rows[:3]}) == 1
+
+    run(with_table(config, database, use, fields))
+
+
+def test_not_null(run, config, database):
+    fields = [pa.field("id", pa.int32(), nullable=False), pa.field("name", pa.string())]
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        with pytest.raises(fluss.InvalidRowError, match="column 'id' is NOT NULL and has no value"):
+            writer.append({"name": "x"})
+        handle = writer.append((None, "x"))
+        good = writer.append((1, None))
+        with pytest.raises(fluss.InvalidRowError, match=r"column 'id' \(int NOT NULL\): null"):
+            await handle.wait()
+        await good.wait()
+        with pytest.raises(fluss.InvalidRowError):
+            await writer.flush()
+        assert (await read_all(table)).to_pylist() == [{"id": 1, "name": None}]
+
+    run(with_table(config, database, use, fields))
+
+
+def test_keys_must_be_there(run, config, database):
+    async def use(conn, table):
+        writer = table.new_upsert().create_writer()
+        with pytest.raises(fluss.InvalidRowError, match="column 'id' is NOT NULL and has no value"):
+            writer.upsert({"name": "x"})
+        with pytest.raises(fluss.InvalidRowError, match="'id'"):
+            writer.delete({"name": "x"})
+        with pytest.raises(fluss.InvalidRowError, match="NOT NULL"):
+            await writer.upsert((None, "x", 1.0)).wait()
+        with pytest.raises(fluss.InvalidRowError, match="1 row was not written"):
+            await writer.flush()
+
+    run(with_table(config, database, use, THREE, keys=["id"]))
+
+
+def test_required_columns_of_upserts(run, config, database):
+    """A bad value in one row must not hide a missing one in another."""
+    fields = [pa.field("id", pa.int32()), pa.field("v", pa.int32(), nullable=False), pa.field("w", pa.int32())]
+
+    async def use(conn, table):
+        writer = table.new_upsert().create_writer()
+        handles = [writer.upsert(row) for row in [(1, 1, 1), (2, None, 1), (3, 1, "x"), (4, None, "x"), (5, 1, None)]]
+        outcomes = await asyncio.gather(*(handle.wait() for handle in handles), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [
+            type(None),
+            fluss.InvalidRowError,
+            fluss.InvalidRowError,
+            fluss.InvalidRowError,
+            type(None),
+        ]
+        assert "column 'v' (int NOT NULL)" in str(outcomes[1])
+        with pytest.raises(fluss.InvalidRowError, match="3 rows were not written"):
+            await writer.flush()
+        await writer.delete((1,)).wait()
+        rows = await table.new_lookup().create_lookuper().lookup_many([[i] for i in range(1, 6)])
+        assert rows.to_pylist() == [{"id": 5, "v": 1, "w": None}]
+
+    run(with_table(config, database, use, fields, keys=["id"]))
+
+
+ALL_TYPES = {
+    "boolean": (DataTypes.boolean(), [True, False]),
+    "tinyint": (DataTypes.tinyint(), [-128, 127]),
+    "smallint": (DataTypes.smallint(), [-(2**15), 2**15 - 1]),
+    "int": (DataTypes.int(), [-(2**31), 2**31 - 1]),
+    "bigint": (DataTypes.bigint(), [-(2**63), 2**63 - 1]),
+    "float": (DataTypes.float(), [0.5, -1.25]),
+    "double": (DataTypes.double(), [0.1, 1e300]),
+    "char": (DataTypes.char(3), ["abc", "ä"]),
+    "string": (DataTypes.string(), ["", "grüße 🦆"]),
+    "binary": (DataTypes.binary(3), [b"abc", b"\x00\x01\x02"]),
+    "bytes": (DataTypes.bytes(), [b"", b"\x00\xff"]),
+    "decimal": (DataTypes.decimal(10, 2), [Decimal("12345678.90"), Decimal("-0.01")]),
+    "wide": (DataTypes.decimal(38, 10), [Decimal("1234567890123456789012345678.0123456789"), Decimal("0")]),
+    "date": (DataTypes.date(), [dt.date(1969, 12, 31), dt.date(2024, 2, 29)]),
+    "time": (DataTypes.time(), [dt.time(0, 0), dt.time(23, 59, 59)]),
+    "ntz3": (DataTypes.timestamp(3), [dt.datetime(1969, 1, 1, 0, 0, 0, 1000), dt.datetime(2024, 1, 1)]),
+    "ntz6": (DataTypes.timestamp(6), [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)]),
+    "ntz9": (DataTypes.timestamp(9), [dt.datetime(1700, 1, 1, 0, 0, 0, 1), dt.datetime(2024, 1, 1)]),
+    "ltz6": (DataTypes.timestamp_ltz(6), [dt.datetime(2024, 1, 1, tzinfo=UTC), dt.datetime(1960, 1, 1, tzinfo=UTC)]),
+    "array": (DataTypes.array(DataTypes.int()), [[1, None, 3], []]),
+    "map": (DataTypes.map(DataTypes.string(), DataTypes.double()), [{"a": 1.5, "b": None}, {}]),
+    "row": (
+        DataTypes.row([DataField("x", DataTypes.int()), DataField("y", DataTypes.array(DataTypes.string()))]),
+        [{"x": 1, "y": ["a", None]}, {"x": None, "y": None}],
+    ),
+    "deep": (
+        DataTypes.array(DataTypes.map(DataTypes.int(), DataTypes.row([DataField("d", DataTypes.decimal(5, 2))]))),
+        [[{1: {"d": Decimal("1.25")}}, None], []],
+    ),
+}
+
+
+def all_types_schema(keys=()):
+    builder = fluss.Schema.builder().column("id", DataTypes.int())
+    for name, (data_type, _) in ALL_TYPES.items():
+        builder = builder.column(f"c_{name}", data_type)
+    return (builder.primary_key(list(keys)) if keys else builder).build()
+
+
+def all_types_rows():
+    first = {"id": 1, **{f"c_{name}": values[0] for name, (_, values) in ALL_TYPES.items()}}
+    second = {"id": 2, **{f"c_{name}": values[1] for name, (_, values) in ALL_TYPES.items()}}
+    return [first, second, {"id": 3, **{f"c_{name}": None for name in ALL_TYPES}}]
+
+
+@pytest.mark.parametrize("log_format", ["ARROW", "INDEXED", "COMPACTED"])
+def test_all_types_in_and_out_of_a_log(run, config, database, log_format):
+    async def use(conn, table):
+        rows = all_types_rows()
+        writer = table.new_append().create_writer()
+        for row in rows:
+            writer.append(row)
+        await writer.flush()
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert [record.row for record in await scanner.poll(5000)] == rows
+        # And once more as Arrow, out and in.
+        stored = await read_all(table)
+        await writer.write_arrow(stored).wait()
+        again = await read_all(table)
+        assert again.slice(3).equals(stored)
+
+    run(with_table(config, database, use, all_types_schema(), log_format=log_format))
+
+
+@pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
+def test_all_types_in_and_out_of_a_primary_key_table(run, config, database, kv_format):
+    async def use(conn, table):
+        rows = all_types_rows()
+        writer = table.new_upsert().create_writer()
+        for row in rows:
+            writer.upsert(row)
+        await writer.flush()
+        lookuper = table.new_lookup().create_lookuper()
+        for row in rows:
+            assert await lookuper.lookup([row["id"]]) == row
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert [record.row for record in await scanner.poll(5000)] == rows
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        listed = await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()
+        assert sorted(listed.column("id").to_pylist()) == [1, 2, 3]
+        await writer.write_arrow(listed).wait()
+
+    run(with_table(config, database, use, all_types_schema(["id"]), kv_format=kv_format))
+
+
+def test_a_row_too_large_fails_alone(run, config, database):
+    config.writer_request_max_size = 300_000
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        handles = [writer.append((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
+        with pytest.raises(fluss.RecordTooLargeError, match=r"row 5 of this writer.*400\d\d\d bytes.*300000"):
+            await handles[5].wait()
+        await asyncio.gather(*(handle.wait() for i, handle in enumerate(handles) if i != 5))
+        with pytest.raises(fluss.RecordTooLargeError, match="1 row was not written"):
+            await writer.flush()
+        batch = pa.RecordBatch.from_pydict({"id": [1, 2], "name": ["a", "x" * 400_000]})
+        with pytest.raises(fluss.RecordTooLargeError, match="row 1: a row of"):
+            writer.write_arrow_batch(batch)
+        assert (await read_all(table)).column("id").to_pylist() == [i for i in range(12) if i != 5]
+
+    run(with_table(config, database, use, THREE))
+
+
+def test_an_upsert_too_large_fails_alone(run, config, database):
+    config.writer_request_max_size = 300_000
+
+    async def use(conn, table):
+        writer = table.new_upsert().create_writer()
+        handles = [writer.upsert((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
+        with pytest.raises(fluss.RecordTooLargeError, match="row 5 of this writer"):
+            await handles[5].wait()
+        await asyncio.gather(*(handle.wait() for i, handle in enumerate(handles) if i != 5))
+        with pytest.raises(fluss.RecordTooLargeError, match="1 row was not written"):
+            await writer.flush()
+        rows = await table.new_lookup().create_lookuper().lookup_many([[i] for i in range(12)])
+        assert rows.num_rows == 11
+
+    run(with_table(config, database, use, THREE, keys=["id"], bucket_count=3))

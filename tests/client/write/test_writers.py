@@ -1,0 +1,653 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writers at work: batching, lingering, memory, order, buckets, partitions, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+from tests.client.support import read_all, with_table
+
+import fluss
+import fluss.aio
+from fluss.client.write import append as append_module
+
+FIELDS = [("id", pa.int64()), ("name", pa.string())]
+
+
+def batches_of(writer):
+    """The sizes of the batches that a writer seals, as they are sealed."""
+    sizes = []
+    sealed = writer._sizer.sealed
+    writer._sizer.sealed = lambda size: (sizes.append(size), sealed(size))[1]
+    return sizes
+
+
+def test_handles_and_flush(run, config, database):
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        handle = writer.append((1, "a"))
+        assert not handle.done()
+        assert "pending" in repr(handle)
+        await handle
+        assert handle.done()
+        assert "done" in repr(handle)
+        await handle.wait()
+        await writer.flush()
+        async with table.new_append().create_writer() as other:
+            other.append((2, "b"))
+        await writer.close()
+        assert sorted((await read_all(table)).column("id").to_pylist()) == [1, 2]
+        assert "AppendWriter" in repr(writer)
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_a_block_that_fails_does_not_wait_for_its_rows(run, config, database):
+    async def use(conn, table):
+        class Stop(Exception):
+            pass
+
+        async def stop():
+            async with table.new_append().create_writer() as writer:
+                writer.append((1, "a"))
+                raise Stop
+
+        with pytest.raises(Stop):
+            await stop()
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_rows_leave_after_the_linger_time(run, config, database):
+    config.writer_batch_timeout_ms = 300
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        await writer.append((0, "warm")).wait()
+        handles = [writer.append((i, "x")) for i in range(1, 5)]
+        await asyncio.sleep(0.1)
+        assert not handles[-1].done(), "nobody waits for them, so they wait for company"
+        await asyncio.sleep(0.6)
+        assert handles[-1].done()
+        started = time.monotonic()
+        await writer.append((9, "x")).wait()
+        assert time.monotonic() - started < 0.2, "somebody waits: nothing is gained by lingering"
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_batches_are_cut_at_their_size(run, config, database):
+    config.writer_batch_size = 10_000
+    config.writer_dynamic_batch_size_enabled = False
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        sizes = batches_of(writer)
+        for i in range(2000):
+            writer.append((i, "x" * 100))
+        await writer.flush()
+        assert len(sizes) > 15
+        assert max(sizes) < 20_000
+        assert (await read_all(table)).column("id").to_pylist() == list(range(2000))
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_the_batch_size_follows_the_load(run, config, database):
+    config.writer_batch_size = 64_000
+    config.writer_dynamic_batch_size_min = 16_000
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        assert writer._sizer.target == 64_000
+        for i in range(60):
+            await writer.append((i, "x")).wait()
+        assert writer._sizer.target == 16_000, "many sparse batches"
+        for i in range(5000):
+            writer.append((i, "x" * 100))
+        await writer.flush()
+        assert writer._sizer.target > 32_000, "many full ones"
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_memory_is_bounded_and_threads_wait(config, database, run):
+    """A thread that is faster than the server is held back, and its rows all arrive."""
+    config.writer_buffer_memory_size = 200_000
+    config.writer_batch_size = 20_000
+
+    async def make(conn, table):
+        pass
+
+    run(with_table(config, database, make, FIELDS))
+
+    async def main():
+        conn = await fluss.FlussConnection.create(config)
+        table = await conn.get_table(fluss.TablePath(database, "t"))
+        writer = table.new_append().create_writer()
+        memory = conn._background.sender.memory
+        peak = 0
+
+        def write():
+            nonlocal peak
+            for i in range(20_000):
+                writer.append((i, "x" * 100))
+                peak = max(peak, memory.used_bytes)
+
+        await asyncio.to_thread(write)
+        await writer.flush()
+        assert 5 * config.writer_buffer_memory_size < 20_000 * 100
+        assert peak < config.writer_buffer_memory_size + 100_000
+        assert memory.used_bytes == 0
+        assert conn.metrics()["writer_buffer_bytes"] == 0
+        assert conn.metrics()["writer_rows_total"] == 20_000
+        scanner = await table.new_scan().create_record_batch_log_scanner()
+        scanner.subscribe(0, 0)
+        assert scanner.to_arrow().column("id").to_pylist() == list(range(20_000))
+        conn.close()
+
+    asyncio.run(main())
+
+
+def test_a_full_buffer_refuses_the_loop(run, config, database):
+    config.writer_buffer_memory_size = 100_000
+    config.writer_batch_size = 20_000
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        taken = 0
+
+        def fill():
+            nonlocal taken
+            while taken < 10_000:
+                writer.append((taken, "x" * 100))
+                taken += 1
+
+        with pytest.raises(fluss.DeadlineExceededError, match=r"write buffer is full.*this row was not taken.*flush"):
+            fill()
+        with pytest.raises(fluss.DeadlineExceededError, match="write buffer is full"):
+            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [1]}))
+        await writer.flush()
+        writer.append((taken, "again"))
+        await writer.flush()
+        assert (await read_all(table)).column("id").to_pylist() == list(range(taken + 1))
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_a_thread_waits_for_room_no_longer_than_asked(run, config, database):
+    config.writer_buffer_memory_size = 50_000
+    config.writer_buffer_wait_timeout_ms = 200
+
+    async def use(conn, table):
+        memory = conn._sender.memory
+        memory.reserve(60_000)
+        started = time.monotonic()
+        with pytest.raises(fluss.DeadlineExceededError, match="stayed full for 200 ms"):
+            await asyncio.to_thread(memory.wait_for_room, may_block=True)
+        assert 0.15 < time.monotonic() - started < 2
+        memory.release(60_000)
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_closing_wakes_a_thread_that_waits_for_room(run, config, database):
+    config.writer_buffer_memory_size = 50_000
+
+    async def use(conn, table):
+        memory = conn._sender.memory
+        memory.reserve(60_000)
+        waiting = asyncio.ensure_future(asyncio.to_thread(memory.wait_for_room, may_block=True))
+        await asyncio.sleep(0.1)
+        await conn.close()
+        with pytest.raises(fluss.ConnectionClosedError):
+            await asyncio.wait_for(waiting, 5)
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_threads_keep_their_own_order(config, database, run):
+    """Rows of one thread are converted by another at times; they must not overtake each other."""
+    config.writer_batch_size = 5_000
+
+    async def make(conn, table):
+        pass
+
+    run(with_table(config, database, make, FIELDS))
+
+    async def main():
+        conn = await fluss.FlussConnection.create(config)
+        table = await conn.get_table(fluss.TablePath(database, "t"))
+        writer = table.new_append().create_writer()
+
+        def write(number):
+            for i in range(3000):
+                writer.append((number * 10_000 + i, "x" * (i % 50)))
+                if i % 500 == 499:
+                    asyncio.run(writer.flush())
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        await writer.flush()
+        scanner = await table.new_scan().create_record_batch_log_scanner()
+        scanner.subscribe(0, 0)
+        ids = scanner.to_arrow().column("id").to_pylist()
+        conn.close()
+        for number in range(4):
+            mine = [i for i in ids if i // 10_000 == number]
+            assert mine == list(range(number * 10_000, number * 10_000 + 3000))
+
+    asyncio.run(main())
+
+
+def test_flush_waits_for_rows_that_another_thread_has_in_hand(run, config, database, monkeypatch):
+    """The chunk with this row is being converted elsewhere when flush is called."""
+    begun, go_on = threading.Event(), threading.Event()
+    convert = append_module.AppendWriter._convert
+
+    def slowly(self, chunk):
+        begun.set()
+        assert go_on.wait(10)
+        return convert(self, chunk)
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        writer._collector.rows_max = 2
+        writer.append((1, "first"))
+        monkeypatch.setattr(append_module.AppendWriter, "_convert", slowly)
+        thread = threading.Thread(target=writer.append, args=((2, "completes the chunk"),))
+        thread.start()
+        await asyncio.to_thread(begun.wait)
+        monkeypatch.setattr(append_module.AppendWriter, "_convert", convert)
+        writer.append((3, "later"))
+        flushing = asyncio.ensure_future(writer.flush())
+        await asyncio.sleep(0.2)
+        assert not flushing.done()
+        go_on.set()
+        await flushing
+        thread.join()
+        assert (await read_all(table)).column("id").to_pylist() == [1, 2, 3]
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(run, config, database, monkeypatch):
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        convert = append_module.AppendWriter._convert
+
+        def broken(self, chunk):
+            raise ZeroDivisionError("broken")
+
+        monkeypatch.setattr(append_module.AppendWriter, "_convert", broken)
+        handle = writer.append((1, "a"))
+        with pytest.raises(fluss.InvalidRowError, match=r"1 rows could not be converted: ZeroDivisionError"):
+            await handle.wait()
+        monkeypatch.setattr(append_module.AppendWriter, "_convert", convert)
+        with pytest.raises(fluss.InvalidRowError):
+            await writer.flush()
+        monkeypatch.setattr(append_module.ArrowEncoder, "__call__", broken)
+        handle = writer.append((2, "b"))
+        with pytest.raises(fluss.InvalidRowError, match="could not be encoded"):
+            await handle.wait()
+        with pytest.raises(fluss.InvalidRowError):
+            await writer.flush()
+        assert conn._sender.memory.used_bytes == 0
+
+    run(with_table(config, database, use, FIELDS))
+
+
+# -- buckets ----------------------------------------------------------------------------------------------------------
+
+
+async def rows_per_bucket(table):
+    counts = {}
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        for bucket in range(table.get_table_info().num_buckets):
+            scanner.subscribe(bucket, fluss.EARLIEST_OFFSET)
+            counts[bucket] = (await scanner.to_arrow()).column("id").to_pylist()
+            scanner.unsubscribe(bucket)
+    return counts
+
+
+def test_sticky_fills_one_bucket_at_a_time(run, config, database):
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        for start in range(0, 100, 10):
+            for i in range(start, start + 10):
+                writer.append((i, "x"))
+            await writer.flush()
+        counts = await rows_per_bucket(table)
+        assert sorted(i for ids in counts.values() for i in ids) == list(range(100))
+        assert all(len(ids) % 10 == 0 for ids in counts.values()), "whole batches"
+        assert sum(bool(ids) for ids in counts.values()) > 1, "not always the same"
+
+    run(with_table(config, database, use, FIELDS, bucket_count=4))
+
+
+def test_round_robin_spreads_rows_evenly(run, config, database):
+    config.writer_bucket_no_key_assigner = "round_robin"
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        for i in range(100):
+            writer.append((i, "x"))
+        writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": list(range(100, 200))}))
+        await writer.flush()
+        counts = await rows_per_bucket(table)
+        assert sorted(i for ids in counts.values() for i in ids) == list(range(200))
+        assert {len(ids) for ids in counts.values()} == {50}
+
+    run(with_table(config, database, use, FIELDS, bucket_count=4))
+
+
+def test_bucket_keys_decide(run, config, database):
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        for _ in range(2):
+            for i in range(100):
+                writer.append((i, "x"))
+        writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": list(range(100))}))
+        await writer.flush()
+        counts = await rows_per_bucket(table)
+        homes = {}
+        for bucket, ids in counts.items():
+            for i in ids:
+                homes.setdefault(i, set()).add(bucket)
+        assert all(len(home) == 1 for home in homes.values())
+        assert len(counts) == 4
+        assert min(len(ids) for ids in counts.values()) > 0
+
+    run(with_table(config, database, use, FIELDS, bucket_count=4, bucket_keys=["id"]))
+
+
+# -- partitions -------------------------------------------------------------------------------------------------------
+
+REGIONS = [("id", pa.int64()), ("region", pa.string())]
+
+
+async def rows_of_partitions(conn, table):
+    found = {}
+    for info in await conn.get_admin().list_partition_infos(table.get_table_path()):
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe_partition(info.partition_id, 0, fluss.EARLIEST_OFFSET)
+            found[info.partition_name] = sorted((await scanner.to_arrow()).column("id").to_pylist())
+    return found
+
+
+@pytest.mark.parametrize("keys", [None, ["id", "region"]])
+def test_missing_partitions_are_created(run, config, database, keys):
+    async def use(conn, table):
+        writer = (table.new_upsert() if keys else table.new_append()).create_writer()
+        write = writer.upsert if keys else writer.append
+        for i in range(30):
+            write((i, ["EU", "US", "ASIA"][i % 3]))
+        writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100, 101], "region": ["EU", "AFRICA"]}))
+        await writer.flush()
+        found = await rows_of_partitions(conn, table)
+        assert set(found) == {"EU", "US", "ASIA", "AFRICA"}
+        assert found["EU"] == [*range(0, 30, 3), 100]
+        assert found["AFRICA"] == [101]
+
+    run(with_table(config, database, use, REGIONS, keys=keys, partition_keys=["region"]))
+
+
+def test_missing_partitions_are_an_error_when_asked_for(run, config, database):
+    config.writer_dynamic_create_partition_enabled = False
+
+    async def use(conn, table):
+        await conn.get_admin().create_partition(table.get_table_path(), {"region": "EU"})
+        writer = table.new_append().create_writer()
+        good, bad = writer.append((1, "EU")), writer.append((2, "US"))
+        await good.wait()
+        started = time.monotonic()
+        with pytest.raises(fluss.PartitionNotExistsError, match=r"'US'.*create_partition"):
+            await bad.wait()
+        assert time.monotonic() - started < 3, "it does not exist: asking again is of no use"
+        with pytest.raises(fluss.PartitionNotExistsError, match="1 row was not written"):
+            await writer.flush()
+        await conn.get_admin().create_partition(table.get_table_path(), {"region": "US"})
+        await writer.append((3, "US")).wait()
+        assert await rows_of_partitions(conn, table) == {"EU": [1], "US": [3]}
+
+    run(with_table(config, database, use, REGIONS, partition_keys=["region"]))
+
+
+def test_a_partition_value_that_cannot_be_fails_its_row_alone(run, config, database):
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        handles = [writer.append((i, value)) for i, value in enumerate(["EU", None, "a/b", "US", ""])]
+        outcomes = await asyncio.gather(*(handle.wait() for handle in handles), return_exceptions=True)
+        assert [outcome is None for outcome in outcomes] == [True, False, False, True, False]
+        assert "partition column 'region'" in str(outcomes[1])
+        assert "row 2 of this writer" in str(outcomes[2])
+        assert "a/b" in str(outcomes[2])
+        with pytest.raises(fluss.FlussError, match="3 rows were not written"):
+            await writer.flush()
+        with pytest.raises(fluss.FlussError, match="row 1: partition column 'region'"):
+            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [1, 2], "region": ["EU", None]}))
+        assert await rows_of_partitions(conn, table) == {"EU": [0], "US": [3]}
+
+    run(with_table(config, database, use, REGIONS, partition_keys=["region"]))
+
+
+def test_a_partition_that_was_dropped_and_created_again(run, config, database):
+    async def use(conn, table):
+        admin, path = conn.get_admin(), table.get_table_path()
+        writer = table.new_append().create_writer()
+        await writer.append((1, "EU")).wait()
+        await admin.drop_partition(path, {"region": "EU"})
+        await writer.append((2, "EU")).wait()
+        assert await rows_of_partitions(conn, table) == {"EU": [2]}
+
+    run(with_table(config, database, use, REGIONS, partition_keys=["region"]))
+
+
+# -- acks, targets ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_acks(run, config, database, acks, idempotent):
+    config.writer_acks = acks
+    config.writer_enable_idempotence = idempotent
+    if idempotent and acks != "all":
+        with pytest.raises(fluss.ConfigError):
+            config.validate()
+        return
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        await asyncio.gather(*(writer.append((i, "x")).wait() for i in range(20)))
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            seen = []
+            while len(seen) < 20:
+                seen += [record.row["id"] for record in await scanner.poll(5000)]
+        assert seen == list(range(20)), "acknowledged, and readable soon after"
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_partial_updates_and_deletes(run, config, database):
+    fields = [("id", pa.int64()), ("a", pa.string()), ("b", pa.string())]
+
+    async def use(conn, table):
+        whole = table.new_upsert().create_writer()
+        by_name = table.new_upsert().partial_update_by_name(["id", "a"]).create_writer()
+        by_index = table.new_upsert().partial_update_by_index([0, 2]).create_writer()
+        lookuper = table.new_lookup().create_lookuper()
+        await whole.upsert((1, "a0", "b0")).wait()
+        await by_name.upsert({"id": 1, "a": "a1"}).wait()
+        await by_index.upsert([1, "b1"]).wait()
+        assert await lookuper.lookup([1]) == {"id": 1, "a": "a1", "b": "b1"}
+        await by_name.upsert({"id": 2, "a": "new"}).wait()
+        assert await lookuper.lookup([2]) == {"id": 2, "a": "new", "b": None}
+        with pytest.raises(fluss.InvalidRowError, match="unknown column 'b'"):
+            by_name.upsert({"id": 1, "b": "x"})
+        with pytest.raises(fluss.InvalidArgumentError, match="primary key"):
+            table.new_upsert().partial_update_by_name(["a"]).create_writer()
+        for pk in ({"id": 1}, {"id": 2, "a": "other columns are ignored"}):
+            await whole.delete(pk).wait()
+        await whole.upsert((3, "x", "y")).wait()
+        await whole.delete((3, "x", "y")).wait()
+        assert (await lookuper.lookup_many([[1], [2], [3]])).num_rows == 0
+        with pytest.raises(fluss.InvalidRowError, match="unknown column 'typo'"):
+            whole.delete({"id": 1, "typo": 2})
+
+    run(with_table(config, database, use, fields, keys=["id"]))
+
+
+def test_the_right_writer_for_the_table(run, config, database):
+    async def logs(conn, table):
+        with pytest.raises(fluss.FlussError, match="primary key"):
+            table.new_upsert()
+
+    async def keyed(conn, table):
+        with pytest.raises(fluss.FlussError, match="new_upsert"):
+            table.new_append()
+
+    run(with_table(config, database, logs, FIELDS))
+    run(with_table(config, database + "_k", keyed, FIELDS, keys=["id"]))
+
+
+def test_a_table_that_is_gone(run, config, database):
+    async def use(conn, table):
+        admin, path = conn.get_admin(), table.get_table_path()
+        writer = table.new_append().create_writer()
+        await writer.append((1, "a")).wait()
+        descriptor = (await admin.get_table_info(path)).descriptor
+        await admin.drop_table(path)
+        started = time.monotonic()
+        with pytest.raises(fluss.TableNotExistError):
+            await writer.append((2, "b")).wait()
+        await admin.create_table(path, descriptor)
+        with pytest.raises(fluss.TableNotExistError, match="created again"):
+            await writer.append((3, "c")).wait()
+        assert time.monotonic() - started < 5
+        with pytest.raises(fluss.TableNotExistError, match="2 rows were not written"):
+            await writer.flush()
+
+    run(with_table(config, database, use, FIELDS))
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_closing_fails_what_is_pending_once_and_clearly(run, config, database):
+    config.writer_batch_timeout_ms = 10_000
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        waited = asyncio.ensure_future(writer.append((0, "x")).wait())
+        await waited
+        handles = [writer.append((i, "x")) for i in range(1, 50)]
+        batch = writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
+        handles += [writer.append((i, "x")) for i in range(200, 205)]
+        settled = []
+        ticket = handles[0][0]
+        settle = type(ticket).settle
+
+        def counted(self, rows, positions=None, error=None):
+            settled.append(rows)
+            settle(self, rows, positions, error)
+
+        type(ticket).settle = counted
+        try:
+            await conn.close()
+        finally:
+            type(ticket).settle = settle
+        assert sum(settled) == 49 + 1 + 5, "every row once"
+        for handle in [*handles, batch]:
+            with pytest.raises(fluss.ConnectionClosedError, match="closed"):
+                await asyncio.wait_for(handle.wait(), 1)
+        with pytest.raises(fluss.ConnectionClosedError, match="55 rows were not written"):
+            await writer.flush()
+        with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
+            writer.append((1, "x"))
+        with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
+            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
+        await conn.close()
+        assert conn._sender.memory.used_bytes == 0
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_closing_while_threads_write(config, database, run):
+    """Every handle that was given out gets an answer, and every thread comes back."""
+    config.writer_batch_size = 2000
+
+    async def make(conn, table):
+        pass
+
+    run(with_table(config, database, make, FIELDS))
+
+    async def main():
+        conn = await fluss.FlussConnection.create(config)
+        table = await conn.get_table(fluss.TablePath(database, "t"))
+        writer = table.new_append().create_writer()
+        handles, errors = [], []
+
+        def write():
+            try:
+                while True:
+                    handles.append(writer.append((len(handles), "x" * 50)))
+            except fluss.FlussError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=write, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(conn.close)
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+        assert [type(error) for error in errors] == [fluss.ConnectionClosedError] * 3
+        outcomes = await asyncio.wait_for(
+            asyncio.gather(*(handle.wait() for handle in handles), return_exceptions=True), 30
+        )
+        assert {type(outcome) for outcome in outcomes} <= {type(None), fluss.ConnectionClosedError}
+
+    asyncio.run(main())
+
+
+def test_leaving_a_connection_flushes(run, config, database):
+    async def use(conn, table):
+        table.new_append().create_writer().append((1, "a"))
+
+    run(with_table(config, database, use, FIELDS))
+
+    async def check():
+        async with await fluss.aio.FlussConnection.create(config) as conn:
+            return await read_all(await conn.get_table(fluss.TablePath(database, "t")))
+
+    assert run(check()).num_rows == 1
+
+
+def test_writer_ids_are_told_before_they_are_used(run, config, database):
+    async def use(conn, table):
+        told = []
+
+        async def tell(writer_id):
+            await asyncio.sleep(0.05)
+            told.append(writer_id)
+
+        conn.on_writer_id(tell)
+        writer = table.new_append().create_writer()
+        await asyncio.gather(*(writer.append((i, "x")).wait() for i in range(20)))
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe_buckets({0: 0, 1: 0})
+            ids = {found.writer_id for found in await scanner.poll_record_batch(5000)}
+        assert ids == set(told)
+        assert len(told) == 1
+
+    config.writer_bucket_no_key_assigner = "round_robin"
+    run(with_table(config, database, use, FIELDS, bucket_count=2))
