@@ -37,9 +37,10 @@ format: $(READY) ## Rewrite the sources in the house style
 	$(BIN)/ruff format .
 
 .PHONY: generate
-generate: $(READY) ## Regenerate the error classes and the protocol messages
+generate: $(READY) ## Regenerate the error classes, the protocol messages and the tables of the docs
 	$(BIN)/python scripts/generate_errors.py
 	$(BIN)/python scripts/generate_protocol.py
+	$(BIN)/python scripts/generate_docs.py
 
 .PHONY: coverage
 coverage: $(READY) ## Measure the coverage of the format rooms

@@ -145,6 +145,7 @@ __all__ = [
     "FlussError",
     "error_for_code",
     "FormatError",
+    "ConfigError",
     "ClusterConfigError",
     "InvalidRowError",
     "InvalidArgumentError",

@@ -35,7 +35,14 @@ def _row_text(record: aio.ScanRecord, bucket: aio.TableBucket, as_json: bool) ->
 @click.command()
 @click.argument("table")
 @click.option("-n", "--limit", type=click.IntRange(1), help="Stop after this many records.")
-@click.option("--from", "start", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True)
+@click.option(
+    "--from",
+    "start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Where to begin: with everything there is, or with what comes from now on.",
+)
 @click.option("--no-follow", is_flag=True, help="Stop at the end of the log instead of waiting for more.")
 @click.option("--timeout", type=float, help="Stop after this many seconds.")
 @connected

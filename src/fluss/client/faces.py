@@ -218,6 +218,10 @@ class UpsertWriter(_Writer):
         """Upsert all rows of a pandas DataFrame."""
         return self._core.write_pandas(df)
 
+    def write_polars(self, df: Any) -> WriteResultHandle:
+        """Upsert all rows of a polars DataFrame."""
+        return self._core.write_polars(df)
+
 
 class FlussTable(TableBase[AppendWriter, UpsertWriter, TableScan]):
     __doc__ = TableBase.__doc__

@@ -458,7 +458,8 @@ def attach(cluster: Cluster, queue: LookupQueue[Any]) -> None:
 def require_primary_key(info: TableInfo, what: str) -> None:
     if not info.has_primary_key():
         raise NonPrimaryKeyTableError(
-            f"Table '{info.table_path}' has no primary key, so it does not support {what}; it is a log table: scan it"
+            f"Table '{info.table_path}' has no primary key, so it does not support {what}: it is a log table, "
+            "to be written with new_append() and read by scanning"
         )
 
 

@@ -154,7 +154,11 @@ TABLE_PROPERTIES: dict[str, TableProperty] = {
         TableProperty("table.kv.standby-replica.enabled", "bool", False, True, "Keep a warm standby of the store."),
         TableProperty("table.log.ttl", "duration", 7 * DAY_MS, True, "How long the log is kept; 0 keeps it for ever."),
         TableProperty(
-            "table.log.local-ttl", "duration", None, True, "How long tiered log stays local; as table.log.ttl."
+            "table.log.local-ttl",
+            "duration",
+            None,
+            True,
+            "How long tiered log stays local; by default as long as `table.log.ttl`.",
         ),
         TableProperty("table.log.tiered.local-segments", "int", 2, True, "Segments kept locally once tiered."),
         TableProperty("table.auto-partition.enabled", "bool", False, True, "Create and drop partitions by time."),
@@ -167,8 +171,16 @@ TABLE_PROPERTIES: dict[str, TableProperty] = {
             "The span of one partition.",
             ("HOUR", "DAY", "MONTH", "QUARTER", "YEAR"),
         ),
-        TableProperty("table.auto-partition.time-format", "string", None, False, "Pattern of the value; by unit."),
-        TableProperty("table.auto-partition.time-zone", "string", None, False, "Zone of the value; the server's."),
+        TableProperty(
+            "table.auto-partition.time-format",
+            "string",
+            None,
+            False,
+            "Pattern of the value; by default that of the unit.",
+        ),
+        TableProperty(
+            "table.auto-partition.time-zone", "string", None, False, "Time zone of the value; by default the server's."
+        ),
         TableProperty("table.auto-partition.num-precreate", "int", 2, True, "Partitions made ahead, with the current."),
         TableProperty(
             "table.auto-partition.num-retention", "int", 7, True, "Past partitions kept; negative keeps all."
@@ -208,7 +220,7 @@ TABLE_PROPERTIES: dict[str, TableProperty] = {
             "choice",
             None,
             False,
-            "What a delete does: ALLOW, or IGNORE where a merge engine is set.",
+            "What a delete does; by default ALLOW, or IGNORE where a merge engine is set.",
             ("ALLOW", "IGNORE", "DISABLE"),
         ),
         TableProperty(
@@ -216,7 +228,7 @@ TABLE_PROPERTIES: dict[str, TableProperty] = {
             "choice",
             "FULL",
             False,
-            "Whether the changelog carries the rows before an update.",
+            "Whether the changelog carries the row before an update (FULL) or only the one after (WAL).",
             ("FULL", "WAL"),
         ),
         TableProperty("table.auto-increment.cache-size", "int", 100_000, False, "Ids reserved at a time."),

@@ -185,7 +185,9 @@ class LogScanner:
         lags: dict[TableBucket, int | None] = {}
         for bucket, subscription in self._fetcher.subscriptions.items():
             end = subscription.high_watermark
-            lags[bucket] = None if end is None or positions[bucket] < 0 else max(0, end - positions[bucket])
+            # "Earliest" becomes a number with the first record; a log that never had one is not behind.
+            position = 0 if end == 0 else positions[bucket]
+            lags[bucket] = None if end is None or position < 0 else max(0, end - position)
         return lags
 
     # -- polling --------------------------------------------------------------------------------------------------
