@@ -115,8 +115,10 @@ class CrashingServer:
 
     def note_complaints(self) -> None:
         """A crash is no reason for an error in the server's log."""
-        text = self.local.log_text
-        self.complaints += [line for line in text.splitlines() if re.search(r"\b(ERROR|CRITICAL)\b|Traceback", line)]
+        lines = self.local.log_text.splitlines()
+        for at, line in enumerate(lines):
+            if re.search(r"\b(ERROR|CRITICAL)\b", line):
+                self.complaints.append("\n".join(lines[at : at + 30]))
 
 
 def tear_tails(folder: Path, randomness: random.Random) -> None:
@@ -160,7 +162,8 @@ class Report:
     def __str__(self) -> str:
         work = ", ".join(f"{name}: {count}" for name, count in self.operations.items())
         return (
-            f"seed {self.seed}: {self.kills} kills in {self.seconds:.0f} s, slowest start {self.start_seconds_max:.1f} s\n"
+            f"seed {self.seed}: {self.kills} kills in {self.seconds:.0f} s, "
+            f"slowest start {self.start_seconds_max:.1f} s\n"
             f"acknowledged: {work}\n"
             f"DDL without an answer: {self.unanswered_ddl}, failed writes: {len(self.failed_writes)}"
         )

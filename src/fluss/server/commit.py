@@ -31,8 +31,8 @@ class GroupCommitter:
         self._dirty: dict[LogTablet, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        # One flush at a time: a second one would not know of the files that the first has not finished, acknowledge what
-        # is in them, and write a committed mark that the older one of the first then replaces.
+        # One flush at a time: a second one would not know of the files that the first has not finished, acknowledge
+        # what is in them, and write a committed mark that the older one of the first then replaces.
         self._flushing = asyncio.Lock()
         self._checkpoints: set[asyncio.Future[None]] = set()
         self._checkpointing: set[LogTablet] = set()
@@ -118,7 +118,10 @@ class GroupCommitter:
             plans = [
                 tablet.sync_plan(checkpoint=True, mark=self._sync)
                 for tablet in tablets
-                if tablet.needs_checkpoint and tablet.failure is None and tablet not in self._checkpointing
+                if tablet.needs_checkpoint
+                and not tablet.deleted
+                and tablet.failure is None
+                and tablet not in self._checkpointing
             ]
             flushed: list[SyncPlan] = []
             for plan, error in await self._in_threads(run_sync, plans):

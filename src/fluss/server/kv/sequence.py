@@ -80,16 +80,25 @@ class Sequence:
         self._largest = largest
         self._column = column
         self._next, self._last = 1, 0
+        self._highest_used: int | None = None
 
     def resume(self, highest_used: int) -> None:
-        """After a start: go on behind the largest number that the bucket's rows ever had."""
-        if self._last:
-            return
-        block = self._source.current(self._bucket)
-        if block is not None:
-            self._next, self._last = max(block.first, highest_used + 1), block.last
+        """After a start: go on behind the largest number that the bucket's rows ever had.
+
+        The block is looked at when the first number is drawn: damage to it is no reason to refuse reads.
+        """
+        self._highest_used = highest_used
+
+    def _resume(self, highest_used: int) -> None:
+        if not self._last:
+            block = self._source.current(self._bucket)
+            if block is not None:
+                self._next, self._last = max(block.first, highest_used + 1), block.last
+        self._highest_used = None
 
     def __call__(self) -> int:
+        if self._highest_used is not None:
+            self._resume(self._highest_used)
         if self._next > self._last:
             self._next, self._last = self._source.take(self._bucket)
         number = self._next
