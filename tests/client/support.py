@@ -41,3 +41,26 @@ async def read_all(table: Any, scan: Any = None) -> pa.Table:
             tables.append(await scanner.to_arrow())
             scanner.unsubscribe(bucket)
     return pa.concat_tables(tables)
+
+
+LOG_FIELDS = [("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())]
+
+
+async def fill_log(table: Any, batches: int = 4, rows: int = 25, writer: Any = None) -> Any:
+    """`batches` log batches in bucket 0 of a table of `LOG_FIELDS`, with ids from 0 on; gives the writer."""
+    writer = writer or table.new_append().create_writer()
+    for start in range(0, batches * rows, rows):
+        ids = list(range(start, start + rows))
+        data = {"id": ids, "name": [f"n{i}" for i in ids], "score": [i / 2 for i in ids]}
+        await writer.write_arrow_batch(pa.RecordBatch.from_pydict(data)).wait()
+    return writer
+
+
+async def poll_all(scanner: Any, count: int, timeout_ms: int = 5000) -> list[Any]:
+    """At least `count` records."""
+    records: list[Any] = []
+    while len(records) < count:
+        found = await scanner.poll(timeout_ms)
+        assert len(found), "nothing came"
+        records += list(found)
+    return records

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One-shot reads of buckets: limit scans, and all rows of a primary-key table."""
+
+from __future__ import annotations
+
+import gc
+
+import pyarrow as pa
+import pytest
+from tests.client.support import with_table
+
+import fluss
+from fluss.client.scan import batch_scanner
+from fluss.client.scan.fold import fold_changelog, merge_by_key
+from fluss.net.connection import Connection
+from fluss.protocol import apis
+
+FIELDS = [("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())]
+
+
+def bucket_of(table, bucket=0, partition_id=None):
+    table_id = table.get_table_info().table_id
+    if partition_id is None:
+        return fluss.TableBucket(table_id, bucket)
+    return fluss.TableBucket.with_partition(table_id, partition_id, bucket)
+
+
+async def fill_log(table, count=100):
+    writer = table.new_append().create_writer()
+    for i in range(count):
+        writer.append((i, f"n{i}", i / 2))
+        if i % 30 == 29:
+            await writer.flush()
+    await writer.flush()
+
+
+async def fill_keys(table, count=100):
+    writer = table.new_upsert().create_writer()
+    for i in range(count):
+        writer.upsert((i, "old", 0.0))
+    await writer.flush()
+    for i in range(0, count, 2):
+        writer.upsert((i, "new", 1.0))
+    for i in range(0, count, 10):
+        writer.delete((i,))
+    await writer.flush()
+    return {i: "old" if i % 2 else "new" for i in range(count) if i % 10}
+
+
+@pytest.mark.parametrize("log_format", ["ARROW", "INDEXED", "COMPACTED"])
+@pytest.mark.parametrize("limit", [1, 10, 45, 1000])
+def test_the_last_rows_of_a_log(run, config, database, log_format, limit):
+    async def use(conn, table):
+        await fill_log(table)
+        scanner = table.new_scan().project([1, 0]).limit(limit).create_bucket_batch_scanner(bucket_of(table))
+        assert scanner.bucket == bucket_of(table)
+        [found] = await scanner.collect_all_batches()
+        first = max(0, 100 - limit)
+        assert found.batch.schema.names == ["name", "id"]
+        assert found.batch.column("id").to_pylist() == list(range(first, 100))
+        assert (found.base_offset, found.last_offset) == (first, 99)
+        assert await scanner.next_batch() is None, "it runs once"
+
+    run(with_table(config, database, use, FIELDS, log_format=log_format))
+
+
+def test_limits_of_old_and_new_schemas(run, config, database):
+    async def use(conn, table):
+        await fill_log(table, 10)
+        await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
+        table = await conn.get_table(table.get_table_path())
+        await table.new_append().create_writer().append((10, "n10", 5.0, 7)).wait()
+        found = await table.new_scan().limit(3).create_bucket_batch_scanner(bucket_of(table)).to_arrow()
+        assert found.column("id").to_pylist() == [8, 9, 10]
+        assert found.column("extra").to_pylist() == [None, None, 7]
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_an_empty_bucket(run, config, database):
+    async def log(conn, table):
+        found = await table.new_scan().limit(5).create_bucket_batch_scanner(bucket_of(table)).to_arrow()
+        assert found.num_rows == 0
+        assert found.schema.names == ["id", "name", "score"]
+
+    async def keyed(conn, table):
+        for scan in (table.new_scan(), table.new_scan().limit(5)):
+            found = await scan.create_bucket_batch_scanner(bucket_of(table)).to_arrow()
+            assert found.num_rows == 0
+            assert found.schema.names == ["id", "name", "score"]
+
+    run(with_table(config, database, log, FIELDS))
+    run(with_table(config, database + "_k", keyed, FIELDS, keys=["id"]))
+
+
+@pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
+def test_some_rows_of_a_primary_key_table(run, config, database, kv_format):
+    async def use(conn, table):
+        rows = await fill_keys(table)
+        found = await table.new_scan().limit(7).create_bucket_batch_scanner(bucket_of(table)).to_arrow()
+        assert found.num_rows == 7
+        assert all(rows[row["id"]] == row["name"] for row in found.to_pylist())
+        narrow = await table.new_scan().project([1]).limit(7).create_bucket_batch_scanner(bucket_of(table)).to_arrow()
+        assert narrow.column_names == ["name"]
+
+    run(with_table(config, database, use, FIELDS, keys=["id"], kv_format=kv_format))
+
+
+@pytest.mark.parametrize("cursors", [True, False], ids=["with cursors", "from the changelog"])
+def test_all_rows_of_a_primary_key_table(run, config, database, monkeypatch, cursors):
+    if not cursors:
+        supports = Connection.supports
+        monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
+        monkeypatch.setattr(batch_scanner, "_FOLD_ROWS", 10)
+
+    async def use(conn, table):
+        rows = await fill_keys(table)
+        async with table.new_scan().create_bucket_batch_scanner(bucket_of(table)) as scanner:
+            found = await scanner.to_arrow()
+            assert dict(zip(found.column("id").to_pylist(), found.column("name").to_pylist())) == rows
+            assert found.num_rows == len(rows)
+            ends = await conn.get_admin().list_offsets(table.get_table_path(), [0], fluss.OffsetSpec.latest())
+            assert scanner.log_offset == ends[0], "what the rows stand for"
+        narrow = await table.new_scan().project([1]).create_bucket_batch_scanner(bucket_of(table)).to_arrow()
+        assert narrow.column_names == ["name"]
+        assert narrow.num_rows == len(rows)
+        assert len(await table.new_scan().create_bucket_batch_scanner(bucket_of(table)).to_pandas()) == len(rows)
+        assert (await table.new_scan().create_bucket_batch_scanner(bucket_of(table)).to_polars()).height == len(rows)
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def test_a_cursor_gives_batches_and_is_given_back(run, config, database, monkeypatch):
+    monkeypatch.setattr(batch_scanner, "_KV_STEP_BYTES", 500)
+    closed = []
+    scan_kv = batch_scanner._scan_kv
+
+    async def watched(connection, request):
+        if request.close_scanner:
+            closed.append(request.scanner_id)
+        return await scan_kv(connection, request)
+
+    monkeypatch.setattr(batch_scanner, "_scan_kv", watched)
+
+    async def use(conn, table):
+        rows = await fill_keys(table)
+        seen = []
+        async for found in table.new_scan().create_bucket_batch_scanner(bucket_of(table)):
+            seen += found.batch.column("id").to_pylist()
+            assert found.last_offset == len(seen) - 1
+        assert sorted(seen) == sorted(rows)
+        assert closed == [], "it was read to its end"
+        scanner = table.new_scan().create_bucket_batch_scanner(bucket_of(table))
+        assert (await scanner.next_batch()).num_records < len(rows)
+        await scanner.close()
+        assert len(closed) == 1
+        assert await scanner.next_batch() is None
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def test_rows_of_several_schemas(run, config, database):
+    async def use(conn, table):
+        writer = table.new_upsert().create_writer()
+        for i in range(6):
+            writer.upsert((i, "old", 0.0))
+        await writer.flush()
+        await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
+        table = await conn.get_table(table.get_table_path())
+        writer = table.new_upsert().create_writer()
+        for i in range(0, 6, 2):
+            writer.upsert((i, "new", 1.0, i * 10))
+        await writer.flush()
+        for scan in (table.new_scan(), table.new_scan().limit(100)):
+            found = (await scan.create_bucket_batch_scanner(bucket_of(table)).to_arrow()).sort_by("id")
+            assert found.column("extra").to_pylist() == [0, None, 20, None, 40, None]
+            assert found.column("name").to_pylist() == ["new", "old"] * 3
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def test_partitions(run, config, database):
+    async def use(conn, table):
+        writer = table.new_upsert().create_writer()
+        for i in range(10):
+            writer.upsert((i, ["EU", "US"][i % 2], 0.0))
+        await writer.flush()
+        for info in await conn.get_admin().list_partition_infos(table.get_table_path()):
+            found = (
+                await table.new_scan().create_bucket_batch_scanner(bucket_of(table, 0, info.partition_id)).to_arrow()
+            )
+            assert set(found.column("name").to_pylist()) == {info.partition_name}
+        with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
+            table.new_scan().create_bucket_batch_scanner(bucket_of(table))
+
+    run(with_table(config, database, use, FIELDS, keys=["id", "name"], partition_keys=["name"]))
+
+
+def test_what_cannot_be_scanned(run, config, database):
+    async def use(conn, table):
+        table_id = table.get_table_info().table_id
+        for bucket, words in [
+            (fluss.TableBucket(table_id + 1, 0), "belongs to table id"),
+            (fluss.TableBucket(table_id, 5), "out of range"),
+            (fluss.TableBucket.with_partition(table_id, 3, 0), "is not partitioned"),
+        ]:
+            with pytest.raises(fluss.InvalidArgumentError, match=words):
+                table.new_scan().limit(1).create_bucket_batch_scanner(bucket)
+        with pytest.raises(fluss.InvalidArgumentError, match="needs a limit"):
+            table.new_scan().create_bucket_batch_scanner(bucket_of(table))
+        for bad in (0, -1, True, "3"):
+            with pytest.raises(fluss.InvalidArgumentError, match="positive number"):
+                table.new_scan().limit(bad)
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_a_changelog_without_its_beginning_is_not_folded(run, config, database, monkeypatch):
+    """Rows that did not change since are missing from it: better an error than half a table."""
+    supports = Connection.supports
+    monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
+
+    async def use(conn, table):
+        await fill_keys(table)
+        scanner = table.new_scan().create_bucket_batch_scanner(bucket_of(table))
+        offsets = type(scanner._plan).offsets
+
+        async def later(self, buckets, spec):
+            found = await offsets(self, buckets, spec)
+            return dict.fromkeys(found, 7) if spec.kind == "earliest" else found
+
+        monkeypatch.setattr(type(scanner._plan), "offsets", later)
+        with pytest.raises(fluss.UnsupportedVersionError, match="begins at offset 7"):
+            await scanner.to_arrow()
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def changes(rows):
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    batch = pa.RecordBatch.from_pylist([{"id": i, "v": v} for _, i, v in rows], schema=schema)
+    kinds = bytes(["+A", "+I", "-U", "+U", "-D"].index(kind) for kind, _, _ in rows)
+    return fluss.RecordBatch(batch, fluss.TableBucket(1, 0), 0, len(rows) - 1, -1, kinds)
+
+
+def test_folding():
+    first = changes([("+I", 1, "a"), ("+I", 2, "b"), ("-U", 1, "a"), ("+U", 1, "c"), ("-D", 2, "b")])
+    table = fold_changelog([first], [0], first.batch.schema)
+    assert table.to_pylist() == [{"id": 1, "v": "c"}]
+    second = changes([("+I", 2, "again"), ("-D", 1, "c"), ("+I", 3, "x")])
+    assert merge_by_key(table, [second], [0]).to_pylist() == [{"id": 2, "v": "again"}, {"id": 3, "v": "x"}]
+    assert merge_by_key(table, [], [0]) is table
+    empty = first.batch.schema.empty_table()
+    assert merge_by_key(empty, [first], [0]).num_rows == 1
+    gc.collect()

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs whose batches have different schemas, and logs of partitions."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from tests.client.support import LOG_FIELDS as FIELDS
+from tests.client.support import fill_log as fill
+from tests.client.support import poll_all, read_all, with_table
+
+import fluss
+
+
+@pytest.fixture
+def evolved(run, config, database):
+    """Runs `use(conn, old, new)` on a log with batches of two schemas: the second has a column `extra`."""
+
+    def start(use, **options):
+        async def main(conn, old):
+            await fill(old, batches=2, rows=10)
+            await conn.get_admin().alter_table(old.get_table_path(), add_columns={"extra": pa.int32()})
+            new = await conn.get_table(old.get_table_path())
+            writer = new.new_append().create_writer()
+            for i in range(20, 30):
+                writer.append({"id": i, "name": f"n{i}", "score": i / 2, "extra": i * 10})
+            await writer.flush()
+            await use(conn, old, new)
+
+        run(with_table(config, database, main, FIELDS, **options))
+
+    return start
+
+
+@pytest.mark.parametrize("log_format", ["ARROW", "INDEXED"])
+def test_old_and_new_batches_in_one_log(evolved, log_format):
+    async def use(conn, old, new):
+        extra = [None] * 20 + [i * 10 for i in range(20, 30)]
+        whole = await read_all(new)
+        assert whole.column_names == ["id", "name", "score", "extra"]
+        assert whole.column("extra").to_pylist() == extra
+        assert whole.column("id").to_pylist() == list(range(30))
+        assert (await read_all(old)).column_names == ["id", "name", "score"], "an older table keeps its own view"
+        assert (await read_all(old)).column("id").to_pylist() == list(range(30))
+        only = await read_all(new, new.new_scan().project_by_name(["extra"]))
+        assert only.column_names == ["extra"]
+        assert only.column("extra").to_pylist() == extra
+        swapped = await read_all(new, new.new_scan().project_by_name(["extra", "name"]))
+        assert swapped.column_names == ["extra", "name"]
+        assert swapped.column("extra").to_pylist() == extra
+        filtered = await read_all(new, new.new_scan().filter(fluss.col("extra") > 250))
+        assert filtered.column("id").to_pylist() == [26, 27, 28, 29]
+        nulls = await read_all(new, new.new_scan().project([0]).filter(fluss.col("extra").is_null()))
+        assert nulls.column("id").to_pylist() == list(range(20))
+        async with await new.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 19)
+            first, second = (await poll_all(scanner, 11))[:2]
+            assert first.row["extra"] is None
+            assert second.row["extra"] == 200
+
+    evolved(use, log_format=log_format)
+
+
+def test_without_a_fixed_schema_batches_keep_theirs(evolved):
+    async def use(conn, old, new):
+        async with await new.new_scan().with_fixed_schema(False).create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            batches = []
+            while sum(batch.num_records for batch in batches) < 30:
+                batches += await scanner.poll_record_batch(5000)
+            assert [batch.batch.num_columns for batch in batches] == [3, 3, 4]
+            scanner.subscribe(0, 0)
+            together = await scanner.to_arrow()
+            assert together.column("extra").null_count == 20
+            assert together.num_rows == 30
+
+    evolved(use)
+
+
+def test_rows_of_a_schema_that_came_after_the_scanner(run, config, database):
+    async def use(conn, table):
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            await scanner.poll(50)
+            await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
+            new = await conn.get_table(table.get_table_path())
+            await new.new_append().create_writer().append((1, "a", 0.5, 7)).wait()
+            [record] = await scanner.poll(5000)
+            assert record.row == {"id": 1, "name": "a", "score": 0.5}
+
+    run(with_table(config, database, use, FIELDS))
+
+
+# -- partitions -------------------------------------------------------------------------------------------------------
+
+
+def test_partitions(run, config, database):
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        for i in range(30):
+            writer.append((i, ["EU", "US"][i % 2], 0.0))
+        await writer.flush()
+        infos = {
+            i.partition_name: i.partition_id for i in await conn.get_admin().list_partition_infos(table.table_path)
+        }
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            assert scanner.is_partitioned()
+            with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
+                scanner.subscribe(0, 0)
+            scanner.subscribe_partition(infos["EU"], 0, fluss.EARLIEST_OFFSET)
+            assert set((await scanner.to_arrow()).column("name").to_pylist()) == {"EU"}
+            scanner.subscribe_partition_buckets({(infos["US"], 0): 10})
+            assert (await scanner.to_arrow()).num_rows == 15 + 5
+            scanner.unsubscribe_partition(infos["EU"], 0)
+            assert (await scanner.to_arrow()).num_rows == 5
+            scanner.subscribe_partition(infos["EU"], 0, fluss.LATEST_OFFSET)
+            await scanner.settled()
+            assert (
+                dict(scanner.get_subscribed_buckets())[
+                    fluss.TableBucket.with_partition(table.get_table_info().table_id, infos["EU"], 0)
+                ]
+                == 15
+            )
+
+    run(with_table(config, database, use, FIELDS, partition_keys=["name"]))

@@ -1,0 +1,524 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log scanners against the embedded server."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+from tests.client.support import LOG_FIELDS as FIELDS
+from tests.client.support import fill_log as fill
+from tests.client.support import poll_all, with_table
+
+import fluss
+import fluss.aio
+
+
+def test_records(run, config, database):
+    async def use(conn, table):
+        before = int(time.time() * 1000) - 5000
+        await fill(table)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            records = await poll_all(scanner, 100)
+            assert [record.offset for record in records] == list(range(100))
+            assert records[7].row == {"id": 7, "name": "n7", "score": 3.5}
+            assert records[7].change_type is fluss.ChangeType.AppendOnly
+            assert before < records[7].timestamp < before + 60_000
+            assert len(await scanner.poll(20)) == 0
+            assert "row={'id': 7" in repr(records[7])
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_a_poll_gives_no_more_than_asked_and_keeps_the_rest(run, config, database):
+    config.scanner_log_max_poll_records = 30
+
+    async def use(conn, table):
+        await fill(table)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            sizes, ids = [], []
+            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+            while len(ids) < 100:
+                records = await scanner.poll(5000)
+                sizes.append(len(records))
+                ids += [record.row["id"] for record in records]
+                assert scanner.get_subscribed_buckets() == [(bucket, len(ids))], "the position is what was handed out"
+            assert ids == list(range(100))
+            assert max(sizes) <= 30
+            scanner.subscribe(0, 60)
+            assert (await scanner.poll(5000))[0].offset == 60, "what was left over went with the subscription"
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_starts_in_the_middle_of_a_batch(run, config, database):
+    async def use(conn, table):
+        await fill(table, batches=3, rows=20)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 33)
+            [first, *_] = await scanner.poll_record_batch(5000)
+            assert (first.base_offset, first.last_offset) == (33, 39)
+            assert first.batch.column("id").to_pylist() == list(range(33, 40))
+            scanner.subscribe(0, 33)
+            assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(33, 60))
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_latest_means_from_now_on(run, config, database):
+    async def use(conn, table):
+        writer = await fill(table)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.LATEST_OFFSET)
+            await scanner.settled()
+            await fill(table, batches=1, rows=5, writer=writer)
+            records = await poll_all(scanner, 5)
+            assert [record.offset for record in records] == list(range(100, 105))
+            scanner.subscribe(0, fluss.LATEST_OFFSET)
+            scanner.subscribe(0, 3)
+            assert (await scanner.poll(5000))[0].offset == 3, "the later subscription counts"
+            scanner.subscribe(0, fluss.LATEST_OFFSET)
+            scanner.unsubscribe(0)
+            with pytest.raises(fluss.InvalidArgumentError, match="subscribe"):
+                await scanner.poll(10)
+
+    run(with_table(config, database, use, FIELDS))
+
+
+@pytest.mark.parametrize("offset", [101, 10**12])
+def test_offsets_out_of_range_are_an_error(run, config, database, offset):
+    async def use(conn, table):
+        await fill(table)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, offset)
+            for _ in range(2):
+                with pytest.raises(fluss.LogOffsetOutOfRangeError):
+                    await scanner.poll(5000)
+            scanner.subscribe(0, 99)
+            assert len(await scanner.poll(5000)) == 1
+            scanner.subscribe(0, 100)
+            assert len(await scanner.poll(50)) == 0, "the end itself is fine"
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_calls_that_make_no_sense(run, config, database):
+    async def use(conn, table):
+        records = await table.new_scan().create_log_scanner()
+        batches = await table.new_scan().create_record_batch_log_scanner()
+        with pytest.raises(fluss.InvalidArgumentError, match="No buckets subscribed"):
+            await records.poll(10)
+        with pytest.raises(fluss.InvalidArgumentError, match="No buckets subscribed"):
+            await batches.to_arrow()
+        for call in (records.poll_arrow, records.poll_record_batch, records.poll_batches):
+            with pytest.raises(fluss.InvalidArgumentError, match="create_record_batch_log_scanner"):
+                await call(10)
+        with pytest.raises(fluss.InvalidArgumentError, match="create_record_batch_log_scanner"):
+            await records.to_arrow()
+        with pytest.raises(fluss.InvalidArgumentError, match="create_log_scanner"):
+            await batches.poll(10)
+        with pytest.raises(fluss.InvalidArgumentError, match="bucket 1 does not exist"):
+            records.subscribe(1, 0)
+        with pytest.raises(fluss.InvalidArgumentError, match="-5"):
+            records.subscribe(0, -5)
+        with pytest.raises(fluss.InvalidArgumentError, match="not partitioned"):
+            records.subscribe_partition(1, 0, 0)
+        with pytest.raises(fluss.InvalidArgumentError, match="limit"):
+            await table.new_scan().limit(3).create_log_scanner()
+        for bad in ([7], [], [0, 0], ["id"]):
+            with pytest.raises(fluss.InvalidArgumentError):
+                table.new_scan().project(bad)
+        with pytest.raises(fluss.InvalidArgumentError, match="unknown column 'x'"):
+            table.new_scan().project_by_name(["x"])
+        with pytest.raises(fluss.FlussError, match="x"):
+            table.new_scan().filter(fluss.col("x") > 3)
+        with pytest.raises(fluss.InvalidArgumentError, match="a filter is built from columns"):
+            table.new_scan().filter("id > 3")
+        await records.close()
+        await records.close()
+        with pytest.raises(fluss.ConnectionClosedError):
+            await records.poll(10)
+        with pytest.raises(fluss.ConnectionClosedError):
+            records.subscribe(0, 0)
+        await batches.close()
+
+    run(with_table(config, database, use, FIELDS))
+
+
+@pytest.mark.parametrize("log_format", ["ARROW", "INDEXED", "COMPACTED"])
+@pytest.mark.parametrize("columns", [[0], [2], [2, 0], [1, 2, 0]])
+def test_projection_keeps_the_order_asked_for(run, config, database, log_format, columns):
+    names = [FIELDS[i][0] for i in columns]
+
+    async def use(conn, table):
+        await fill(table, batches=2, rows=10)
+        for scan in (table.new_scan().project(columns), table.new_scan().project_by_name(names)):
+            async with await scan.create_record_batch_log_scanner() as scanner:
+                assert scanner.arrow_schema.names == names
+                scanner.subscribe(0, 5)
+                whole = await scanner.to_arrow()
+                assert whole.column_names == names
+                assert whole.column(names.index("id")).to_pylist() == list(range(5, 20)) if "id" in names else True
+                polled = await scanner.poll_arrow(5000)
+                assert polled.column_names == names
+            async with await scan.create_log_scanner() as scanner:
+                scanner.subscribe(0, 0)
+                [record, *_] = await scanner.poll(5000)
+                assert list(record.row) == names
+
+    run(with_table(config, database, use, FIELDS, log_format=log_format))
+
+
+def test_to_arrow_leaves_the_position_alone(run, config, database):
+    async def use(conn, table):
+        writer = await fill(table, batches=2, rows=10)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert (await scanner.to_arrow()).num_rows == 20
+            assert (await scanner.to_arrow()).num_rows == 20
+            polled = 0
+            while polled < 20:
+                polled += (await scanner.poll_arrow(5000)).num_rows
+            assert (await scanner.to_arrow()).num_rows == 0, "from where the poll stands"
+            await fill(table, batches=1, rows=7, writer=writer)
+            assert (await scanner.to_arrow()).num_rows == 7
+            assert len(await scanner.to_pandas()) == 7
+            assert (await scanner.to_polars()).height == 7
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_an_empty_table(run, config, database):
+    async def use(conn, table):
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            found = await scanner.to_arrow()
+            assert found.num_rows == 0
+            assert found.schema.names == ["id", "name", "score"]
+            assert (await scanner.poll_arrow(20)).schema == found.schema
+            assert list(scanner.to_arrow_batch_reader()) == []
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_lag(run, config, database):
+    config.scanner_log_max_poll_records = 40
+
+    async def use(conn, table):
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        await fill(table)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            assert scanner.lag() == {bucket: None}
+            await scanner.poll(5000)
+            left = 100 - scanner.get_subscribed_buckets()[0][1]
+            assert 60 <= left < 100
+            assert scanner.lag() == {bucket: left}
+            await poll_all(scanner, left)
+            assert scanner.lag() == {bucket: 0}
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_buckets_take_turns(run, config, database):
+    config.writer_bucket_no_key_assigner = "round_robin"
+    config.scanner_log_max_poll_records = 10
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        for _ in range(10):
+            for i in range(40):
+                writer.append((i, "x", 0.0))
+            await writer.flush()
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe_buckets(dict.fromkeys(range(4), fluss.EARLIEST_OFFSET))
+            seen, count = [], 0
+            while count < 400:
+                records = await scanner.poll(5000)
+                count += len(records)
+                seen += [bucket.bucket_id for bucket in records.buckets()]
+            assert len(set(seen[:8])) >= 3, "no bucket starves the others"
+            assert sorted(b.bucket_id for b, _ in scanner.get_subscribed_buckets()) == [0, 1, 2, 3]
+
+    run(with_table(config, database, use, FIELDS, bucket_count=4))
+
+
+def test_subscriptions_change_while_a_poll_waits(run, config, database):
+    async def use(conn, table):
+        writer = await fill(table, batches=1, rows=10)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 10)
+            waiting = asyncio.ensure_future(scanner.poll(10_000))
+            await asyncio.sleep(0.1)
+            scanner.subscribe(0, 4)
+            assert [record.offset for record in await waiting] == list(range(4, 10))
+            waiting = asyncio.ensure_future(scanner.poll(10_000))
+            await asyncio.sleep(0.1)
+            started = time.monotonic()
+            scanner.unsubscribe(0)
+            assert len(await waiting) == 0, "nothing is subscribed any more"
+            assert time.monotonic() - started < 2
+            scanner.subscribe(0, 10)
+            await fill(table, batches=1, rows=3, writer=writer)
+            assert len(await poll_all(scanner, 3)) == 3
+            waiting = asyncio.ensure_future(scanner.poll(10_000))
+            await asyncio.sleep(0.05)
+            await scanner.close()
+            assert len(await waiting) == 0
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_unsubscribing_from_another_thread_does_not_cancel_a_poll(config, database, run):
+    async def make(conn, table):
+        await fill(table, batches=20, rows=50)
+
+    run(with_table(config, database, make, FIELDS))
+
+    async def main():
+        conn = await fluss.FlussConnection.create(config)
+        table = await conn.get_table(fluss.TablePath(database, "t"))
+        scanner = await table.new_scan().create_log_scanner()
+        stop = threading.Event()
+        offsets = []
+
+        def change():
+            while not stop.is_set():
+                scanner.subscribe(0, 500)
+                scanner.unsubscribe(0)
+                scanner.subscribe(0, 0)
+                time.sleep(0.01)
+
+        changing = threading.Thread(target=change)
+        scanner.subscribe(0, 0)
+        changing.start()
+        try:
+            for _ in range(100):
+                try:
+                    offsets += [record.offset for record in scanner.poll(20)]
+                except fluss.InvalidArgumentError:
+                    continue  # just then nothing was subscribed
+        finally:
+            stop.set()
+            changing.join()
+        assert offsets
+        conn.close()
+
+    asyncio.run(main())
+
+
+# -- bounded memory ---------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_consumer_does_not_buffer_the_table(run, config, database):
+    config.scanner_log_fetch_max_bytes_for_bucket = 20_000
+    config.scanner_log_fetch_max_bytes = 50_000
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        for start in range(0, 20_000, 500):
+            ids = list(range(start, start + 500))
+            names = [f"{i:020d}" * 5 for i in ids]
+            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": ids, "name": names}))
+        await writer.flush()
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            await asyncio.sleep(0.5)
+            held = scanner._fetcher.buffered_bytes()
+            assert 0 < held < 40_000 + 100_000, "two fetches' worth, and whole batches"
+            assert conn.metrics()["scanner_buffer_bytes"] == held
+            first = await scanner.poll_arrow(1000)
+            assert first.nbytes < 500_000, "one poll does not give the whole table either"
+            rows = first.num_rows
+            while rows < 20_000:
+                rows += (await scanner.poll_arrow(5000)).num_rows
+            assert rows == 20_000
+        read = 0
+        reader = table.new_scan().read_batches({fluss.TableBucket(table.get_table_info().table_id, 0): 0})
+        async for found in reader:
+            read += found.num_records
+            await asyncio.sleep(0.001)
+        assert read == 20_000
+
+    config.writer_batch_size = 60_000
+    run(with_table(config, database, use, FIELDS, properties={"table.log.arrow.compression.type": "NONE"}))
+
+
+def test_a_scanner_that_is_dropped_stops_fetching(run, config, database):
+    config.scanner_log_fetch_wait_max_time_ms = 20
+
+    async def use(conn, table):
+        await fill(table)
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        await poll_all(scanner, 100)
+        del scanner
+        gc.collect()
+        await asyncio.sleep(0.1)
+        fetches = conn.metrics()["scanner_fetches_total"]
+        await asyncio.sleep(0.2)
+        assert conn.metrics()["scanner_fetches_total"] == fetches
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_a_server_that_does_not_wait_is_not_asked_all_the_time(run, config, database):
+    config.scanner_log_fetch_min_bytes = 0
+
+    async def use(conn, table):
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            await scanner.poll(500)
+            assert conn.metrics()["scanner_fetches_total"] < 60
+
+    run(with_table(config, database, use, FIELDS))
+
+
+# -- readers and iteration --------------------------------------------------------------------------------------------
+
+
+def test_batch_reader_on_the_loop_itself(run, config, database):
+    async def use(conn, table):
+        await fill(table)
+        async with await table.new_scan().project([1]).create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 10)
+            reader = scanner.to_arrow_batch_reader()
+            assert reader.schema.names == ["name"]
+            with pytest.raises(fluss.InvalidArgumentError, match="Reader is active"):
+                scanner.subscribe(0, 0)
+            with pytest.raises(fluss.InvalidArgumentError, match="Reader is active"):
+                scanner.unsubscribe(0)
+            with pytest.raises(fluss.InvalidArgumentError, match="Reader is active"):
+                scanner.to_arrow_batch_reader()
+            assert reader.read_all().column(0).to_pylist() == [f"n{i}" for i in range(10, 100)]
+            scanner.subscribe(0, 95)
+            dropped = scanner.to_arrow_batch_reader()
+            dropped.read_next_batch()
+            del dropped
+            gc.collect()
+            scanner.subscribe(0, 96)
+            # In a thread, while the loop goes on.
+            reader = scanner.to_arrow_batch_reader()
+            assert (await asyncio.to_thread(reader.read_all)).num_rows == 4
+
+    before = threading.active_count()
+    run(with_table(config, database, use, FIELDS))
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threading.active_count() <= before, [thread.name for thread in threading.enumerate()]
+
+
+def test_batch_reader_of_the_plain_face(run, config, database):
+    async def make(conn, table):
+        await fill(table)
+
+    run(with_table(config, database, make, FIELDS))
+
+    async def main():
+        conn = await fluss.FlussConnection.create(config)
+        table = await conn.get_table(fluss.TablePath(database, "t"))
+        scanner = await table.new_scan().create_record_batch_log_scanner()
+        scanner.subscribe(0, 0)
+        opened = conn.metrics()["connections_opened_total"]
+        reader = scanner.to_arrow_batch_reader()
+        with pytest.raises(fluss.InvalidArgumentError, match="Reader is active"):
+            scanner.subscribe(0, 0)
+        rows = sum(batch.num_rows for batch in reader)
+        assert rows == 100
+        assert conn.metrics()["connections_opened_total"] == opened, "it reads through the connection it has"
+        scanner.subscribe(0, 0)
+        conn.close()
+        with pytest.raises(fluss.FlussError):
+            scanner.to_arrow()
+
+    asyncio.run(main())
+
+
+def test_iteration_and_break(run, config, database):
+    async def use(conn, table):
+        await fill(table)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 90)
+            offsets = []
+            async for record in scanner:
+                offsets.append(record.offset)
+                if record.offset == 95:
+                    break
+            assert offsets == list(range(90, 96))
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 30)
+            async for batch in scanner:
+                assert isinstance(batch, fluss.RecordBatch)
+                assert (batch.base_offset, batch.last_offset) == (30, 49)
+                break
+        reader = table.new_scan().read_batches({fluss.TableBucket(table.get_table_info().table_id, 0): 0})
+        assert (await anext(reader)).num_records
+        await reader.aclose()
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_reading_between_offsets(run, config, database):
+    async def use(conn, table):
+        await fill(table)
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        found = [b async for b in table.new_scan().read_batches({bucket: 10}, {bucket: 61})]
+        assert [i for b in found for i in b.batch.column("id").to_pylist()] == list(range(10, 61))
+        assert found[-1].last_offset == 60
+        assert [b async for b in table.new_scan().read_batches({bucket: 5}, {bucket: 5})] == []
+
+    run(with_table(config, database, use, FIELDS))
+
+
+# -- changelogs -------------------------------------------------------------------------------------------------------
+
+
+def test_the_changelog_of_a_primary_key_table(run, config, database):
+    async def use(conn, table):
+        writer = table.new_upsert().create_writer()
+        for row in [(1, "a", 0.0), (1, "b", 0.0), (2, "c", 0.0)]:
+            await writer.upsert(row).wait()
+        await writer.delete((2,)).wait()
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            records = await poll_all(scanner, 5)
+        changes = [(record.change_type.short_string(), record.row["id"], record.row["name"]) for record in records]
+        assert changes == [("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("+I", 2, "c"), ("-D", 2, "c")]
+        async with await table.new_scan().project([1]).create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 2)
+            [found, *_] = await scanner.poll_record_batch(5000)
+            assert found.change_types[0] == fluss.ChangeType.UpdateAfter
+            assert found.batch.column("name")[0].as_py() == "b"
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def test_changes_that_change_nothing_move_the_position(run, config, database):
+    """Deleting what is not there leaves an empty batch in the log: it must neither stop a scan nor be handed out."""
+
+    async def use(conn, table):
+        writer = table.new_upsert().create_writer()
+        for i in range(5):
+            await writer.delete((i,)).wait()
+        await writer.upsert((1, "a", 0.0)).wait()
+        for i in range(5, 9):
+            await writer.delete((i,)).wait()
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert (await asyncio.wait_for(scanner.to_arrow(), 10)).num_rows == 1
+            polled = await scanner.poll_record_batch(5000)
+            assert [found.batch.num_rows for found in polled] == [1]
+            await scanner.poll_record_batch(50)
+            [(_, position)] = scanner.get_subscribed_buckets()
+            admin = conn.get_admin()
+            ends = await admin.list_offsets(table.get_table_path(), [0], fluss.OffsetSpec.latest())
+            assert position == ends[0]
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiered log segments, read from where a server put them."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pyarrow as pa
+import pytest
+from tests.client.support import with_table
+from tests.faults.proxy import Answer, FaultProxy, ProxiedServer
+
+import fluss
+from fluss.client.scan import remote
+from fluss.client.scan.remote import RemoteReader
+from fluss.errors import FormatError, StorageError
+from fluss.protocol import apis, messages
+from fluss.protocol.record_messages import FetchedBucket, FetchedTable, encode_fetch_log_response
+from fluss.records import encode_arrow_body, iter_log_batches, patch_batch, seal_log_batch
+
+FIELDS = [("id", pa.int64()), ("name", pa.string())]
+
+
+def log_batch(start, rows, width=10):
+    ids = list(range(start, start + rows))
+    batch = pa.RecordBatch.from_pydict({"id": ids, "name": [f"{i:0{width}d}" for i in ids]}, schema=pa.schema(FIELDS))
+    parts = seal_log_batch(encode_arrow_body(batch, compression="NONE"), schema_id=1)
+    data = bytearray(b"".join(bytes(part) for part in parts))
+    patch_batch(data, 0, start, 1_700_000_000_000)
+    return bytes(data)
+
+
+def write_segments(folder, segments, rows=10, width=10):
+    """Files as servers lay them out: `{segment id}/{start offset}.log`; gives what a fetch says about them."""
+    info = messages.PbRemoteLogFetchInfo(remote_log_tablet_dir=str(folder))
+    offset = 0
+    for batches in segments:
+        segment_id = str(uuid.uuid4())
+        data = b"".join(log_batch(offset + i * rows, rows, width) for i in range(batches))
+        (folder / segment_id).mkdir(parents=True)
+        (folder / segment_id / f"{offset:020d}.log").write_bytes(data)
+        info.remote_log_segments.add(
+            remote_log_segment_id=segment_id,
+            remote_log_start_offset=offset,
+            remote_log_end_offset=offset + batches * rows,
+            segment_size_in_bytes=len(data),
+        )
+        offset += batches * rows
+    return info
+
+
+async def no_wait():
+    return
+
+
+def offsets_of(info, room=no_wait, **options):
+    async def read():
+        reader = RemoteReader(None, **{"threads": 2, "segments": 2, "reads": 3, **options})
+        try:
+            found = []
+            async for view in reader.blocks(info, room):
+                found += [batch.header.base_offset for batch in iter_log_batches(view, verify=True)]
+            return found
+        finally:
+            reader.close()
+
+    return asyncio.run(asyncio.wait_for(read(), 20))
+
+
+@pytest.mark.parametrize("block", [64, 300, 1000, 8 * 1024 * 1024])
+@pytest.mark.parametrize("prefix", ["", "file://"])
+def test_segments_in_order_whatever_the_block_size(tmp_path, monkeypatch, block, prefix):
+    monkeypatch.setattr(remote, "_BLOCK_BYTES", block)
+    info = write_segments(tmp_path, [3, 1, 4, 2])
+    info.remote_log_tablet_dir = prefix + info.remote_log_tablet_dir
+    assert offsets_of(info) == list(range(0, 100, 10))
+    assert offsets_of(info, threads=1, segments=1, reads=1) == list(range(0, 100, 10))
+
+
+def test_the_first_segment_from_its_start_position(tmp_path):
+    info = write_segments(tmp_path, [3, 2])
+    info.first_start_pos = len(log_batch(0, 10)) * 2
+    assert offsets_of(info) == [20, 30, 40]
+
+
+def test_reading_ahead_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "_BLOCK_BYTES", 500)
+    info = write_segments(tmp_path, [10] * 6)
+    reads = []
+    read = remote._Segment.read
+
+    def counted(self, position):
+        reads.append(position)
+        return read(self, position)
+
+    monkeypatch.setattr(remote._Segment, "read", counted)
+
+    async def run():
+        reader = RemoteReader(None, threads=2, segments=2, reads=3)
+        blocks = reader.blocks(info, no_wait)
+        await anext(blocks)
+        await asyncio.sleep(0.2)
+        ahead = len(reads)
+        await blocks.aclose()
+        reader.close()
+        return ahead
+
+    assert 1 <= asyncio.run(run()) <= 5
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "garbage", "start"])
+def test_damaged_segments_are_errors(tmp_path, damage):
+    info = write_segments(tmp_path, [3])
+    [path] = tmp_path.glob("*/*.log")
+    data = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(data[:-5])
+    elif damage == "garbage":
+        path.write_bytes(data[: len(data) // 3] + b"\xff" * 100)
+    else:
+        info.first_start_pos = len(data) + 1
+    with pytest.raises(StorageError if damage == "missing" else FormatError, match="remote log segment"):
+        offsets_of(info)
+
+
+# -- a whole scan -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def proxy():
+    with FaultProxy() as proxy, ProxiedServer(proxy):
+        yield proxy
+
+
+@pytest.fixture
+def tiered(run, proxy, tmp_path, database):
+    """Runs `use(conn, table, info)` on a table of 100 rows whose first 60 the "server" gives as remote segments."""
+
+    def start(use, **options):
+        info = write_segments(tmp_path, [2, 3, 1])
+
+        async def main(conn, table):
+            writer = table.new_append().create_writer()
+            for start in range(0, 100, 10):
+                ids = list(range(start, start + 10))
+                batch = pa.RecordBatch.from_pydict({"id": ids, "name": [f"{i:010d}" for i in ids]})
+                await writer.write_arrow_batch(batch).wait()
+            table_id = table.get_table_info().table_id
+
+            def judge(api_key, body):
+                if api_key != apis.FETCH_LOG.key:
+                    return None
+                request = messages.FetchLogRequest.FromString(bytes(body))
+                [asked] = request.tables_req[0].buckets_req
+                if asked.fetch_offset >= 60:
+                    return None
+                bucket = FetchedBucket(
+                    partition_id=None, bucket_id=0, high_watermark=100, log_start_offset=0, remote_log_fetch_info=info
+                )
+                parts = encode_fetch_log_response([FetchedTable(table_id, [bucket])])
+                return Answer(b"".join(bytes(part) for part in parts))
+
+            proxy.on_request = judge
+            try:
+                await use(conn, table, info)
+            finally:
+                proxy.calm()
+
+        config = fluss.Config({"bootstrap.servers": proxy.address, **options})
+        run(with_table(config, database, main, FIELDS))
+
+    return start
+
+
+def test_a_scan_goes_from_remote_to_local(tiered):
+    async def use(conn, table, info):
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(100))
+            scanner.subscribe(0, 33)
+            assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(33, 100))
+        async with await table.new_scan().project([1]).create_log_scanner() as scanner:
+            scanner.subscribe(0, 5)
+            records = []
+            while len(records) < 95:
+                records += list(await scanner.poll(5000))
+            assert [record.offset for record in records] == list(range(5, 100))
+            assert records[0].row == {"name": "0000000005"}
+        filtered = table.new_scan().filter(fluss.col("id").is_in([1, 59, 60, 99]))
+        async with await filtered.create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            assert (await scanner.to_arrow()).column("id").to_pylist() == [1, 59, 60, 99]
+
+    tiered(use)
+
+
+def test_a_segment_that_ends_too_early_is_noticed(tiered, tmp_path):
+    async def use(conn, table, info):
+        path = tmp_path / info.remote_log_segments[2].remote_log_segment_id / f"{50:020d}.log"
+        path.write_bytes(b"")
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            with pytest.raises(FormatError, match="ends at offset 50, but its last segment should reach 60"):
+                await scanner.to_arrow()
+
+    tiered(use)
+
+
+def test_a_segment_that_is_not_there_yet_is_tried_again(tiered, tmp_path):
+    async def use(conn, table, info):
+        path = tmp_path / info.remote_log_segments[1].remote_log_segment_id / f"{20:020d}.log"
+        hidden = path.with_suffix(".hidden")
+        path.rename(hidden)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            reading = asyncio.ensure_future(scanner.to_arrow())
+            await asyncio.sleep(0.2)
+            hidden.rename(path)
+            assert (await reading).column("id").to_pylist() == list(range(100))
+
+    tiered(use)
+
+
+def test_unsubscribing_ends_a_remote_read(tiered, monkeypatch):
+    monkeypatch.setattr(remote, "_BLOCK_BYTES", 200)
+
+    async def use(conn, table, info):
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            await scanner.poll(5000)
+            scanner.unsubscribe(0)
+            scanner.subscribe(0, 58)
+            records = []
+            while len(records) < 42:
+                records += list(await scanner.poll(5000))
+            assert [record.offset for record in records] == list(range(58, 100))
+
+    tiered(use, **{"scanner.log.max-poll-records": 5, "scanner.log.fetch.max-bytes-for-bucket": 300})
