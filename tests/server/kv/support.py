@@ -20,6 +20,7 @@ from fluss.metadata import (
     ChangeType,
     Column,
     DoubleType,
+    IntType,
     Schema,
     StringType,
     TableBucket,
@@ -55,6 +56,13 @@ SYMBOLS = {
 SCHEMA = Schema.of(
     [Column("id", BigIntType(nullable=False)), Column("name", StringType()), Column("score", DoubleType())],
     primary_key=("id",),
+)
+
+
+NUMBERED = Schema.of(
+    [Column("k", StringType(nullable=False)), Column("n", IntType()), Column("v", StringType())],
+    primary_key=("k",),
+    auto_increment_columns=("n",),
 )
 
 

@@ -30,6 +30,7 @@ from fluss.server.handlers.answers import set_error, table_by_id
 from fluss.server.handlers.fetch import wire_error
 from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_writable, wait_committed
 from fluss.server.kv.keys import rows_of_keys
+from fluss.server.kv.merge import check_targets
 from fluss.server.kv.service import Kv
 from fluss.server.kv.store import DamagedStoreError
 from fluss.server.kv.tablet import KvTablet
@@ -142,10 +143,12 @@ async def _insert(
     """Insert rows that have nothing but their key. Rows that came meanwhile stay as they are."""
     check_writable(context, ACKS_ALL if acks is None else acks)
     info, codec = tablet.info, tablet.codec
+    targets = [info.schema.column_index(name) for name in info.schema.primary_key]
+    if len(targets) < len(info.schema.columns):
+        check_targets(info.schema, targets)
     distinct = list(dict.fromkeys(keys))
     body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct), None)
     records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))
-    targets = [info.schema.column_index(name) for name in info.schema.primary_key]
     result = await asyncio.shield(_kv(context).start(tablet.put(records, targets, 0)))
     if acks is None or acks == ACKS_ALL:
         await wait_committed(tablet.log, result.end_offset, _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms)

@@ -52,7 +52,12 @@ def rows_of_keys(info: TableInfo, codec: ValueCodec, keys: Sequence[bytes]) -> S
             f"rows of the partitioned table {info.table_path} cannot be inserted by a lookup: their keys lack "
             f"{', '.join(partitioned)}"
         )
-    arrays = dict(zip(info.physical_primary_key, decode_keys(kv_key_encoder(info), keys)))
+    encoder = kv_key_encoder(info)
+    decoded = decode_keys(encoder, keys)
+    if encoder.encode_columns(decoded).to_list() != list(keys):
+        # The row would be stored under this key, but after a replay of the log under another one.
+        raise FormatError(f"a key of table {info.table_path} is not encoded as its columns are")
+    arrays = dict(zip(info.physical_primary_key, decoded))
     columns = [
         arrays[column.name] if column.name in arrays else pa.nulls(len(keys), column.data_type.to_arrow())
         for column in info.schema.columns
@@ -80,7 +85,8 @@ def decode_keys(encoder: KeyEncoder, keys: Sequence[bytes]) -> list[pa.Array]:
 def _iceberg_value(key: bytes, dtype: DataType, name: str) -> Any:
     """The inverse of the Iceberg key encoding: the raw value of one column."""
     if isinstance(dtype, DecimalType):
-        return Decimal(int.from_bytes(key, "big", signed=True)).scaleb(-dtype.scale)
+        unscaled = int.from_bytes(key, "big", signed=True)
+        return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -dtype.scale))
     if isinstance(dtype, (BytesType, BinaryType)):
         return key
     kind = _F32 if isinstance(dtype, FloatType) else _F64 if isinstance(dtype, DoubleType) else _I64

@@ -155,6 +155,9 @@ class Store:
     def wipe(self) -> None:
         """Forget everything, on disk too."""
         self.generation += 1
+        if self._spill is not None:
+            # One that has not begun may stand behind the caller in the queue of the threads.
+            self._spill.cancel()
         self._wait_for_spill()
         self._close_db()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -179,7 +182,10 @@ class Store:
             # The rows are not wanted any more, so nobody should wait for them to be written.
             self._spill.add_done_callback(lambda _: self._close_db())
         elif self._db is not None:
-            self.budget.executor.submit(self._close_db)
+            try:
+                self.budget.executor.submit(self._close_db)
+            except RuntimeError:  # the threads have ended
+                self._close_db()
 
     def _close_db(self) -> None:
         for rows in tuple(self._reading):
@@ -350,8 +356,7 @@ class Store:
 
     def _wait_for_spill(self) -> None:
         if self._spill is not None:
-            # One that has not begun may stand behind the caller in the queue of the threads.
-            if not self._spill.cancel():
+            if not self._spill.cancelled():
                 wait((self._spill,))
             self.finish_spill()
 

@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers, aggregation functions, keys, sequences and cursors by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.server.kv.support import NUMBERED, SCHEMA, opened, table
+from tests.server.log_support import run
+
+from fluss.errors import (
+    FormatError,
+    InvalidScanRequestError,
+    InvalidTargetColumnError,
+    KvStorageError,
+    ScannerExpiredError,
+    TooManyScannersError,
+    UnknownScannerIdError,
+    UnknownServerError,
+)
+from fluss.metadata import (
+    AggFunction,
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    BytesType,
+    CharType,
+    Column,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    SmallIntType,
+    StringType,
+    TableBucket,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+from fluss.rows import CompactedKeyEncoder, IcebergKeyEncoder, PaimonKeyEncoder
+from fluss.rows.logical import from_arrow, to_arrow
+from fluss.server.config import ServerConfig
+from fluss.server.kv.aggregate import aggregate_of, column_aggregate_of
+from fluss.server.kv.budget import StoreBudget
+from fluss.server.kv.cursors import Cursors
+from fluss.server.kv.keys import decode_keys, rows_of_keys
+from fluss.server.kv.layer import Layer
+from fluss.server.kv.sequence import FILE_NAME, BlockSource
+from fluss.server.kv.sequence import Sequence as NumberSequence
+from fluss.server.kv.store import DamagedStoreError, Store
+from fluss.server.kv.values import ValueCodec
+
+NAN = float("nan")
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    parts=st.lists(st.dictionaries(st.binary(max_size=3), st.one_of(st.none(), st.binary(max_size=2))), max_size=6),
+    prefix=st.binary(max_size=2),
+)
+def test_a_layer_is_a_sorted_dict(parts: list[dict[bytes, bytes | None]], prefix: bytes) -> None:
+    layer, model = Layer(), dict[bytes, "bytes | None"]()
+    snapshots: list[tuple[Layer, dict[bytes, bytes | None]]] = []
+    for part in parts:
+        layer.rows.update(part)
+        model.update(part)
+        layer.sort()
+        assert layer.unsorted_count == 0
+        assert list(layer.items(prefix)) == [(k, model[k]) for k in sorted(model) if k.startswith(prefix)]
+        snapshots.append((layer.snapshot(), dict(model)))
+    for copied, then in snapshots:
+        assert list(copied.items()) == sorted(then.items())
+
+
+def test_runs_of_a_layer_stay_few_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluss.server.kv.layer._RUN_KEYS_MAX", 64)
+    layer = Layer()
+    for i in range(1000):
+        layer.rows[(i * 7919 % 1000).to_bytes(2, "big")] = b""
+        layer.sort()
+    assert [key for key, _ in layer.items()] == [i.to_bytes(2, "big") for i in range(1000)]
+    assert all(len(run_) <= 64 for run_ in layer._runs)
+    assert len(layer._runs) < 1000 / 64 * 2 + 7
+    # Somebody sorted the same keys meanwhile: the slower one changes nothing.
+    before = layer._runs
+    layer.add_runs(5, [[b"zz"]])
+    assert layer._runs is before
+
+
+# -- stores -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_counts_its_memory(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
+        store.open()
+        store.apply({i.to_bytes(8, "big"): b"x" * 20 for i in range(1000)}, 1000, 1000)
+        full = store.memory_bytes
+        assert 150_000 < full < 300_000
+        for _ in range(20):  # the same keys again take no more
+            store.apply({i.to_bytes(8, "big"): b"y" * 20 for i in range(1000)}, 2000, 0)
+        assert store.memory_bytes == pytest.approx(full, rel=0.02)
+        store.apply({i.to_bytes(8, "big"): b"y" * 2000 for i in range(1000)}, 3000, 0)
+        assert store.memory_bytes > 2_000_000
+        store.close(keep=False)
+        assert not (tmp_path / "kv").exists()
+
+
+def test_a_spill_that_never_began_is_taken_back(tmp_path: Path) -> None:
+    """The thread that wipes may be the only one there is."""
+    with ThreadPoolExecutor(1) as executor:
+        store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
+        store.open()
+        store.apply({b"k": b"v"}, 1, 1)
+
+        def wipe() -> None:
+            store.start_spill()
+            store.wipe()
+
+        executor.submit(wipe).result(10)
+        assert store.get_many([b"k"]) == [None]
+        assert store.generation == 2
+        store.apply({b"k": b"v"}, 1, 1)
+        store.close(keep=True)
+        again = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
+        again.open()
+        assert (again.get_many([b"k", b"m"]), again.applied_offset, again.row_count) == ([b"v", None], 1, 1)
+        reading = again.items()
+        assert next(reading) == (b"k", b"v")
+        with pytest.raises(StopIteration):
+            next(reading)
+        again.close(keep=True)
+
+
+def test_a_store_with_a_damaged_head(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
+        store.open()
+        store.apply({b"k": b"v"}, 1, 1)
+        store.start_spill().result()
+        store.finish_spill()
+        assert store._db is not None
+        store._db.put(b"m", b"{}")
+        store.close(keep=True)
+        again = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
+        with pytest.raises(DamagedStoreError):
+            again.open()
+        again.close(keep=False)
+
+
+# -- aggregation ------------------------------------------------------------------------------------------------------
+
+
+def _functions(name: str, data_type: DataType, **parameters: str) -> Any:
+    column = Column("c", data_type, agg_function=AggFunction(name, parameters))
+    one, many = aggregate_of(column), column_aggregate_of(column)
+
+    def both(acc: Any, new: Any) -> Any:
+        result = one(acc, new)
+        by_column = many(to_arrow([acc, None], data_type), to_arrow([new, None], data_type))
+        by_column = by_column.combine_chunks() if isinstance(by_column, pa.ChunkedArray) else by_column
+        found, nothing = from_arrow(by_column.cast(data_type.to_arrow(), safe=False), data_type)
+        assert nothing is None
+        assert repr(found) == repr(result), f"{name}({acc}, {new}) by column is {found}, by value {result}"
+        return result
+
+    return both
+
+
+CASES: list[tuple[str, DataType, Any, Any, Any]] = [
+    ("sum", TinyIntType(), 127, 1, -128),
+    ("sum", SmallIntType(), -32768, -1, 32767),
+    ("sum", IntType(), 2**31 - 1, 1, -(2**31)),
+    ("sum", BigIntType(), 2**63 - 1, 1, -(2**63)),
+    ("sum", DoubleType(), 0.5, 0.25, 0.75),
+    ("sum", FloatType(), 1.0, 0.10000000149011612, 1.100000023841858),
+    ("sum", FloatType(), 3.4028234663852886e38, 3.4028234663852886e38, float("inf")),
+    ("sum", DecimalType(5, 2), Decimal("1.25"), Decimal("2.50"), Decimal("3.75")),
+    ("sum", DecimalType(3, 2), Decimal("9.25"), Decimal("2.50"), None),
+    ("product", TinyIntType(), 100, 3, 44),
+    ("product", BigIntType(), 2**40, 2**40, 0),
+    ("product", DoubleType(), 1.5, 2.0, 3.0),
+    ("product", DecimalType(5, 2), Decimal("1.25"), Decimal("1.30"), Decimal("1.63")),
+    ("max", IntType(), 1, 2, 2),
+    ("min", IntType(), 1, 2, 1),
+    ("max", DateType(), 5, 3, 5),
+    ("min", TimeType(3), 5, 3, 3),
+    ("max", TimestampType(6), 1000, 5000, 5000),
+    ("max", StringType(), "a\U0001f600", "a\uffff", "a\U0001f600"),
+    ("min", CharType(2), "b", "a", "a"),
+    ("max", DoubleType(), NAN, 1.0, NAN),
+    ("min", DoubleType(), NAN, 1.0, 1.0),
+    ("max", DoubleType(), -0.0, 0.0, 0.0),
+    ("min", FloatType(), 0.0, -0.0, -0.0),
+    ("max", DecimalType(5, 2), Decimal("1.20"), Decimal("1.10"), Decimal("1.20")),
+    ("last_value", IntType(), 1, 2, 2),
+    ("last_value_ignore_nulls", IntType(), 1, 2, 2),
+    ("first_value", IntType(), 1, 2, 1),
+    ("FIRST-VALUE-ignore_nulls", IntType(), 1, 2, 1),
+    ("listagg", StringType(), "a", "b", "a,b"),
+    ("string_agg", CharType(9), "a", "b", "a,b"),
+    ("bool_and", BooleanType(), True, False, False),
+    ("bool_and", BooleanType(), True, True, True),
+    ("bool_or", BooleanType(), False, False, False),
+    ("bool_or", BooleanType(), False, True, True),
+]
+
+
+@pytest.mark.parametrize(("name", "data_type", "acc", "new", "expected"), CASES)
+def test_functions(name: str, data_type: DataType, acc: Any, new: Any, expected: Any) -> None:
+    function = _functions(name, data_type)
+    assert repr(function(acc, new)) == repr(expected)
+    plain_name = name.lower().replace("-", "_")
+    assert repr(function(acc, None)) == ("None" if plain_name == "last_value" else repr(acc))
+    assert repr(function(None, new)) == repr(new)
+
+
+def test_delimiter_of_listagg() -> None:
+    function = _functions("listagg", StringType(), delimiter=" / ")
+    assert function("a", "b") == "a / b"
+    assert function("", "b") == " / b"
+
+
+def test_unknown_function() -> None:
+    column = Column("c", IntType())
+    strange = SimpleNamespace(name="c", data_type=column.data_type, agg_function=SimpleNamespace(name="median"))
+    with pytest.raises(UnknownServerError, match="median"):
+        aggregate_of(strange)  # type: ignore[arg-type]
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+KEY_TYPES: list[tuple[DataType, Any]] = [
+    (IntType(nullable=False), st.integers(-(2**31), 2**31 - 1)),
+    (BigIntType(nullable=False), st.integers(-(2**63), 2**63 - 1)),
+    (DateType(nullable=False), st.integers(-10_000, 100_000)),
+    (TimeType(3, nullable=False), st.integers(0, 86_399_999)),
+    (TimestampType(6, nullable=False), st.integers(-(10**15), 10**15).map(lambda n: n * 1000)),
+    (FloatType(nullable=False), st.floats(width=32, allow_nan=False)),
+    (DoubleType(nullable=False), st.floats(allow_nan=False)),
+    (StringType(nullable=False), st.text(st.characters(codec="utf-8"), max_size=20)),
+    (BytesType(nullable=False), st.binary(max_size=20)),
+    (BinaryType(3, nullable=False), st.binary(min_size=3, max_size=3)),
+    (DecimalType(9, 2, nullable=False), st.integers(-(10**8), 10**8).map(lambda n: Decimal(n).scaleb(-2))),
+    (DecimalType(38, 0, nullable=False), st.integers(-(10**37), 10**37).map(Decimal)),
+]
+
+
+@pytest.mark.parametrize("kind", [CompactedKeyEncoder, PaimonKeyEncoder, IcebergKeyEncoder])
+@pytest.mark.parametrize("number", range(len(KEY_TYPES)))
+@settings(max_examples=8)
+@given(data=st.data())
+def test_keys_come_back(kind: Any, number: int, data: st.DataObject) -> None:
+    dtype, values = KEY_TYPES[number]
+    drawn = data.draw(st.lists(values, min_size=1, max_size=4))
+    encoder = kind(["k"], [dtype])
+    (column,) = decode_keys(encoder, [encoder.encode([value]) for value in drawn])
+    assert from_arrow(column, dtype) == drawn
+
+
+def test_keys_that_are_none() -> None:
+    for dtype, bad in ((IntType(nullable=False), b"1234"), (StringType(nullable=False), b"\xff")):
+        with pytest.raises(FormatError):
+            decode_keys(IcebergKeyEncoder(["k"], [dtype]), [bad])
+    null = PaimonKeyEncoder(["k"], [IntType()])
+    with pytest.raises(FormatError, match="null"):
+        decode_keys(null, [b"\x00\x01" + bytes(14)])
+
+
+def test_rows_of_keys() -> None:
+    info = table().table_info
+    codec = ValueCodec("INDEXED", {1: SCHEMA}, 1)
+    keys = [CompactedKeyEncoder(["id"], [BigIntType(nullable=False)]).encode([i]) for i in (5, 300)]
+    assert codec.to_rows(codec.decode_rows(1, rows_of_keys(info, codec, keys))) == [(5, None, None), (300, None, None)]
+
+
+# -- auto-increment ---------------------------------------------------------------------------------------------------
+
+
+def test_blocks_of_numbers(tmp_path: Path) -> None:
+    source = BlockSource(tmp_path / "t", lambda: 3)
+    first = NumberSequence(source, "0", 100, "n")
+    second = NumberSequence(source, "1", 100, "n")
+    assert [first(), second(), first(), first(), first(), second()] == [1, 4, 2, 3, 7, 5]
+    again = BlockSource(tmp_path / "t", lambda: 3)
+    resumed = NumberSequence(again, "0", 100, "n")
+    resumed.resume(7)
+    assert resumed() == 8
+    resumed.resume(3)  # only a start counts
+    assert resumed() == 9
+    fresh = NumberSequence(again, "2", 11, "n")
+    fresh.resume(0)
+    assert fresh() == 10
+    assert fresh() == 11
+    with pytest.raises(UnknownServerError, match="run out"):
+        fresh()
+
+
+def test_damaged_numbers_are_not_guessed(tmp_path: Path) -> None:
+    source = BlockSource(tmp_path, lambda: 3)
+    source.take("0")
+    path = tmp_path / FILE_NAME
+    good = path.read_bytes()
+    for at in range(len(good) - 1):
+        bad = bytearray(good)
+        bad[at] ^= 1
+        path.write_bytes(bad)
+        with pytest.raises(UnknownServerError, match="damaged"):
+            source.take("0")
+    path.write_bytes(good)
+    assert source.take("1").first == 4
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(KvStorageError):
+        source.take("0")
+
+
+@pytest.mark.parametrize("image", ["FULL", "WAL"])
+def test_auto_increment(tmp_path: Path, image: str) -> None:
+    entry = table(NUMBERED, changelog_image=image)
+
+    async def work() -> None:
+        async with opened(tmp_path / "a", entry) as bucket:
+            await bucket.put([("a", None, "x"), ("b", None, "y")], [0, 2])
+            await bucket.put([("b", None, "z"), ("c", None, "x"), ("c", None, "w")], [0, 2])
+            await bucket.put([("d", None, None)], [0])
+            rows = [("a", 1, "x"), ("b", 2, "z"), ("c", 3, "w"), ("d", 4, None)]
+            assert await bucket.rows() == rows
+            for targets in ([], [0, 1, 2], [0, 1]):
+                with pytest.raises(InvalidTargetColumnError):
+                    await bucket.put([("e", None, "x")], targets)
+            copy = bucket.copy(tmp_path / "b")
+        async with opened(copy, entry) as bucket:  # after a crash
+            await bucket.put([("e", None, "x")], [0, 2])
+            assert (await bucket.get("e")) == ("e", 5, "x")
+        async with opened(copy, entry) as bucket:  # after a clean end
+            await bucket.put([("f", None, "x")], [0, 2])
+            assert (await bucket.get("f")) == ("f", 6, "x")
+
+    run(work())
+
+
+# -- cursors ----------------------------------------------------------------------------------------------------------
+
+
+class _Tablet:
+    """All that a cursor wants to know of a tablet."""
+
+    def __init__(self, bucket: TableBucket) -> None:
+        self.log = SimpleNamespace(bucket=bucket)
+
+
+def _tablet(number: int = 0) -> Any:
+    return _Tablet(TableBucket(1, number))
+
+
+def test_cursors() -> None:
+    now = 0.0
+    config = ServerConfig(
+        {"kv.scanner.max-per-bucket": "2", "kv.scanner.max-per-server": "3", "kv.scanner.ttl": "10 s"}
+    )
+    cursors = Cursors(config, lambda: now)
+    items = [(bytes([i]), bytes(10)) for i in range(10)]
+    first = cursors.open(_tablet(), iter(items), None)
+    assert len(first.read(30)) == 2
+    assert first.has_more
+    cursors.keep(first)
+    with pytest.raises(InvalidScanRequestError):
+        cursors.resume(first.scanner_id, 2)
+    assert cursors.resume(first.scanner_id, 1) is first
+    assert len(first.read(1)) == 1  # at least one
+    assert len(first.read(1 << 20)) == 7
+    assert not first.has_more
+    limited = cursors.open(_tablet(), iter(items), 4)
+    assert len(limited.read(20)) == 1
+    assert len(limited.read(1 << 20)) == 3
+    assert not limited.has_more
+    cursors.keep(limited)
+    with pytest.raises(TooManyScannersError, match="open scans"):
+        cursors.open(_tablet(), iter(items), None)
+    cursors.keep(cursors.open(_tablet(1), iter(items), None))
+    with pytest.raises(TooManyScannersError, match="server"):
+        cursors.open(_tablet(2), iter(items), None)
+    now = 11.0
+    with pytest.raises(ScannerExpiredError):
+        cursors.resume(first.scanner_id, 2)
+    with pytest.raises(UnknownScannerIdError):
+        cursors.resume(b"nobody", 1)
+    assert len(cursors) == 0
+    cursors.end(b"nobody")
+    kept = cursors.open(_tablet(), iter(items), None)
+    cursors.keep(kept)
+    cursors.drop(kept.bucket)
+    with pytest.raises(UnknownScannerIdError):
+        cursors.resume(kept.scanner_id, 1)
+
+
+def test_expired_cursors_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluss.server.kv.cursors._EXPIRED_REMEMBERED", 2)
+    now = 0.0
+    cursors = Cursors(ServerConfig({}), lambda: now)
+    opened_ = [cursors.open(_tablet(), iter([]), None) for _ in range(3)]
+    for cursor in opened_:
+        cursors.keep(cursor)
+    now = 1e6
+    with pytest.raises(ScannerExpiredError):
+        cursors.resume(opened_[2].scanner_id, 1)
+    with pytest.raises(UnknownScannerIdError):
+        cursors.resume(opened_[0].scanner_id, 1)
+
+
+def test_budget_outlives_its_loop(tmp_path: Path) -> None:
+    """A spill may end after the loop of its server."""
+    executor = ThreadPoolExecutor(1)
+    budget = StoreBudget(1 << 20, executor)
+    store = Store(tmp_path / "kv", budget)
+
+    async def work() -> None:
+        store.open()
+        store.apply({bytes([i % 256, i // 256]): b"v" for i in range(20_000)}, 1, 1)
+        budget.spill(store)
+        await asyncio.sleep(0)
+
+    asyncio.run(work())
+    executor.shutdown()
+    assert store.finish_spill()
+    store.close(keep=False)
