@@ -39,7 +39,7 @@ NEEDS = ("spark", "java")
 ROUNDS_MAX = 3
 """How often an endless loop goes round, and how many rows an endless scan gives."""
 
-BLOCK_SECONDS_MAX = 30.0
+BLOCK_SECONDS_MAX = 60.0
 
 _FENCE = re.compile(r"(?ms)^(?:<!-- needs: ([a-z]+) -->\n)?```([a-z]*)\n(.*?)^```$")
 _ADDRESS = re.compile(r"(?:127\.0\.0\.1|localhost):9123")
