@@ -15,6 +15,8 @@ _COMMANDS = {
     "tail": ("fluss.cli.rows", "tail"),
     "put": ("fluss.cli.rows", "put"),
     "get": ("fluss.cli.rows", "get"),
+    "tier": ("fluss.cli.tier", "tier"),
+    "lake": ("fluss.cli.lake", "lake"),
 }
 
 

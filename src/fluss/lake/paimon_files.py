@@ -324,4 +324,6 @@ def _is_folder(entry: Any) -> bool:
 
 def _modified_ms(entry: Any) -> int:
     stamp = getattr(entry, "mtime", None)
-    return 2**62 if stamp is None else int(stamp.timestamp() * 1000)
+    if stamp is None:
+        return 2**62  # unknown is not old
+    return int((stamp if isinstance(stamp, float | int) else stamp.timestamp()) * 1000)

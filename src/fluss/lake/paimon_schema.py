@@ -30,6 +30,7 @@ from fluss.metadata import (
     RowType,
     TableDescriptor,
     TimestampLtzType,
+    TimestampType,
     TimeType,
 )
 
@@ -54,9 +55,11 @@ def paimon_type(data_type: DataType) -> Any:
         return PaimonRow(nullable, fields)
     if isinstance(data_type, TimeType):
         return AtomicType("TIME(0)", nullable)
+    if isinstance(data_type, TimestampType):
+        return AtomicType(f"TIMESTAMP({data_type.precision})", nullable)
     if isinstance(data_type, TimestampLtzType):
         return AtomicType(f"TIMESTAMP_LTZ({data_type.precision})", nullable)
-    return AtomicType(str(data_type.with_nullable(True)), nullable)
+    return AtomicType(str(data_type.with_nullable(True)).upper(), nullable)
 
 
 def paimon_schema(descriptor: TableDescriptor) -> Any:

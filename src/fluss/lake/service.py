@@ -22,6 +22,7 @@ from fluss.errors import FlussError
 from fluss.lake.rounds import Progress, Round, RoundReport, RoundSettings, Runner
 from fluss.lake.runners import LocalRunner
 from fluss.lake.session import Session
+from fluss.lake.status import lake_tables
 from fluss.metadata import TablePath
 
 _log = logging.getLogger("fluss.lake")
@@ -150,14 +151,7 @@ class TieringService:
     def _wanted(self, session: Session) -> list[TablePath]:
         if self._tables is not None:
             return sorted(self._tables, key=str)
-        found = []
-        for database in session.run(session.admin.list_databases()):
-            for name in session.run(session.admin.list_tables(database)):
-                path = TablePath(database, name)
-                with contextlib.suppress(FlussError):  # dropped since it was listed
-                    if session.info(path).config.lake_enabled:
-                        found.append(path)
-        return found
+        return lake_tables(session)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 

@@ -70,8 +70,8 @@ def run_task(task: BucketTask) -> BucketResult:
     """Read and write. What was written by a task that fails is removed."""
     session = session_of(task.client)
     try:
-        scan = session.scan(task.table_path)
-        info = session.table(task.table_path).get_table_info()
+        source = session.table(task.table_path)
+        info = source.get_table_info()
         if info.table_id != task.table_id:
             raise TableNotExistError(
                 f"table {task.table_path} was dropped and created again (id {task.table_id} is now {info.table_id})"
@@ -81,6 +81,7 @@ def run_task(task: BucketTask) -> BucketResult:
             try:
                 if task.listed:
                     return _list_rows(session, task, writer)
+                scan = session.call(source.new_scan)
                 batches = scan.read_batches({task.bucket: task.start}, {task.bucket: task.stop})
                 return _copy(task, session.iterate(batches), writer)
             except BaseException:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss.client.core import FlussTable
 from fluss.client.scan import RecordBatch
 from fluss.client.scan.fold import merge_by_key
 from fluss.errors import InvalidArgumentError, TableNotExistError
@@ -126,19 +127,19 @@ def read_union_split(
     names = list(columns) if columns is not None else list(info.schema.column_names)
     if not info.has_primary_key():
         yield from _lake_rows(plan, split, info, names)
-        for found in _log(session, plan, split, names):
+        for found in _log(session, table, split, names):
             if found.num_records:
                 yield found.batch
         return
     if split.listed and split.bucket is not None:
-        yield from _listed(session, plan, split.bucket, names)
+        yield from _listed(session, table, split.bucket, names)
         return
     key = list(info.physical_primary_key)
     needed = list(dict.fromkeys([*names, *key]))
     if split.stop <= max(split.start, 0):
         yield from _lake_rows(plan, split, info, names)
         return
-    changes = list(_log(session, plan, split, needed))
+    changes = list(_log(session, table, split, needed))
     schema = read_schema(info, needed)
     base = pa.Table.from_batches(list(_lake_rows(plan, split, info, needed)), schema)
     merged = merge_by_key(base, changes, [needed.index(name) for name in key]) if changes else base
@@ -156,17 +157,17 @@ def _lake_rows(plan: UnionPlan, split: UnionSplit, info: TableInfo, columns: Seq
             yield from table.read(part, info, columns)
 
 
-def _log(session: Session, plan: UnionPlan, split: UnionSplit, columns: Sequence[str]) -> Iterator[RecordBatch]:
+def _log(session: Session, table: FlussTable, split: UnionSplit, columns: Sequence[str]) -> Iterator[RecordBatch]:
     if split.bucket is None or split.stop <= max(split.start, 0):
         return iter(())
-    scan = session.scan(plan.table_path)
-    chosen = session.call(lambda: scan.project_by_name(columns))
+    chosen = session.call(lambda: table.new_scan().project_by_name(columns))
     return session.iterate(chosen.read_batches({split.bucket: split.start}, {split.bucket: split.stop}))
 
 
-def _listed(session: Session, plan: UnionPlan, bucket: TableBucket, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    scan = session.scan(plan.table_path)
-    scanner = session.call(lambda: scan.project_by_name(columns).create_bucket_batch_scanner(bucket))
+def _listed(
+    session: Session, table: FlussTable, bucket: TableBucket, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    scanner = session.call(lambda: table.new_scan().project_by_name(columns).create_bucket_batch_scanner(bucket))
     try:
         while (found := session.run(scanner.next_batch())) is not None:
             yield found.batch

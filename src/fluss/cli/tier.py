@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fluss tier`: moves tables to the lake."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from fluss.cli.common import connected, make_config, parse_path
+from fluss.errors import FlussError
+
+
+@click.command()
+@connected
+@click.option("--once", is_flag=True, help="Bring every table up to its log as it is now, then end.")
+@click.option("--tables", help="Only these tables: database.table, comma separated.")
+@click.option("--master", help="Run the tasks on Spark, for instance local[4] or spark://host:7077.")
+@click.option("--threads", type=click.IntRange(1, 256), help="Threads for the tasks when not on Spark.")
+@click.option(
+    "--lake", "lake", multiple=True, metavar="KEY=VALUE", help="Option of the lake catalog, e.g. a credential."
+)
+@click.option("--compact/--no-compact", default=None, help="Merge small files; default: what each table says.")
+@click.option("--expire/--no-expire", default=None, help="Forget old snapshots; default: what each table says.")
+@click.option(
+    "--sweep-after-hours",
+    type=click.FloatRange(min=0),
+    default=24.0,
+    show_default=True,
+    help="Remove files that no snapshot uses after this time.",
+)
+def tier(
+    bootstrap_servers: str,
+    user: str | None,
+    password: str | None,
+    as_json: bool,
+    once: bool,
+    tables: str | None,
+    master: str | None,
+    threads: int | None,
+    lake: tuple[str, ...],
+    compact: bool | None,
+    expire: bool | None,
+    sweep_after_hours: float,
+) -> None:
+    """Move what is new in lake-enabled tables to the lake, for ever or once.
+
+    May be stopped or killed at any moment: a restart goes on where lake and server agree.
+    """
+    from fluss.lake.rounds import RoundSettings
+    from fluss.lake.runners import LocalRunner
+    from fluss.lake.service import ServiceSettings, TieringService
+
+    client = make_config(bootstrap_servers, user, password).to_dict()
+    chosen = [parse_path(name.strip()) for name in tables.split(",")] if tables else None
+    options = dict(_pair(item) for item in lake)
+    settings = ServiceSettings(
+        round=RoundSettings(compact=compact, expire=expire, sweep_after_s=sweep_after_hours * 3600)
+    )
+    show = _show_json if as_json else Lines()
+    spark = None
+    try:
+        if master is not None:
+            from fluss.spark import session
+            from fluss.spark.tiering import SparkRunner
+
+            spark = session("fluss-tiering", master=master)
+            runner: Any = SparkRunner(spark)
+        else:
+            runner = LocalRunner(threads)
+        service = TieringService(
+            client, tables=chosen, runner=runner, lake_options=options, settings=settings, progress=show
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: service.stop())
+        if once:
+            service.run_once()
+        else:
+            service.run_forever()
+    except FlussError as error:
+        raise click.ClickException(error.message) from None
+    finally:
+        if spark is not None:
+            spark.stop()
+        from fluss.lake.session import close_sessions
+
+        close_sessions()
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--lake takes KEY=VALUE, not {text!r}")
+    return name, value
+
+
+def _show_json(name: str, figures: Mapping[str, Any]) -> None:
+    click.echo(json.dumps({"event": name, "time_ms": int(time.time() * 1000), **figures}, default=str))
+
+
+class Lines:
+    """One line for what happens, with rates; silence while nothing does."""
+
+    def __init__(self) -> None:
+        self._idle = False
+
+    def __call__(self, name: str, figures: Mapping[str, Any]) -> None:
+        text = self._text(name, figures)
+        if name == "idle" and self._idle:
+            return
+        self._idle = name == "idle"
+        if text is not None:
+            click.echo(f"{time.strftime('%H:%M:%S')} {text}")
+
+    def _text(self, name: str, figures: Mapping[str, Any]) -> str | None:
+        table = figures.get("table")
+        if name == "planned":
+            return f"{table}: {figures['rows']:,} rows in {figures['tasks']} tasks" if figures["tasks"] else None
+        if name == "bucket":
+            return f"{table}: {figures['bucket']} up to offset {figures['end']:,} ({figures['rows']:,} rows)"
+        if name == "finished":
+            return self._finished(figures)
+        if name == "recovered":
+            return f"{table}: snapshot {figures['snapshot']} of an interrupted round is now known to the server"
+        if name == "failed":
+            aside = figures.get("aside_s")
+            return f"{table}: FAILED, {figures['reason']}" + (f" (set aside for {aside:.0f} s)" if aside else "")
+        if name == "maintenance failed":
+            return f"{table}: maintenance failed, {figures['reason']}"
+        if name == "disconnected":
+            return f"server lost: {figures['reason']}; trying again in {figures['retry_s']:.0f} s"
+        if name == "idle":
+            return "up to date" + (f", {figures['aside']} tables set aside" if figures.get("aside") else "")
+        return None
+
+    @staticmethod
+    def _finished(figures: Mapping[str, Any]) -> str:
+        table = figures["table"]
+        if figures["snapshot"] is None:
+            return f"{table}: nothing new"
+        seconds = max(figures["seconds"], 0.001)
+        parts = [
+            f"{figures['rows']:,} rows",
+            f"{figures['files']} files",
+            f"{figures['bytes'] / 1e6:,.1f} MB",
+            f"{seconds:.1f} s ({figures['rows'] / seconds:,.0f} rows/s)",
+            f"snapshot {figures['snapshot']}",
+        ]
+        parts += [f"{figures[what]} {what}" for what in ("compacted", "expired", "swept") if figures[what]]
+        parts += ["cut by the time limit, goes on"] if figures["cut"] else []
+        return f"{table}: {', '.join(parts)}"

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiering service is killed with SIGKILL at each step of a round: after a restart lake and log are exact again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.lake.support import ROW, LakeHarness, row, rows_of
+
+_KILLED = """
+import json, os, signal, sys
+from fluss.lake.rounds import Round
+from fluss.lake.runners import LocalRunner
+from fluss.lake.session import Session
+from fluss.metadata import TablePath
+
+options = json.loads(sys.argv[1])
+client = {"bootstrap.servers": options["servers"]}
+
+def on_step(name):
+    if name == options["step"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Round(Session(client), client, LocalRunner(2), on_step=on_step).run(TablePath(*options["table"]))
+print("not killed")
+"""
+
+STEPS = ["planned", "written", "prepared", "lake committed", "server committed"]
+
+
+def killed_round(lake: LakeHarness, table: tuple[str, str], step: str) -> None:
+    options = json.dumps({"servers": lake.server.bootstrap_servers, "table": table, "step": step})
+    done = subprocess.run([sys.executable, "-c", _KILLED, options], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+
+
+CASES = [(lake, key, step) for lake in ("paimon", "iceberg") for key in (None, ["id"]) for step in STEPS]
+
+# Each case starts a process: those of one kind of table, and the hard ones of another, run with every test run.
+QUICK = [case for case in CASES if case[:2] == ("paimon", None)] + [
+    ("iceberg", ["id"], "written"),
+    ("iceberg", ["id"], "lake committed"),
+]
+
+
+@pytest.mark.parametrize(
+    ("lake", "primary_keys", "step"),
+    [pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES],
+    indirect=["lake"],
+)
+def test_killed_at_each_step(lake: LakeHarness, primary_keys: list[str] | None, step: str) -> None:
+    path = lake.create("killed", primary_keys=primary_keys, buckets=1)
+
+    def write(rows: list[dict[str, object]]) -> None:
+        lake.upsert(path, rows) if primary_keys else lake.append(path, rows)
+
+    write([row(i) for i in range(30)])
+    lake.tier(path)
+    write([row(i) for i in range(30, 70)])
+    killed_round(lake, (path.database_name, path.table_name), step)
+    truth = [row(i) for i in range(70)]
+    assert lake.union(path) == truth, "between crash and restart"
+    write([row(i) for i in range(70, 90)])
+    truth = [row(i) for i in range(90)]
+    report = lake.tier(path)
+    assert (report.recovered_id is not None) == (step == "lake committed")
+    # What the server was told of the killed round is not tiered a second time.
+    assert report.rows == (20 if step in ("lake committed", "server committed") else 60)
+    assert lake.union(path) == truth
+    assert rows_of(lake.alone(path), ROW.names) == truth
+    # Files of the killed round that no snapshot uses are swept; what is used stays.
+    swept = lake.table(path).sweep(older_than_ms=2**53)
+    assert bool(swept) == (step in ("written", "prepared"))
+    assert lake.table(path).sweep(older_than_ms=2**53) == []
+    assert lake.union(path) == truth
+    assert lake.tier(path).snapshot_id is None

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiering service against the server: whose turn it is, what fails, what is handed on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from tests.lake.support import ROW, LakeHarness, row, rows_of
+
+from fluss.errors import FlussError
+from fluss.lake.rounds import RoundSettings
+from fluss.lake.service import ServiceSettings, TieringService
+from fluss.metadata import TablePath
+
+FAST = ServiceSettings(heartbeat_s=0.2, poll_s=0.1, aside_s_min=0.3, aside_s_max=0.6)
+
+
+class Events:
+    def __init__(self) -> None:
+        self.all: list[tuple[str, dict[str, Any]]] = []
+
+    def __call__(self, name: str, figures: Mapping[str, Any]) -> None:
+        self.all.append((name, dict(figures)))
+
+    def of(self, name: str, path: TablePath | None = None) -> list[dict[str, Any]]:
+        return [f for n, f in self.all if n == name and (path is None or f.get("table") == str(path))]
+
+
+def wait_for(what: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def running(service: TieringService) -> threading.Thread:
+    thread = threading.Thread(target=service.run_forever)
+    thread.start()
+    return thread
+
+
+def drop_lake_table(paimon: LakeHarness, path: TablePath) -> None:
+    from pypaimon import CatalogFactory
+
+    CatalogFactory.create({"warehouse": str(paimon.warehouse)}).drop_table(str(path))
+
+
+def test_serves_tables_until_it_is_stopped(paimon: LakeHarness) -> None:
+    log, pk = paimon.create("log"), paimon.create("pk", primary_keys=["id"])
+    events = Events()
+    service = TieringService(paimon.client, tables=[log, pk], settings=FAST, progress=events)
+    thread = running(service)
+    try:
+        for step in range(3):
+            paimon.append(log, [row(i) for i in range(step * 10, step * 10 + 10)])
+            paimon.upsert(pk, [row(i, step) for i in range(10)])
+            wait_for(lambda: rows_of(paimon.alone(log), ROW.names) == [row(i) for i in range(step * 10 + 10)])  # noqa: B023
+            wait_for(lambda: rows_of(paimon.alone(pk), ROW.names) == [row(i, step) for i in range(10)])  # noqa: B023
+    finally:
+        service.stop()
+        thread.join(20)
+    assert not thread.is_alive()
+    assert not events.of("failed")
+    stats = [f["rows"] for f in events.of("finished", log)]
+    assert sum(stats) == 30
+
+
+def test_a_table_that_fails_is_set_aside_and_the_others_go_on(paimon: LakeHarness) -> None:
+    bad, good = paimon.create("bad"), paimon.create("good")
+    for path in (bad, good):
+        paimon.append(path, [row(1)])
+        paimon.tier(path)
+        paimon.append(path, [row(2)])
+    drop_lake_table(paimon, bad)
+    events = Events()
+    service = TieringService(paimon.client, tables=[bad, good], settings=FAST, progress=events)
+    thread = running(service)
+    try:
+        wait_for(lambda: len(events.of("failed", bad)) >= 3)
+        wait_for(lambda: rows_of(paimon.alone(good), ROW.names) == [row(1), row(2)])
+        failures = events.of("failed", bad)
+        assert "does not exist in the Paimon catalog" in failures[0]["reason"]
+        assert [f["aside_s"] for f in failures[:3]] == [0.3, 0.6, 0.6], "longer each time, up to a limit"
+    finally:
+        service.stop()
+        thread.join(20)
+
+
+def test_once_brings_all_chosen_tables_up_to_date_and_tells_what_failed(paimon: LakeHarness) -> None:
+    slow = paimon.create("slow", **{"table.datalake.freshness": "1h"})
+    bad = paimon.create("bad", **{"table.datalake.freshness": "1h"})
+    other = paimon.create("other", **{"table.datalake.freshness": "1h"})
+    for path in (slow, bad, other):
+        paimon.append(path, [row(1)])
+    paimon.tier(bad)
+    paimon.append(bad, [row(2)])
+    drop_lake_table(paimon, bad)
+    events = Events()
+    service = TieringService(paimon.client, tables=[slow, bad], settings=FAST, progress=events)
+    with pytest.raises(FlussError, match=r"bad.*does not exist in the Paimon catalog"):
+        service.run_once()
+    assert rows_of(paimon.alone(slow), ROW.names) == [row(1)], "not due, but asked for"
+    assert paimon.session.lake_snapshot(other) is None, "not asked for"
+    again = TieringService(paimon.client, tables=[slow], settings=FAST).run_once()
+    assert [report.snapshot_id for report in again] == [None]
+
+
+def test_a_dropped_and_recreated_table(paimon: LakeHarness) -> None:
+    path = paimon.create("again")
+    paimon.append(path, [row(1)])
+    old_id = paimon.session.info(path).table_id
+    paimon.session.run(paimon.session.admin.drop_table(path))
+    with pytest.raises(FlussError, match="does not exist"):
+        paimon.tier(path)
+    # The lake table is empty still, so the name can be used again.
+    paimon.create("again")
+    with pytest.raises(FlussError, match="dropped and created again"):
+        paimon.round().run(path, old_id)
+    paimon.append(path, [row(5)])
+    paimon.tier(path)
+    assert rows_of(paimon.alone(path), ROW.names) == [row(5)]
+    # Dropped while a round runs: its files are not committed to the new table.
+    paimon.append(path, [row(6)])
+
+    def replace(step: str) -> None:
+        if step == "written":
+            paimon.session.run(paimon.session.admin.drop_table(path))
+            drop_lake_table(paimon, path)
+            paimon.create("again")
+
+    with pytest.raises(FlussError, match="created again during the round"):
+        paimon.round(on_step=replace).run(path)
+    assert rows_of(paimon.alone(path), ROW.names) == []
+
+
+def test_a_lake_table_created_anew_is_noticed(lake: LakeHarness) -> None:
+    path = lake.create("anew")
+    lake.append(path, [row(1)])
+    lake.tier(path)
+    lake.append(path, [row(2)])
+    info = lake.session.info(path)
+    from fluss.lake.layout import lake_config
+    from fluss.lake.registry import open_lake
+
+    with open_lake(lake_config(info)) as opened:
+        if lake.lake_format == "paimon":
+            drop_lake_table(lake, path)
+        else:
+            opened._catalog.drop_table((path.database_name, path.table_name))  # type: ignore[attr-defined]
+        opened.create_table(path, info.descriptor, must_be_empty=True)
+    with pytest.raises(FlussError, match="created anew"):
+        lake.tier(path)
+
+
+def test_two_services_never_commit_the_same_rows(lake: LakeHarness) -> None:
+    path = lake.create("twice")
+    lake.append(path, [row(i) for i in range(10)])
+
+    def other_first(step: str) -> None:
+        if step == "prepared":
+            lake.tier(path)
+
+    with pytest.raises(FlussError, match="meanwhile"):
+        lake.round(on_step=other_first).run(path)
+    assert rows_of(lake.alone(path), ROW.names) == [row(i) for i in range(10)]
+    assert lake.table(path).sweep(older_than_ms=2**53) == [], "the files of the loser are gone already"
+
+
+def test_a_fenced_round_does_not_commit(paimon: LakeHarness) -> None:
+    path = paimon.create("fenced")
+    paimon.append(path, [row(1)])
+    one = paimon.round(on_step=lambda step: one.fenced.set() if step == "prepared" else None)
+    with pytest.raises(FlussError, match="another tiering service"):
+        one.run(path)
+    assert paimon.session.lake_snapshot(path) is None
+    assert paimon.table(path).sweep(older_than_ms=2**53) == []
+
+
+def test_a_round_that_runs_out_of_time_commits_what_it_has(lake: LakeHarness) -> None:
+    path = lake.create("long", buckets=1)
+    for i in range(5):
+        lake.append(path, [row(j) for j in range(i * 10, i * 10 + 10)])
+    report = lake.tier(path, RoundSettings(duration_s_max=0.0))
+    assert report.cut
+    assert 0 < report.rows < 50
+    assert lake.union(path) == [row(i) for i in range(50)]
+    while lake.tier(path, RoundSettings(duration_s_max=0.0)).cut:
+        pass
+    assert rows_of(lake.alone(path), ROW.names) == [row(i) for i in range(50)]
+
+
+def test_long_ranges_are_cut_into_tasks(paimon: LakeHarness) -> None:
+    path = paimon.create("wide", buckets=1)
+    for i in range(6):
+        paimon.append(path, [row(j) for j in range(i * 50, i * 50 + 50)])
+    report = paimon.tier(path, RoundSettings(rows_per_task_max=100))
+    assert (report.rows, report.files) == (300, 3)
+    assert rows_of(paimon.alone(path), ROW.names) == [row(i) for i in range(300)]
+
+
+def test_a_killed_server_is_waited_for(tmp_path: Any) -> None:
+    from tests.lake.support import lake_server_options
+
+    from fluss.lake.session import Session
+    from fluss.server.local import LocalServer
+
+    warehouse = tmp_path / "lake"
+    server = LocalServer(tmp_path / "data", port=0, options=lake_server_options("paimon", warehouse)).start()
+    port = int(server.bootstrap_servers.rsplit(":", 1)[1])
+    harness = LakeHarness("paimon", server, warehouse, Session({"bootstrap.servers": server.bootstrap_servers}), "d")
+    harness.create_database()
+    path = harness.create("t")
+    harness.append(path, [row(1)])
+    events = Events()
+    service = TieringService(harness.client, settings=FAST, progress=events)
+    thread = running(service)
+    try:
+        wait_for(lambda: bool(events.of("finished", path)))
+        server.crash()
+        server._port = port
+        server.start()
+        harness.append(path, [row(2)])
+        wait_for(lambda: rows_of(harness.alone(path), ROW.names) == [row(1), row(2)], 40)
+    finally:
+        service.stop()
+        thread.join(30)
+        harness.session.close()
+        server.kill()

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lake tables themselves: what the server makes of them, columns that come later, all types, files that go."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.lake.support import ROW, LakeHarness, row, rows_of
+
+from fluss import DataTypes, Schema, TableDescriptor, TablePath
+from fluss.errors import (
+    ConfigError,
+    FlussError,
+    InvalidConfigError,
+    InvalidTableError,
+    LakeTableAlreadyExistError,
+    MissingDependencyError,
+)
+from fluss.lake.layout import LakeConfig, lake_config
+from fluss.lake.registry import open_lake
+from fluss.lake.rounds import RoundSettings
+from fluss.metadata import Column, TableInfo
+
+
+def run(lake: LakeHarness, coro: Any) -> Any:
+    return lake.session.run(coro)
+
+
+def test_the_server_creates_the_lake_table_first(lake: LakeHarness) -> None:
+    path = lake.create("made")
+    alone = lake.alone(path)
+    assert alone.num_rows == 0
+    assert alone.schema.names == [*ROW.names, "__bucket", "__offset", "__timestamp"]
+    # Dropping the Fluss table leaves the lake table; an empty one may be taken over, one with rows may not.
+    run(lake, lake.session.admin.drop_table(path))
+    lake.create("made")
+    lake.append(path, [row(1)])
+    lake.tier(path)
+    run(lake, lake.session.admin.drop_table(path))
+    with pytest.raises(LakeTableAlreadyExistError, match="not empty"):
+        lake.create("made")
+    assert not run(lake, lake.session.admin.table_exists(path)), "the refusal of the lake stops the table"
+    with pytest.raises(LakeTableAlreadyExistError, match="does not fit"):
+        lake.create("made", primary_keys=["id"])
+
+
+def test_paimon_options(paimon: LakeHarness) -> None:
+    path = paimon.create("opts", primary_keys=["id"], buckets=3)
+    options = paimon.table(path).table.table_schema.options  # type: ignore[attr-defined]
+    assert (options["bucket"], options["bucket-key"]) == ("3", "id")
+    assert options["changelog-producer"] == "input"
+    assert options["partition.legacy-name"] == "false"
+    assert options["fluss.table.datalake.freshness"] == "1s"
+    assert not any("warehouse" in name for name in options), "catalog settings are no part of the table"
+    bad = TableDescriptor(
+        Schema(ROW),
+        bucket_count=1,
+        properties={"table.datalake.enabled": "true"},
+        custom_properties={"paimon.bucket": "7"},
+    )
+    with pytest.raises(InvalidConfigError, match="bucket"):
+        run(paimon, paimon.session.admin.create_table(TablePath(paimon.database, "bad"), bad))
+
+
+def test_iceberg_layout(iceberg: LakeHarness) -> None:
+    path = iceberg.create("spec", primary_keys=["id"], buckets=3)
+    table = iceberg.table(path).table  # type: ignore[attr-defined]
+    assert str(table.spec().fields[0].transform) == "bucket[3]"
+    assert table.schema().identifier_field_names() == {"id"}
+    assert table.properties["write.merge.mode"] == "merge-on-read"
+    assert [field.source_id for field in table.sort_order().fields] == [table.schema().find_field("__offset").field_id]
+    plain = iceberg.table(iceberg.create("plain")).table  # type: ignore[attr-defined]
+    assert [field.name for field in plain.spec().fields] == ["__bucket"]
+    with pytest.raises(InvalidTableError, match="one bucket key"):
+        iceberg.create("two", bucket_keys=["id", "name"])
+
+
+def test_added_columns(lake: LakeHarness) -> None:
+    path = lake.create("grows")
+    lake.append(path, [row(1)])
+    lake.tier(path)
+    run(lake, lake.session.admin.alter_table(path, add_columns={"extra": DataTypes.int()}))
+    lake.append(path, [{**row(2), "extra": 7}])
+    truth = [{**row(1), "extra": None}, {**row(2), "extra": 7}]
+    assert lake.union(path) == truth
+    lake.tier(path)
+    alone = lake.alone(path)
+    assert alone.schema.names == [*ROW.names, "extra", "__bucket", "__offset", "__timestamp"]
+    assert rows_of(alone, [*ROW.names, "extra"]) == truth
+    assert lake.union(path) == truth
+
+
+def test_columns_the_lake_did_not_get_yet_are_added_by_the_round(lake: LakeHarness) -> None:
+    path = lake.create("late")
+    info = lake.session.info(path)
+    columns = [Column(column.name, column.data_type) for column in info.schema.columns]
+    columns.append(Column("extra", DataTypes.string()))
+    wider = TableInfo(
+        path,
+        info.table_id,
+        2,
+        info.descriptor.replace(schema=Schema.of(columns)),
+        info.created_time,
+        info.modified_time,
+    )
+    with open_lake(lake_config(info)) as opened:
+        table = opened.table(path)
+        assert [column.name for column in table.missing_columns(wider)] == ["extra"]
+        with pytest.raises(FlussError, match="'extra' is missing"):
+            table.check(wider)
+        opened.add_columns(path, table.missing_columns(wider))
+        opened.add_columns(path, [columns[-1]])
+        opened.table(path).check(wider)
+        opened.table(path).check(info)
+
+
+def test_a_column_changed_from_outside_is_noticed(paimon: LakeHarness) -> None:
+    from pypaimon import CatalogFactory
+    from pypaimon.schema.schema_change import SchemaChange
+
+    path = paimon.create("renamed")
+    paimon.append(path, [row(1)])
+    paimon.tier(path)
+    paimon.append(path, [row(2)])
+    catalog = CatalogFactory.create({"warehouse": str(paimon.warehouse)})
+    catalog.alter_table(str(path), [SchemaChange.drop_column("score")])
+    # A dropped column comes back as a new one; its old values are gone, which is what the outside change did.
+    catalog.alter_table(str(path), [SchemaChange.add_column("score", paimon_int())])
+    with pytest.raises(FlussError, match="column 'score' is INT, not DOUBLE"):
+        paimon.tier(path)
+
+
+def paimon_int() -> Any:
+    from pypaimon.schema.data_types import AtomicType
+
+    return AtomicType("INT")
+
+
+ALL = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("flag", pa.bool_()),
+        ("tiny", pa.int8()),
+        ("small", pa.int16()),
+        ("int", pa.int32()),
+        ("float", pa.float32()),
+        ("double", pa.float64()),
+        ("text", pa.string()),
+        ("blob", pa.binary()),
+        ("price", pa.decimal128(12, 3)),
+        ("big", pa.decimal128(30, 5)),
+        ("day", pa.date32()),
+        ("clock", pa.time32("ms")),
+        ("at", pa.timestamp("us")),
+        ("at_ms", pa.timestamp("ms")),
+        ("moment", pa.timestamp("us", "UTC")),
+        ("list", pa.list_(pa.int32())),
+        ("map", pa.map_(pa.string(), pa.int64())),
+        ("pair", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+    ]
+)
+
+
+@pytest.mark.parametrize("primary_keys", [None, ["id"]])
+def test_all_types(lake: LakeHarness, primary_keys: list[str] | None) -> None:
+    path = lake.create("types", ALL, primary_keys=primary_keys, buckets=1)
+    utc = dt.timezone.utc
+    full: dict[str, Any] = {
+        "id": 1,
+        "flag": True,
+        "tiny": -128,
+        "small": 32767,
+        "int": -(2**31),
+        "float": 1.5,
+        "double": 2.25,
+        "text": "grüße",
+        "blob": b"\x00\xff",
+        "price": Decimal("123456789.125"),
+        "big": Decimal("1234567890123456789012345.12345"),
+        "day": dt.date(1969, 12, 31),
+        "clock": dt.time(23, 59, 59, 123000),
+        "at": dt.datetime(2024, 1, 2, 3, 4, 5, 678901),
+        "at_ms": dt.datetime(1960, 1, 2, 3, 4, 5, 678000),
+        "moment": dt.datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=utc),
+        "list": [1, None, 3],
+        "map": [("k", 1), ("l", None)],
+        "pair": {"a": 1, "b": None},
+    }
+    empty = {name: (2 if name == "id" else None) for name in ALL.names}
+    truth = pa.Table.from_pylist([full, empty], lake.session.info(path).schema.arrow_schema)
+
+    async def write() -> None:
+        table = await lake.session._connection.get_table(path)
+        writer: Any = (table.new_upsert() if primary_keys else table.new_append()).create_writer()
+        writer.write_arrow(truth)
+        await writer.flush()
+
+    run(lake, write())
+    lake.tier(path)
+    assert lake.union(path) == rows_of(truth)
+    assert lake.union(path, lake_only=True) == rows_of(truth)
+    assert lake.alone(path).num_rows == 2
+
+
+@pytest.mark.parametrize("primary_keys", [None, ["id"]])
+def test_maintenance(lake: LakeHarness, primary_keys: list[str] | None) -> None:
+    path = lake.create("small", primary_keys=primary_keys, buckets=2)
+    live: dict[int, dict[str, Any]] = {}
+    settings = RoundSettings(compact=True, compact_files_min=4, expire=True, expire_keep_min=2, expire_after_s=-60.0)
+    compacted, expired = 0, 0
+    for step in range(8):
+        rows = [row(i, step) if primary_keys else row(i) for i in range(step * 6, step * 6 + 12)]
+        live.update({r["id"] + (0 if primary_keys else 1000 * step): r for r in rows})
+        lake.upsert(path, rows) if primary_keys else lake.append(path, rows)
+        one = lake.round(settings=settings)
+        report = one.run(path)
+        one.maintain(report, sweep=True)
+        compacted += report.compacted
+        expired += report.expired
+        truth = rows_of(pa.Table.from_pylist(list(live.values())))
+        assert lake.union(path) == truth
+        assert rows_of(lake.alone(path), ROW.names) == truth
+        assert report.stats is not None
+    assert expired > 0
+    stats = lake.table(path).stats()
+    assert stats.snapshots <= 4
+    if lake.lake_format == "paimon" or not primary_keys:
+        assert compacted > 0
+    assert stats.files <= 10
+    assert lake.table(path).sweep(older_than_ms=2**53) == []
+    assert lake.union(path) == truth
+    # Nothing but what is used is left on the disk.
+    snapshot = lake.session.lake_snapshot(path)
+    assert snapshot is not None
+    assert lake.table(path).stats(snapshot.snapshot_id).files == stats.files
+
+
+def test_expiry_keeps_what_the_server_knows(lake: LakeHarness) -> None:
+    path = lake.create("kept")
+    ids = []
+    for i in range(4):
+        lake.append(path, [row(i)])
+        ids.append(lake.tier(path).snapshot_id)
+    table = lake.table(path)
+    assert table.expire(keep_min=1, older_than_ms=2**53, keep_ids={ids[1]}) == [ids[0]]
+    assert table.expire(keep_min=1, older_than_ms=0, keep_ids={ids[1]}) == []
+    with pytest.raises(FlussError, match="is gone"):
+        lake.union(path, snapshot_id=ids[0])
+    assert lake.union(path, snapshot_id=ids[1], lake_only=True) == [row(0), row(1)]
+    assert lake.union(path) == [row(i) for i in range(4)]
+
+
+def test_listed_rows_when_the_lake_is_turned_on_late(paimon: LakeHarness) -> None:
+    """A primary-key bucket whose changelog does not reach back is tiered by listing its rows."""
+    path = paimon.create("listed", primary_keys=["id"], buckets=1)
+    paimon.upsert(path, [row(i) for i in range(20)])
+    info = paimon.session.info(path)
+    from fluss.lake.tasks import BucketTask, run_task
+    from fluss.metadata import TableBucket
+
+    bucket = TableBucket(info.table_id, 0)
+    task = BucketTask(paimon.client, lake_config(info), path, info.table_id, bucket, (), -2, 20, listed=True)
+    result = run_task(task)
+    assert (result.rows, result.end) == (20, 20)
+    assert result.written is not None
+    offsets = run(paimon, paimon.session.admin.prepare_lake_table_snapshot(path, info.table_id, {bucket: result.end}))
+    paimon.table(path).commit([result.written], offsets, None)
+    assert set(paimon.alone(path).column("__offset").to_pylist()) == {-1}
+    paimon.upsert(path, [row(3, 1)])
+    report = paimon.tier(path)
+    assert report.recovered_id == 1
+    assert paimon.union(path) == [row(i, 1 if i == 3 else 0) for i in range(20)]
+
+
+def test_what_is_not_supported_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="'lance' is not supported"):
+        open_lake(LakeConfig("lance", {}))
+    with pytest.raises(ConfigError, match="warehouse"):
+        open_lake(LakeConfig("paimon", {}))
+    with pytest.raises(ConfigError, match="hadoop"):
+        open_lake(LakeConfig("iceberg", {"type": "hadoop", "warehouse": str(tmp_path)}))
+    monkeypatch.setitem(__import__("sys").modules, "fluss.lake.paimon", None)
+    with pytest.raises(MissingDependencyError, match=r"fluss-python\[paimon\]"):
+        open_lake(LakeConfig("paimon", {"warehouse": str(tmp_path)}))
+    assert "hush" not in repr(LakeConfig("paimon", {"s3.secret": "hush"}))
+
+
+def test_jdbc_options_become_sql_options() -> None:
+    from fluss.lake.iceberg import catalog_options
+
+    found = catalog_options(
+        {"type": "jdbc", "uri": "jdbc:postgresql://host/db", "jdbc.user": "me", "jdbc.password": "pw", "warehouse": "w"}
+    )
+    assert found == {"type": "sql", "uri": "postgresql://me:pw@host/db", "warehouse": "w"}
+    assert catalog_options({"type": "jdbc", "uri": "jdbc:sqlite:/a/b.db"})["uri"] == "sqlite:////a/b.db"
