@@ -23,7 +23,7 @@ setup: $(READY) ## Create .venv and install the package with all extras
 
 .PHONY: test
 test: $(READY) ## Run the test suite
-	$(BIN)/python -m pytest -q -m "not slow and not interop"
+	$(BIN)/python -m pytest -q -m "not slow and not interop" -n 2 --dist loadgroup
 
 .PHONY: lint
 lint: $(READY) ## Check style, types and generated code

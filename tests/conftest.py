@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the suite is spread over processes: a file stays together, and all of Spark shares one session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ONE_PROCESS = ("spark",)
+"""Folders whose tests share something expensive that must not be started twice."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.relative_to(HERE)
+        group = path.parts[0] if path.parts[0] in ONE_PROCESS else str(path)
+        item.add_marker(pytest.mark.xdist_group(group))
