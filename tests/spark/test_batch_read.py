@@ -180,11 +180,14 @@ def test_partitions_are_pruned(house: House) -> None:
     path = house.create(PARTED, buckets=2, partition_keys=["day"])
     house.put(path, [{"id": i, "day": f"d{i % 4}"} for i in range(40)])
     assert house.read(path).count() == 40
-    one = house.read(path).where("day = 'd1'")
+    one = house.read(path, scan__pushFilters=True).where("day = 'd1'")
     assert one.rdd.getNumPartitions() <= 2
     assert sorted(row.id for row in one.collect()) == list(range(1, 40, 4))
     assert house.read(path).where("day in ('d1', 'd2', 'none')").count() == 20
     assert house.read(path, scan__partitions="d3").count() == 10
+    chosen = house.read(path, scan__filter="day in ('d0', 'd3') and id < 8")
+    assert chosen.rdd.getNumPartitions() <= 4
+    assert sorted(row.id for row in chosen.collect()) == [0, 3, 4, 7]
     with pytest.raises(PySparkException, match="has no partition d9"):
         house.read(path, scan__partitions="d9").collect()
 
@@ -241,7 +244,44 @@ def test_filters_are_pushed_and_give_what_spark_alone_gives(house: House) -> Non
     ]
     for condition in conditions:
         expected = sorted(row.id for row in whole.where(condition).collect())
-        assert sorted(row.id for row in house.read(path).where(condition).collect()) == expected, condition
+        pushed = house.read(path, scan__pushFilters=True).where(condition)
+        assert sorted(row.id for row in pushed.collect()) == expected, condition
+    texts = [
+        c for c in conditions if not any(word in c for word in (" or ", "%", "<=>", "not (", "timestamp", "date'"))
+    ]
+    texts += ["day = '2024-01-15'", "s like 'row 1%'", "ltz > '2024-01-02 10:00:00Z'", "n not in (0) and d < 3.5"]
+    for text in texts:
+        sql = text.replace("= '2024", "= date'2024").replace("> '2024", "> timestamp'2024")
+        expected = sorted(row.id for row in whole.where(sql).where("not isnan(x) or x is null").collect())
+        found = house.read(path, scan__filter=text, columns="id,x").where("not isnan(x) or x is null")
+        assert sorted(row.id for row in found.collect()) == expected, text
+
+
+def test_a_frame_can_be_filtered_and_then_read_whole(house: House) -> None:
+    """Spark keeps the reader of a DataFrame's first query, with its filters, for later queries that have none."""
+    path = house.create(EVENTS, buckets=1)
+    house.put(path, events(0, 10))
+    frame = house.read(path)
+    assert [frame.where("id = 5").count(), frame.count(), frame.where("id > 6").count()] == [1, 10, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("nope = 1", "'nope' is no column"),
+        ("id ~ 1", "'~ 1' is not understood"),
+        ("id = 1 or id = 2", "'and' is expected"),
+        ("id =", "something is missing"),
+        ("id = 'x'", "is no bigint"),
+        ("s like 'a%b'", "like takes"),
+        ("id in 5", "'(' is expected"),
+    ],
+)
+def test_filters_that_make_no_sense_are_refused(house: House, text: str, problem: str) -> None:
+    path = house.create(EVENTS, buckets=1)
+    with pytest.raises(PySparkException) as caught:
+        house.read(path, scan__filter=text).collect()
+    assert problem in str(caught.value)
 
 
 def test_reads_work_while_push_down_is_off(house: House) -> None:

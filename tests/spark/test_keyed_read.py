@@ -39,6 +39,7 @@ def test_current_rows(house: House) -> None:
     expected = {i: i for i in range(100) if i not in (3, 4)} | {i: 1000 + i for i in range(10, 15)}
     assert rows == expected
     assert house.read(path, read__optimized=True).count() == 98
+    assert [row.name for row in house.read(path, scan__filter="age > 1012", columns="name").collect()] == ["u13", "u14"]
     assert sorted(row.name for row in house.read(path, columns="name").where("name = 'u5'").collect()) == ["u5"]
 
 

@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
 from fluss.config import Config
@@ -17,6 +23,9 @@ from fluss.spark.types import to_fluss_schema, to_spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_SOURCES = "fluss_sources"
+"""The database of the session's catalog that holds what the views stand on."""
 
 
 def _client_options(bootstrap_servers: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -36,9 +45,9 @@ def tables(
     databases: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Register all tables of a server, so that `spark.sql("select * from fluss.orders")` and `insert into` work.
+    """Register all tables of a server as views, so that `spark.sql("select * from fluss.orders")` works.
 
-    Each database becomes a database of the session's catalog. Tables that are registered already are replaced, so call
+    Each database becomes a database of the session's catalog. Views that are registered already are replaced, so call
     it again when tables were made or changed. Tables with types that Spark does not have are left out.
 
     Args:
@@ -51,30 +60,49 @@ def tables(
         The names of the registered tables, `database.table`.
     """
     given = dict(options or {})
-    client_keys = {name: value for name, value in given.items() if is_client_option(name)}
-    client_options = _client_options(bootstrap_servers, client_keys)
-    every = {**given, "bootstrap.servers": client_options["bootstrap.servers"]}
+    client_options = _client_options(
+        bootstrap_servers, {name: value for name, value in given.items() if is_client_option(name)}
+    )
+    shown = {name: value for name, value in given.items() if not is_client_option(name)}
+    shown["client.options.file"] = _private_file(client_options)
     registered = []
     client = Client(client_options)
     try:
+        spark.sql(f"CREATE DATABASE IF NOT EXISTS {_SOURCES}")
         for database in databases if databases is not None else client.run(client.admin.list_databases()):
             spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
             for name in sorted(client.run(client.admin.list_tables(database))):
                 path = TablePath(database, name)
-                info = client.info(path)
                 try:
-                    to_spark_schema(info.schema)
-                except FlussError:
-                    continue
-                table = f"{_quoted(database)}.{_quoted(name)}"
-                pairs = {**every, "table": str(path)}
-                text = ", ".join(f"{_string(key)} {_string(str(value))}" for key, value in pairs.items())
-                spark.sql(f"DROP TABLE IF EXISTS {table}")
-                spark.sql(f"CREATE TABLE {table} USING fluss OPTIONS ({text})")
+                    schema = to_spark_schema(client.info(path).schema)
+                    _register(spark, path, schema, {**shown, "table": str(path)})
+                except (FlussError, AnalysisException):
+                    continue  # a type that Spark has not, or (TIME) that its catalog does not take
                 registered.append(str(path))
     finally:
         client.close()
     return registered
+
+
+def _register(spark: SparkSession, path: TablePath, schema: StructType, options: Mapping[str, Any]) -> None:
+    # A catalog table of a Python source loses its options when it is read; given with the query they stay. So each
+    # table is a view over a table without options.
+    source = f"{_SOURCES}.{_quoted(f'{path.database_name}__{path.table_name}')}"
+    view = f"{_quoted(path.database_name)}.{_quoted(path.table_name)}"
+    columns = ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
+    given = ", ".join(f"{_quoted(name)} = {_string(str(value))}" for name, value in options.items())
+    spark.sql(f"DROP TABLE IF EXISTS {source}")
+    spark.sql(f"CREATE TABLE {source} ({columns}) USING fluss")
+    spark.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {source} WITH ({given})")
+
+
+def _private_file(options: Mapping[str, Any]) -> str:
+    """Client options in a file that only this user can read: what a view is made of can be read by everyone."""
+    handle, name = tempfile.mkstemp(prefix="fluss-spark-", suffix=".json")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(dict(options), file)
+    atexit.register(Path(name).unlink, missing_ok=True)
+    return name
 
 
 def create_table(

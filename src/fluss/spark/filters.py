@@ -25,6 +25,7 @@ from fluss.metadata import (
     DoubleType,
     FloatType,
     IntType,
+    LeafFunction,
     Predicate,
     Schema,
     SmallIntType,
@@ -148,6 +149,17 @@ def prune_partitions(filters: Iterable[d.Filter], info: TableInfo, partitions: M
         if all(spec[key] in texts for key, texts in allowed.items()):
             kept[partition_id] = name
     return kept
+
+
+def as_filters(predicate: Predicate) -> list[d.Filter]:
+    """The comparisons of a predicate that choose partitions; all comparisons of it must hold."""
+    found: list[d.Filter] = []
+    for leaf in predicate.leaves():
+        if leaf.function is LeafFunction.EQUAL:
+            found.append(d.EqualTo((leaf.column,), leaf.literals[0]))
+        elif leaf.function is LeafFunction.IN:
+            found.append(d.In((leaf.column,), tuple(leaf.literals)))
+    return found
 
 
 def _equal_values(item: d.Filter) -> list[Any] | None:

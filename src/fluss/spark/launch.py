@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DEFAULTS = {
+    # Takes effect only for reads with the option scan.pushFilters.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Batches of Spark's own default (10 000 rows) cost half the speed of a write.

@@ -4,11 +4,12 @@
 A log cannot take rows back, so a task that runs again must not append what an earlier attempt appended. Every attempt
 notes, before its first row leaves, the id of the writer that will send it and the ends of the log at that time. An
 attempt that finds such notes reads the log from there, picks out the rows that carry the ids of the earlier attempts,
-and leaves just these out. That a task is done, and that a micro-batch is committed, is noted too, so that the reading
-back happens only after an attempt broke off half-way.
+and leaves just these out. That a micro-batch is complete is noted by the driver, so that one that runs again although
+it was complete is passed over at once. A task cannot note that it is done: when Spark breaks it off, its input looks as
+if it had ended.
 
-The ledger is a primary-key table beside the table that is written. Keys: (query, batch, task, writer); writer `DONE`
-stands for "all rows of this task are written", batch `COMMITTED` holds the last batch that is complete.
+The ledger is a primary-key table beside the table that is written. Keys: (query, batch, task, writer); batch
+`COMMITTED` holds the last batch that is complete.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from fluss.spark.layout import Layout
 
 TABLE = "spark_write_ledger"
 COMMITTED = -1
-DONE = -1
 _SETTLE_S = 0.5
 """How long an attempt waits before it reads back: what a killed attempt sent last may still be on its way."""
 
@@ -92,31 +92,26 @@ class Ledger:
 
     def committed(self, query: str) -> int | None:
         """The last batch of a query that is complete."""
-        key = {"query": query, "batch": COMMITTED, "task": COMMITTED, "writer": DONE}
+        key = {"query": query, "batch": COMMITTED, "task": COMMITTED, "writer": COMMITTED}
         row = self._client.run(self._lookuper.lookup(key))
         return None if row is None else int(row["state"])
 
-    def attempts(self, delivery: Delivery) -> tuple[bool, dict[int, dict[str, int]]]:
-        """Whether the task is done, and the writers of its attempts with the ends of the log before they began."""
+    def attempts(self, delivery: Delivery) -> dict[int, dict[str, int]]:
+        """The writers of the earlier attempts of a task, with the ends of the log before each began."""
         key = {"query": delivery.query, "batch": delivery.batch, "task": delivery.task}
         rows = self._client.run(self._prefix.lookup(key))
-        writers = {row["writer"]: json.loads(row["state"]) for row in rows if row["writer"] != DONE}
-        return any(row["writer"] == DONE for row in rows), writers
+        return {row["writer"]: json.loads(row["state"]) for row in rows}
 
     async def begin(self, delivery: Delivery, writer_id: int, ends: Mapping[str, int]) -> None:
         """Note a writer before it sends its first row. May be awaited on any loop."""
         await self._note(delivery, writer_id, json.dumps(ends)).wait()
 
-    def finish(self, delivery: Delivery) -> None:
-        """Note that all rows of a task are written."""
-        self._client.run(self._note(delivery, DONE, "done").wait())
-
     def commit(self, query: str, batch: int, notes: Iterable[tuple[Delivery, Iterable[int]]]) -> None:
         """Note that a batch is complete; what was noted about its tasks is needed no more."""
         committed = Delivery(query, COMMITTED, COMMITTED)
-        self._client.run(self._note(committed, DONE, str(batch)).wait())
+        self._client.run(self._note(committed, COMMITTED, str(batch)).wait())
         for delivery, writers in notes:
-            for writer_id in (*writers, DONE):
+            for writer_id in writers:
                 self._writer.delete(self._key(delivery, writer_id))
         self._client.run(self._writer.flush())
 

@@ -12,6 +12,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fluss.config import CONFIG_OPTIONS, Config
@@ -188,6 +189,30 @@ OPTIONS: tuple[SparkOption, ...] = (
         "scan.partitions", None, "Partitions to read, by name, separated by commas. Default: all.", _names, reads=True
     ),
     SparkOption(
+        "scan.filter",
+        None,
+        "Only rows that match, judged where the rows lie; batches and streams. Comparisons joined by `and`: "
+        "`id >= 5 and day in ('a', 'b') and name like 'x%' and note is not null`.",
+        _text,
+        reads=True,
+    ),
+    SparkOption(
+        "scan.pushFilters",
+        False,
+        "Take filters of the query from Spark, where `spark.sql.python.filterPushdown.enabled` is on. Only for "
+        "DataFrames that are used once: Spark keeps the filters of the first query for later ones without any.",
+        _boolean,
+        reads=True,
+    ),
+    SparkOption(
+        "client.options.file",
+        None,
+        "A JSON file on the driver with more options of the client, such as passwords.",
+        _text,
+        reads=True,
+        writes=True,
+    ),
+    SparkOption(
         "scan.maxRecordsPerPartition",
         None,
         "Split buckets so that no Spark partition reads more rows.",
@@ -301,8 +326,13 @@ OPTIONS: tuple[SparkOption, ...] = (
     ),
 )
 
-_IGNORED = frozenset({"checkpointlocation", "queryname"})
-"""What Spark's own stream writer leaves among the options of the sink."""
+_IGNORED = frozenset(
+    {"checkpointlocation", "queryname", "provider", "owner", "location", "external", "is_managed_location", "comment"}
+)
+"""What Spark's own stream writer and catalog leave among the options."""
+
+_CATALOG_PREFIX = "option."
+"""Tables of a Spark catalog hand their options over with this prefix, and at times without it as well."""
 
 _BY_NAME: dict[str, SparkOption] = {
     name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)
@@ -395,7 +425,13 @@ def write_options(options: Mapping[str, str]) -> SourceOptions:
 def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
     values: dict[str, Any] = {}
     client: dict[str, Any] = {}
-    for given, text in options.items():
+    known = {name.lower() for name in options}
+    for spelled, text in options.items():
+        given = spelled
+        if given.lower().startswith(_CATALOG_PREFIX):
+            given = given[len(_CATALOG_PREFIX) :]
+            if given.lower() in known:
+                continue
         name = given.lower()
         if name in _IGNORED:
             continue
@@ -411,10 +447,22 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
             client[_CLIENT[name]] = text
         else:
             raise ConfigError(_unknown(given, side))
+    if "client.options.file" in values:
+        client = {**_from_file(values.pop("client.options.file")), **client}
     if "bootstrap.servers" not in client:
         raise ConfigError("option bootstrap.servers is missing: give the address of a server, such as 'localhost:9123'")
     Config(client).validate()
     return SourceOptions(_table_path(values.get("table")), client, values)
+
+
+def _from_file(name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(Path(name).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"client.options.file: {name} cannot be read as JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"client.options.file: {name} must hold an object of options by name")
+    return document
 
 
 def _unknown(given: str, side: str) -> str:

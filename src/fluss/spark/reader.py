@@ -16,7 +16,8 @@ from fluss.metadata import Predicate, TableInfo
 from fluss.spark.batches import CHANGE_TYPE, METADATA_FIELDS, Shaper, check_schema, table_columns
 from fluss.spark.connect import Client, client_of
 from fluss.spark.failures import driver_side
-from fluss.spark.filters import prune_partitions, to_predicate
+from fluss.spark.filter_text import parse_filter
+from fluss.spark.filters import as_filters, prune_partitions, to_predicate
 from fluss.spark.layout import Bucket, Layout
 from fluss.spark.options import EARLIEST, LATEST, SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
@@ -33,6 +34,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         info = client_of(options.client).info(options.table_path)
         check_schema(info, schema)
         self._check_metadata(info)
+        check_filter(options, info)
 
     def _check_metadata(self, info: TableInfo) -> None:
         own = info.schema.column_names
@@ -50,9 +52,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         options = self._options
         client = client_of(options.client)
         info = client.info(options.table_path)
-        layout = Layout.load(client, info, options["scan.partitions"])
-        if self._filters and info.is_partitioned():
-            layout = layout.keep(prune_partitions(self._filters, info, layout.partitions))
+        layout = pruned(Layout.load(client, info, options["scan.partitions"]), options, self._filters)
         kind = self._kind(info)
         start, stop = self._range(layout, kind)
         if kind == LOG:
@@ -131,6 +131,23 @@ class PushingReader(FlussReader):
         return filters
 
 
+def check_filter(options: SourceOptions, info: TableInfo) -> None:
+    """Refuse a filter that is wrong, or that this table cannot take, before anything runs."""
+    if options["scan.filter"] is not None:
+        parse_filter(options["scan.filter"], info.schema)
+
+
+def pruned(layout: Layout, options: SourceOptions, filters: Sequence[d.Filter] = ()) -> Layout:
+    """Without the partitions that no wanted row can be in."""
+    info = layout.info
+    if not info.is_partitioned():
+        return layout
+    known = list(filters)
+    if options["scan.filter"] is not None:
+        known += as_filters(parse_filter(options["scan.filter"], info.schema))
+    return layout.keep(prune_partitions(known, info, layout.partitions)) if known else layout
+
+
 def read_split(
     options: SourceOptions, schema: StructType, split: Split, filters: Sequence[d.Filter] = ()
 ) -> Iterator[pa.RecordBatch]:
@@ -143,6 +160,9 @@ def read_split(
             f"table {options.table_path} was dropped and created again (id {split.table_id} is now {info.table_id})"
         )
     predicate = to_predicate(filters, info.schema) if filters else None
+    if options["scan.filter"] is not None:
+        wanted = parse_filter(options["scan.filter"], info.schema)
+        predicate = wanted if predicate is None else wanted & predicate
     found = _batches(client, table, options, schema, split, predicate)
     # Without the column that tells them apart, deletes and old images would look like rows that are there.
     drop_deletes = info.has_primary_key() and (options["ignoreDeletes"] or CHANGE_TYPE not in schema.names)
@@ -160,11 +180,16 @@ def _batches(
     info = table.get_table_info()
     bucket = split.bucket.of(split.table_id)
     columns = table_columns(info, schema)
+    if split.kind != LOG and predicate is not None:
+        # What a row is, is known only when all changes of its key were seen: the filter comes last.
+        columns = list(dict.fromkeys([*columns, *(leaf.column for leaf in predicate.leaves())]))
     if split.kind == ROWS:
         offset = None if options["read.optimized"] else split.stop
-        return _as_inserts(rows_as_of(client, table, bucket, split.bucket.partition_name, offset, columns), split)
+        rows = rows_as_of(client, table, bucket, split.bucket.partition_name, offset, columns)
+        return _as_inserts(_filtered(rows, predicate, info), split)
     if split.kind == FOLDED:
-        return folded_rows(client, table, bucket, split.start, split.stop, columns)
+        rows = folded_rows(client, table, bucket, split.start, split.stop, columns)
+        return _filtered(rows, predicate, info)
     scan = _scan(client, table, columns, predicate)
     return client.iterate(scan.read_batches({bucket: split.start}, {bucket: split.stop}))
 
@@ -177,6 +202,16 @@ def _scan(client: Client, table: aio.FlussTable, columns: list[str], predicate: 
         return scan if predicate is None else scan.filter(predicate)
 
     return client.call(make)
+
+
+def _filtered(found: Iterator[RecordBatch], predicate: Predicate | None, info: TableInfo) -> Iterator[RecordBatch]:
+    if predicate is None:
+        yield from found
+        return
+    expression = predicate.to_arrow_expression(info.schema)
+    for item in found:
+        for batch in pa.Table.from_batches([item.batch]).filter(expression).to_batches():
+            yield RecordBatch(batch, item.bucket, item.base_offset, item.last_offset)
 
 
 def _as_inserts(found: Iterator[RecordBatch], split: Split) -> Iterator[RecordBatch]:

@@ -46,9 +46,11 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
     @driver_side
     def reader(self, schema: StructType) -> d.DataSourceReader:
         # Spark refuses a reader that takes filters while push-down is off, and asks for filters in a worker of its own
-        # while it is on: that worker is the only one that needs such a reader.
-        kind = PushingReader if _pushing() else FlussReader
-        return kind(read_options(self.options), schema)
+        # while it is on: that worker is the only one that needs such a reader. And only who asks for it gets it: Spark
+        # (4.3) keeps the reader of a DataFrame's first query for later ones, with the filters of the first.
+        options = read_options(self.options)
+        kind = PushingReader if options["scan.pushFilters"] and _pushing() else FlussReader
+        return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> d.DataSourceStreamReader:  # noqa: N802
         return FlussStreamReader(self.options, schema)

@@ -29,7 +29,7 @@ from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
 from fluss.spark.layout import Bucket, Layout, from_json, rows_between, to_json
 from fluss.spark.options import EARLIEST, SourceOptions, read_options
-from fluss.spark.reader import read_split
+from fluss.spark.reader import check_filter, pruned, read_split
 from fluss.spark.splits import ROWS, Split, cut
 
 SNAPSHOT = "snapshot"
@@ -56,6 +56,7 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _info(self) -> TableInfo:
         info = client_of(self._options.client).info(self._options.table_path)
         check_schema(info, self._schema)
+        check_filter(self._options, info)
         return info
 
     # -- what there is --------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 f"table {info.table_path} was dropped and created again while it was read; start a new query with a "
                 "new checkpoint"
             )
-        return Layout.load(client, info, self._options["scan.partitions"])
+        return pruned(Layout.load(client, info, self._options["scan.partitions"]), self._options)
 
     def _latest(self, layout: Layout) -> dict[Bucket, int]:
         self._seen.update(found := layout.latest())

@@ -111,8 +111,8 @@ class TableWriter:
         ledger = Ledger(shared, self._ledger_path())
         delivery = self._this_delivery()
         committed = ledger.committed(delivery.query)
-        done, attempts = ledger.attempts(delivery)
-        if done or (committed is not None and committed >= delivery.batch):
+        attempts = ledger.attempts(delivery)
+        if committed is not None and committed >= delivery.batch:
             skipped = sum(batch.num_rows for batch in iterator)
             return TaskDone(0, skipped, delivery, list(attempts))
         table = shared.table(self._options.table_path)
@@ -133,7 +133,6 @@ class TableWriter:
             rows = self._write_all(own, iterator, before)
         finally:
             own.close()
-        ledger.finish(delivery)
         return TaskDone(rows, skipped - before.left, delivery, writers)
 
     def _this_delivery(self) -> Delivery:

