@@ -37,6 +37,10 @@ class BatchScanner:
 
     With a limit: the last rows of a log table, or some rows of a primary-key table. Without one (primary-key tables
     only): all current rows of the bucket.
+
+    Example:
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        last = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
     """
 
     def __init__(self, plan: ScanPlan, bucket: TableBucket) -> None:
@@ -69,7 +73,12 @@ class BatchScanner:
         return self._bucket
 
     async def next_batch(self) -> RecordBatch | None:
-        """The next batch, or None when there is no more."""
+        """The next batch, or None when there is no more.
+
+        Example:
+            while (found := await scanner.next_batch()) is not None:
+                print(found.batch.num_rows)
+        """
         if self._batches is None:
             self._batches = self._run()
         async for batch in self._batches:
@@ -77,27 +86,47 @@ class BatchScanner:
         return None
 
     async def collect_all_batches(self) -> list[RecordBatch]:
-        """All batches that are left."""
+        """All batches that are left.
+
+        Example:
+            batches = await scanner.collect_all_batches()
+        """
         batches = []
         while (batch := await self.next_batch()) is not None:
             batches.append(batch)
         return batches
 
     async def to_arrow(self) -> pa.Table:
-        """All rows that are left as an Arrow table."""
+        """All rows that are left as an Arrow table.
+
+        Example:
+            table = await scanner.to_arrow()
+        """
         batches = [batch.batch for batch in await self.collect_all_batches()]
         return pa.Table.from_batches(batches, self._arrow_schema)
 
     async def to_pandas(self) -> pd.DataFrame:
-        """All rows that are left as a pandas DataFrame."""
+        """All rows that are left as a pandas DataFrame.
+
+        Example:
+            frame = await scanner.to_pandas()
+        """
         return to_pandas(await self.to_arrow())
 
     async def to_polars(self) -> pl.DataFrame:
-        """All rows that are left as a polars DataFrame."""
+        """All rows that are left as a polars DataFrame.
+
+        Example:
+            frame = await scanner.to_polars()
+        """
         return to_polars(await self.to_arrow())
 
     async def close(self) -> None:
-        """Stop reading; a cursor that the server keeps is given back."""
+        """Stop reading; a cursor that the server keeps is given back.
+
+        Example:
+            await scanner.close()
+        """
         if self._batches is not None:
             await self._batches.aclose()
 

@@ -412,15 +412,19 @@ class Fetcher:
             subscription.not_before = 0.0
             self._skip_to(subscription, part.filtered_end_offset)
 
-    async def _enqueue(self, subscription: Subscription, records: memoryview, *, projected: bool) -> None:
+    async def _enqueue(
+        self, subscription: Subscription, records: memoryview, *, projected: bool, remote_dir: str | None = None
+    ) -> None:
         for batch in iter_log_batches(records):
             if batch.header.next_offset <= subscription.fetch_offset:
                 continue
-            await self._add_batch(subscription, batch, projected)
+            await self._add_batch(subscription, batch, projected, remote_dir)
             if subscription.fetched_all:
                 break
 
-    async def _add_batch(self, subscription: Subscription, batch: LogBatch, projected: bool) -> None:
+    async def _add_batch(
+        self, subscription: Subscription, batch: LogBatch, projected: bool, remote_dir: str | None
+    ) -> None:
         header = batch.header
         if header.schema_id not in self._schemas:
             schema = await self.cluster.schema(self.info.table_path, header.schema_id)
@@ -431,13 +435,13 @@ class Fetcher:
         if header.size_bytes < _DECODE_INLINE_BYTES:
             future = self._loop.create_future()
             try:
-                future.set_result(self._decode(batch, start, stop, projected))
+                future.set_result(self._decode(batch, start, stop, projected, remote_dir))
             except FlussError as error:
                 future.set_exception(error)
                 future.exception()
         else:
             future = asyncio.ensure_future(
-                self._loop.run_in_executor(decode_threads(), self._decode, batch, start, stop, projected)
+                self._loop.run_in_executor(decode_threads(), self._decode, batch, start, stop, projected, remote_dir)
             )
             future.add_done_callback(_look_at)
         next_offset = header.next_offset if stop is None else min(header.next_offset, stop)
@@ -447,7 +451,9 @@ class Fetcher:
         subscription.fetch_offset = next_offset
         self._changed.set()
 
-    def _decode(self, batch: LogBatch, start: int, stop: int | None, projected: bool) -> Decoded | None:
+    def _decode(
+        self, batch: LogBatch, start: int, stop: int | None, projected: bool, remote_dir: str | None
+    ) -> Decoded | None:
         try:
             # A server that projects leaves the checksum of the whole batch in place: nothing to verify there.
             if not projected:
@@ -457,6 +463,11 @@ class Fetcher:
             raise FormatError(
                 f"the batch of {self.info.table_path} at offset {batch.header.base_offset} cannot be read: {error}"
             ) from None
+        except FlussError as error:
+            if remote_dir is None:
+                raise
+            # No server saw these bytes, so nobody but this reader can say where they lie.
+            raise type(error)(f"{error.message} (in the remote log '{remote_dir}')", error.error_code) from None
 
     def _skip_to(self, subscription: Subscription, offset: int) -> None:
         """Everything below `offset` was looked at by the server and is not wanted."""
@@ -475,14 +486,14 @@ class Fetcher:
         try:
             async with contextlib.aclosing(self._remote.blocks(info, lambda: self._room(subscription))) as blocks:
                 async for block in blocks:
-                    await self._enqueue(subscription, block, projected=False)
+                    await self._enqueue(subscription, block, projected=False, remote_dir=info.remote_log_tablet_dir)
                     if subscription.fetched_all:
                         return
             end = max((s.remote_log_end_offset for s in info.remote_log_segments), default=0)
             if end > subscription.fetch_offset:
                 raise FormatError(
-                    f"the remote log of {subscription.bucket} ends at offset {subscription.fetch_offset}, but its last "
-                    f"segment should reach {end}"
+                    f"the remote log of {subscription.bucket} in '{info.remote_log_tablet_dir}' ends at offset "
+                    f"{subscription.fetch_offset}, but its last segment should reach {end}"
                 )
         except FlussError as error:
             self._note(subscription, error)

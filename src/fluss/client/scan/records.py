@@ -86,7 +86,16 @@ class Run:
 
 
 class ScanRecords:
-    """The records of one poll, grouped by bucket: a sequence of records and a mapping from buckets to them."""
+    """The records of one poll, grouped by bucket: a sequence of records and a mapping from buckets to them.
+
+    Example:
+        records = await scanner.poll(timeout_ms=1000)
+        first, last, some = records[0], records[-1], records[1:5]
+        for bucket, found in records.items():
+            print(bucket.bucket_id, len(found))
+        for record in records:
+            print(record.offset, record.row)
+    """
 
     __slots__ = ("_flat", "_lists", "_runs")
 
@@ -165,7 +174,12 @@ class ScanRecords:
 
 
 class RecordBatch:
-    """An Arrow batch of one bucket with the offsets of its first and last record."""
+    """An Arrow batch of one bucket with the offsets of its first and last record.
+
+    Example:
+        for found in await scanner.poll_record_batch(timeout_ms=1000):
+            print(found.bucket.bucket_id, found.base_offset, found.last_offset, found.batch.to_pandas())
+    """
 
     __slots__ = ("base_offset", "batch", "bucket", "change_types", "last_offset", "offsets", "timestamp", "writer_id")
 

@@ -202,23 +202,43 @@ class TableScan:
         return TableScan(self._cluster, self._state, plan)
 
     def project(self, indices: Sequence[int]) -> TableScan:
-        """Read only the columns at these positions, in this order."""
+        """Read only the columns at these positions, in this order.
+
+        Example:
+            scan = table.new_scan().project([0, 2])
+        """
         return self._with(self._plan.project(indices))
 
     def project_by_name(self, names: Sequence[str]) -> TableScan:
-        """Read only these columns, in this order."""
+        """Read only these columns, in this order.
+
+        Example:
+            scan = table.new_scan().project_by_name(["name", "id"])
+        """
         return self._with(self._plan.project_by_name(names))
 
     def filter(self, predicate: Predicate) -> TableScan:
-        """Read only rows that match, for instance `fluss.col("id") > 3`."""
+        """Read only rows that match, for instance `fluss.col("id") > 3`.
+
+        Example:
+            scan = table.new_scan().filter((fluss.col("id") > 3) & (fluss.col("name") == "Alice"))
+        """
         return self._with(self._plan.with_filter(predicate))
 
     def limit(self, n: int) -> TableScan:
-        """Read at most `n` rows, with `create_bucket_batch_scanner`."""
+        """Read at most `n` rows, with `create_bucket_batch_scanner`.
+
+        Example:
+            rows = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
+        """
         return self._with(self._plan.with_limit(n))
 
     def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
-        """Whether rows written with an older schema are brought to the schema of this scan (the default)."""
+        """Whether rows written with an older schema are brought to the schema of this scan (the default).
+
+        Example:
+            scan = table.new_scan().with_fixed_schema(False)
+        """
         return self._with(replace(self._plan, fixed_schema=fixed_schema))
 
     def read_batches(
@@ -227,23 +247,46 @@ class TableScan:
         """All rows of these buckets from their start offsets up to (not including) their stop offsets, then the end.
 
         Without stop offsets: up to the ends of the log at the time of the first batch.
+
+        Example:
+            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+            async for found in table.new_scan().read_batches({bucket: 0}, {bucket: 1000}):
+                print(found.base_offset, found.batch.num_rows)
         """
         return self._plan.read(start_offsets, stop_offsets)
 
     async def create_log_scanner(self) -> LogScanner:
-        """A scanner of single records with offset, timestamp and change type, for `poll()`."""
+        """A scanner of single records with offset, timestamp and change type, for `poll()`.
+
+        Example:
+            scanner = await table.new_scan().create_log_scanner()
+        """
         return self._log_scanner(batches=False)
 
     async def create_record_batch_log_scanner(self) -> LogScanner:
-        """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like."""
+        """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like.
+
+        Example:
+            scanner = await table.new_scan().create_record_batch_log_scanner()
+        """
         return self._log_scanner(batches=True)
 
     async def create_batch_scanner(self) -> LogScanner:
-        """Older name of `create_record_batch_log_scanner`."""
+        """Older name of `create_record_batch_log_scanner`.
+
+        Example:
+            scanner = await table.new_scan().create_batch_scanner()
+        """
         return await self.create_record_batch_log_scanner()
 
     def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
-        """A scanner that reads one bucket once and ends: the last rows, or (primary-key tables) some or all rows."""
+        """A scanner that reads one bucket once and ends: the last rows, or (primary-key tables) some or all rows.
+
+        Example:
+            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+            async for found in table.new_scan().limit(100).create_bucket_batch_scanner(bucket):
+                print(found.batch)
+        """
         from fluss.client.scan.batch_scanner import BatchScanner
 
         return BatchScanner(self._plan, bucket)

@@ -38,6 +38,12 @@ class LogScanner:
     A record scanner gives records (`poll`), a batch scanner Arrow (`poll_arrow`, `poll_record_batch`, `to_arrow`).
     Subscribe to buckets first; `poll*` then goes on from where the last one ended. `to_arrow` and its kin read from the
     current position up to the log's end at the time of the call and leave the position where it is.
+
+    Example:
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
+        async for record in scanner:
+            print(record.row)
     """
 
     def __init__(self, plan: ScanPlan, *, batches: bool) -> None:
@@ -60,11 +66,19 @@ class LogScanner:
     # -- subscriptions --------------------------------------------------------------------------------------------
 
     def subscribe(self, bucket_id: int, start_offset: int) -> None:
-        """Read a bucket from `start_offset` on (`EARLIEST_OFFSET`, `LATEST_OFFSET` or an offset)."""
+        """Read a bucket from `start_offset` on (`EARLIEST_OFFSET`, `LATEST_OFFSET` or an offset).
+
+        Example:
+            scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
+        """
         self.subscribe_buckets({bucket_id: start_offset})
 
     def subscribe_buckets(self, bucket_offsets: Mapping[int, int]) -> None:
-        """Read several buckets: `{bucket id: start offset}`."""
+        """Read several buckets: `{bucket id: start offset}`.
+
+        Example:
+            scanner.subscribe_buckets({bucket: fluss.EARLIEST_OFFSET for bucket in range(info.num_buckets)})
+        """
         if self.is_partitioned():
             raise InvalidArgumentError(
                 f"table {self._plan.info.table_path} is partitioned: use subscribe_partition() or "
@@ -74,11 +88,19 @@ class LogScanner:
         self._subscribe({TableBucket(table_id, self._checked(b)): o for b, o in bucket_offsets.items()})
 
     def subscribe_partition(self, partition_id: int, bucket_id: int, start_offset: int) -> None:
-        """Read one bucket of one partition from `start_offset` on."""
+        """Read one bucket of one partition from `start_offset` on.
+
+        Example:
+            scanner.subscribe_partition(partition_id=7, bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
+        """
         self.subscribe_partition_buckets({(partition_id, bucket_id): start_offset})
 
     def subscribe_partition_buckets(self, partition_bucket_offsets: Mapping[tuple[int, int], int]) -> None:
-        """Read several buckets of partitions: `{(partition id, bucket id): start offset}`."""
+        """Read several buckets of partitions: `{(partition id, bucket id): start offset}`.
+
+        Example:
+            scanner.subscribe_partition_buckets({(p.partition_id, 0): fluss.EARLIEST_OFFSET for p in partitions})
+        """
         if not self.is_partitioned():
             raise InvalidArgumentError(
                 f"table {self._plan.info.table_path} is not partitioned: use subscribe() or subscribe_buckets()"
@@ -137,6 +159,10 @@ class LogScanner:
         """Wait until subscriptions to the latest offset know that offset; False if that takes longer.
 
         Raises what went wrong with it; such a subscription is gone.
+
+        Example:
+            scanner.subscribe(0, fluss.LATEST_OFFSET)
+            await scanner.settled()
         """
         resolving = self._resolving
         if resolving is not None:
@@ -151,11 +177,19 @@ class LogScanner:
         return True
 
     def unsubscribe(self, bucket_id: int) -> None:
-        """Stop reading a bucket."""
+        """Stop reading a bucket.
+
+        Example:
+            scanner.unsubscribe(bucket_id=0)
+        """
         self._unsubscribe(TableBucket(self._plan.info.table_id, bucket_id))
 
     def unsubscribe_partition(self, partition_id: int, bucket_id: int) -> None:
-        """Stop reading a bucket of a partition."""
+        """Stop reading a bucket of a partition.
+
+        Example:
+            scanner.unsubscribe_partition(partition_id=7, bucket_id=0)
+        """
         self._unsubscribe(TableBucket.with_partition(self._plan.info.table_id, partition_id, bucket_id))
 
     def _unsubscribe(self, bucket: TableBucket) -> None:
@@ -165,7 +199,11 @@ class LogScanner:
         self._fetcher.remove(bucket)
 
     def get_subscribed_buckets(self) -> list[tuple[TableBucket, int]]:
-        """All subscribed buckets with the next offset each will give."""
+        """All subscribed buckets with the next offset each will give.
+
+        Example:
+            checkpoint = dict(scanner.get_subscribed_buckets())
+        """
         return list(self._positions().items())
 
     def _positions(self) -> dict[TableBucket, int]:
@@ -176,11 +214,19 @@ class LogScanner:
         return positions
 
     def is_partitioned(self) -> bool:
-        """Whether the table has partitions."""
+        """Whether the table has partitions.
+
+        Example:
+            subscribe = scanner.subscribe_partition if scanner.is_partitioned() else scanner.subscribe
+        """
         return self._plan.info.is_partitioned()
 
     def lag(self) -> dict[TableBucket, int | None]:
-        """How many offsets each bucket is behind the end of its log, as of the last answer; None before the first."""
+        """How many offsets each bucket is behind the end of its log, as of the last answer; None before the first.
+
+        Example:
+            behind = sum(lag or 0 for lag in scanner.lag().values())
+        """
         positions = self._positions()
         lags: dict[TableBucket, int | None] = {}
         for bucket, subscription in self._fetcher.subscriptions.items():
@@ -193,7 +239,12 @@ class LogScanner:
     # -- polling --------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_ms: int) -> ScanRecords:
-        """The records that arrive within `timeout_ms`, at most `scanner.log.max-poll-records`; may be empty."""
+        """The records that arrive within `timeout_ms`, at most `scanner.log.max-poll-records`; may be empty.
+
+        Example:
+            for record in await scanner.poll(timeout_ms=1000):
+                print(record.offset, record.change_type.short_string(), record.row)
+        """
         self._check_kind(batches=False, call="poll")
         runs: dict[TableBucket, list[Run]] = {}
         room = self._plan.config.scanner_log_max_poll_records
@@ -241,11 +292,19 @@ class LogScanner:
         return self._plan.to_table([found.batch for found in await self.poll_record_batch(timeout_ms)])
 
     async def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
-        """Same as `poll_record_batch`."""
+        """Same as `poll_record_batch`.
+
+        Example:
+            batches = await scanner.poll_batches(timeout_ms=1000)
+        """
         return await self.poll_record_batch(timeout_ms)
 
     async def poll_items(self, timeout_ms: int) -> Sequence[ScanRecord | RecordBatch]:
-        """Records or batches, whichever this scanner gives."""
+        """Records or batches, whichever this scanner gives.
+
+        Example:
+            items = await scanner.poll_items(timeout_ms=1000)
+        """
         if self._batches:
             return await self.poll_record_batch(timeout_ms)
         return list(await self.poll(timeout_ms))
@@ -273,7 +332,12 @@ class LogScanner:
     # -- bounded reads --------------------------------------------------------------------------------------------
 
     async def read_batches(self) -> AsyncGenerator[RecordBatch, None]:
-        """All rows from the current position up to the end of the log now, batch by batch, in bounded memory."""
+        """All rows from the current position up to the end of the log now, batch by batch, in bounded memory.
+
+        Example:
+            async for found in scanner.read_batches():
+                print(found.batch.num_rows)
+        """
         self._check_kind(batches=True, call="to_arrow")
         self._check_subscribed()
         await self.settled()
@@ -282,22 +346,39 @@ class LogScanner:
                 yield batch
 
     async def to_arrow(self) -> pa.Table:
-        """Everything from the current position up to the end of the log now, as an Arrow table."""
+        """Everything from the current position up to the end of the log now, as an Arrow table.
+
+        Example:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            table = await scanner.to_arrow()
+        """
         async with contextlib.aclosing(self.read_batches()) as batches:
             return self._plan.to_table([found.batch async for found in batches])
 
     async def to_pandas(self) -> pd.DataFrame:
-        """`to_arrow()` as a pandas DataFrame."""
+        """`to_arrow()` as a pandas DataFrame.
+
+        Example:
+            frame = await scanner.to_pandas()
+        """
         return to_pandas(await self.to_arrow())
 
     async def to_polars(self) -> pl.DataFrame:
-        """`to_arrow()` as a polars DataFrame."""
+        """`to_arrow()` as a polars DataFrame.
+
+        Example:
+            frame = await scanner.to_polars()
+        """
         return to_polars(await self.to_arrow())
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """Everything from the current position up to the end of the log now, batch by batch as you read.
 
         The reader is a plain iterator for plain code. While it is in use the subscriptions cannot be changed.
+
+        Example:
+            for batch in scanner.to_arrow_batch_reader():
+                print(batch.num_rows)
         """
         self._check_kind(batches=True, call="to_arrow_batch_reader")
         self._check_subscribed()
@@ -316,7 +397,11 @@ class LogScanner:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The schema of the Arrow batches this scanner gives."""
+        """The schema of the Arrow batches this scanner gives.
+
+        Example:
+            names = scanner.arrow_schema.names
+        """
         return self._fetcher.decoder.arrow_schema
 
     # -- iteration ------------------------------------------------------------------------------------------------
@@ -332,7 +417,11 @@ class LogScanner:
     # -- the end --------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Stop fetching and free what was fetched ahead."""
+        """Stop fetching and free what was fetched ahead.
+
+        Example:
+            await scanner.close()
+        """
         if not self._closed:
             self._closed = True
             self._plan.cluster.detach(self)

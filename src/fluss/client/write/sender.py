@@ -62,6 +62,8 @@ _WRITTEN_PERHAPS = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
 """The leader has the batch in its log, but not enough others have."""
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
+_PARTITION_TRIES = 3
+
 
 @dataclass(frozen=True)
 class Target:
@@ -330,7 +332,11 @@ class Sender:
         partition = await self.cluster.partition(lane.target.table_path, lane.partition_name)
         if partition is None and self.dynamic_partitions:
             await self._create_partition(lane.target.table_path, lane.partition_name)
-            partition = await self.cluster.partition(lane.target.table_path, lane.partition_name)
+            # Another lane's question may have been under way before the creation: its answer, shared with us, is old.
+            for _ in range(_PARTITION_TRIES):
+                partition = await self.cluster.partition(lane.target.table_path, lane.partition_name)
+                if partition is not None:
+                    break
         if partition is None:
             raise error_for_code(
                 36,
