@@ -133,6 +133,34 @@ def test_partitioned_primary_key_table(lake: LakeHarness) -> None:
     assert rows_of(lake.alone(path), PARTITIONED.names) == truth
 
 
+def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
+    import asyncio
+
+    import fluss
+
+    log, pk = paimon.create("log"), paimon.create("pk", primary_keys=["id"])
+    paimon.append(log, [row(i) for i in range(30)])
+    paimon.upsert(pk, [row(i) for i in range(30)])
+    for path in (log, pk):
+        paimon.tier(path)
+    paimon.append(log, [row(i) for i in range(30, 40)])
+    paimon.upsert(pk, [row(i, 1) for i in range(5)])
+
+    async def main() -> None:
+        with await fluss.FlussConnection.create(paimon.server.config()) as connection:
+            scan = (await connection.get_table(log)).new_scan()
+            scanner = await scan.create_record_batch_log_scanner()
+            assert rows_of(scanner.to_arrow(include_lake=True)) == [row(i) for i in range(40)]
+            chosen = scan.project_by_name(["name"]).filter(fluss.col("id") >= 38)
+            scanner = await chosen.create_record_batch_log_scanner()
+            assert scanner.to_arrow(include_lake=True).to_pylist() == [{"name": "user-38"}, {"name": "user-39"}]
+            scanner = await (await connection.get_table(pk)).new_scan().create_record_batch_log_scanner()
+            live = [row(i, 1 if i < 5 else 0) for i in range(30)]
+            assert rows_of(scanner.to_arrow(include_lake=True)) == live
+
+    asyncio.run(main())
+
+
 def test_parts_can_travel(lake: LakeHarness) -> None:
     import pickle
 

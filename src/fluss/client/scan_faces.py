@@ -204,9 +204,13 @@ class LogScanner(_Closing):
 
     # -- reading up to now ----------------------------------------------------------------------------------------
 
-    def to_arrow(self) -> pa.Table:
-        """Everything from the subscribed offsets up to the latest ones of now, as an Arrow table."""
-        return self._background.block(self._core.to_arrow())
+    def to_arrow(self, *, include_lake: bool = False) -> pa.Table:
+        """Everything from the subscribed offsets up to the latest ones of now, as an Arrow table.
+
+        With `include_lake`: the whole table instead, the rows of its newest lake snapshot and the log after it; for
+        primary-key tables its current rows. Subscriptions play no part then; projection and filter do.
+        """
+        return self._background.block(self._core.to_arrow(include_lake=include_lake))
 
     def to_pandas(self) -> pd.DataFrame:
         """The same as a pandas DataFrame."""

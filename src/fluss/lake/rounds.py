@@ -32,6 +32,9 @@ from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucke
 
 _log = logging.getLogger("fluss.lake")
 
+_DURATION_S_MIN = 30.0
+"""However fresh a table shall be: a round that is cut too early spends its time on commits."""
+
 Progress = Callable[[str, Mapping[str, Any]], None]
 """Called with the name of what happened and its figures."""
 
@@ -48,7 +51,7 @@ class RoundSettings:
     """What a round may do."""
 
     duration_s_max: float | None = None
-    """Commit what there is after this time; None means the freshness of the table."""
+    """Commit what there is after this time; None means the freshness of the table, and half a minute at least."""
     rows_per_task_max: int = 4_000_000
     """Longer ranges are cut where the lake does not need the rows of a bucket in one file."""
     snapshots_known_max: int = 10
@@ -184,7 +187,7 @@ class Round:
         settings = self._settings
         duration_s = settings.duration_s_max
         if duration_s is None:
-            duration_s = max(info.config.lake_freshness_ms / 1000, 10.0)
+            duration_s = max(info.config.lake_freshness_ms / 1000, _DURATION_S_MIN)
         until = time.time() + duration_s
         tasks: list[BucketTask] = []
         for bucket, stop in sorted(latest.items(), key=lambda item: (item[0].partition_id or 0, item[0].bucket_id)):

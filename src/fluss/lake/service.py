@@ -133,19 +133,23 @@ class TieringService:
                     if path not in done and not self._stop.is_set():
                         # Not due yet. A round out of turn is safe: commits of two services shut each other out.
                         try:
-                            one = self._round(session)
-                            report = one.run(path)
-                            self._maintain(one, report)
+                            reports += self._out_of_turn(session, path)
                         except Exception as error:
                             failures.append(f"{path}: {_reason(error)}")
                             self._progress("failed", {"table": str(path), "reason": _reason(error)})
-                        else:
-                            reports.append(report)
-                            self._tell_finished(report)
         finally:
             self._close()
         if failures:
             raise FlussError("not all tables were tiered: " + "; ".join(failures))
+        return reports
+
+    def _out_of_turn(self, session: Session, path: TablePath) -> list[RoundReport]:
+        reports: list[RoundReport] = []
+        while not self._stop.is_set() and (not reports or reports[-1].cut):
+            one = self._round(session)
+            reports.append(one.run(path))
+            self._maintain(one, reports[-1])
+            self._tell_finished(reports[-1])
         return reports
 
     def _wanted(self, session: Session) -> list[TablePath]:

@@ -209,3 +209,12 @@ def union_read(
     )
     batches = [batch for split in plan.splits for batch in read_union_split(session, plan, split, names)]
     return pa.Table.from_batches(batches, read_schema(info, names))
+
+
+def union_read_once(client: Mapping[str, Any], table_path: TablePath, columns: Sequence[str]) -> pa.Table:
+    """`union_read` with a connection of its own, closed at the end. Scanners find this function by its name."""
+    session = Session(client)
+    try:
+        return union_read(session, table_path, columns=columns)
+    finally:
+        session.close()

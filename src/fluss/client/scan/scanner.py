@@ -241,6 +241,9 @@ class LogScanner:
     async def poll(self, timeout_ms: int) -> ScanRecords:
         """The records that arrive within `timeout_ms`, at most `scanner.log.max-poll-records`; may be empty.
 
+        What passes (a leader that moves, a network that fails) is waited out; when a bucket could not be read for a
+        minute, its last error is raised, and polling again tries again.
+
         Example:
             for record in await scanner.poll(timeout_ms=1000):
                 print(record.offset, record.change_type.short_string(), record.row)
@@ -345,13 +348,18 @@ class LogScanner:
             async for batch in batches:
                 yield batch
 
-    async def to_arrow(self) -> pa.Table:
+    async def to_arrow(self, *, include_lake: bool = False) -> pa.Table:
         """Everything from the current position up to the end of the log now, as an Arrow table.
+
+        With `include_lake`: the whole table instead, the rows of its newest lake snapshot and the log after it; for
+        primary-key tables its current rows. Subscriptions play no part then; projection and filter do.
 
         Example:
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
             table = await scanner.to_arrow()
         """
+        if include_lake:
+            return await self._plan.read_with_lake()
         async with contextlib.aclosing(self.read_batches()) as batches:
             return self._plan.to_table([found.batch async for found in batches])
 
