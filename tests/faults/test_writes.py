@@ -358,3 +358,31 @@ def test_nonsense_in_an_answer_is_not_taken_for_success(proxy, through, log_of):
         assert (await log_of(conn, path)).column("id").to_pylist() == [1], "the server knew the second for the first"
 
     through(use)
+
+
+def test_a_trickle_of_rows_is_bounded_too(proxy, through, log_of):
+    """Rows that leave one by one after their linger time must not pile up behind a server that does not answer."""
+
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        await writer.append((-1, "warm")).wait()
+        proxy.stall()
+        taken = 0
+
+        async def trickle():
+            nonlocal taken
+            for i in range(2000):
+                writer.append((i, "x" * 1000))
+                taken += 1
+                await asyncio.sleep(0.003)
+
+        with pytest.raises(fluss.DeadlineExceededError, match="write buffer is full"):
+            await trickle()
+        assert taken * 1000 < 40_000
+        proxy.resume()
+        await writer.flush()
+        writer.append((taken, "again"))
+        await writer.flush()
+        assert (await log_of(conn, path)).column("id").to_pylist() == list(range(-1, taken + 1))
+
+    through(use, **{"writer.buffer.memory-size": 20_000, "writer.batch-timeout-ms": 1})

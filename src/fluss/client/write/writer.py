@@ -325,7 +325,12 @@ class TableWriter:
         size_bytes = sum(piece.size_bytes for _, piece, _ in routed)
         if adapt_to:
             self._adapt(adapt_to, size_bytes)
-        self._sender.memory.reserve(size_bytes)
+        memory = self._sender.memory
+        memory.reserve(size_bytes)
+        if memory.used_bytes >= memory.limit_bytes:
+            with self._collector.lock:
+                # The very next row comes to where the wait for room is, however few rows a chunk has got by then.
+                self._collector.rows_max = min(self._collector.rows_max, 1)
         self._handed.append(Handover(number, routed, ticket, size_bytes))
         if self._on_loop():
             self._accept_handed()
