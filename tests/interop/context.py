@@ -74,16 +74,25 @@ class Context:
         """Creates the table (by the helper where the client cannot say it) and waits until it can be used."""
         creator = self.client if needs(table) <= self.client.capabilities else self.helper
         creator.call("create_table", table=table)
-        self.wait_ready(table)
+        try:
+            self.wait_ready(table, timeout_s=10)
+        except Mismatch:
+            if self.server.name == "ours":
+                raise
+            # The coordinator of Apache Fluss 0.9.1 now and then misses the news of a table in a fresh database and
+            # never elects leaders for it; nothing a client does brings that table to life.
+            creator.call("drop_table", table=table)
+            creator.call("create_table", table=table)
+            self.wait_ready(table)
         return table
 
-    def wait_ready(self, table: dict[str, Any], partition: str | None = None) -> None:
+    def wait_ready(self, table: dict[str, Any], partition: str | None = None, timeout_s: float = 30) -> None:
         """Until every bucket has a leader that answers; a real cluster elects them after the call has returned."""
         if table.get("partition_keys") and partition is None:
             return
         buckets = list(range(table.get("buckets") or self.client.call("table_info", table=table)["buckets"]))
         more = {"partition": partition} if partition else {}
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + timeout_s
         for peer in {id(self.client): self.client, id(self.helper): self.helper}.values():
             while True:
                 try:

@@ -39,11 +39,11 @@ def _run(command: list[str], what: str, timeout_s: float) -> None:
     except subprocess.TimeoutExpired as late:
         raise Unavailable(f"{what}: {command[0]} did not finish within {timeout_s:.0f} s") from late
     if done.returncode != 0:
-        text = (done.stdout + done.stderr).strip().splitlines()
+        text = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr).strip().splitlines()
         errors = [line for line in text if "ERROR" in line] or text
         said = errors[0].removeprefix("[ERROR] ") if errors else "failed without a word"
         # Addresses of registries depend on the machine and say nothing about the artifact.
-        raise Unavailable(f"{what}: " + re.sub(r"\s*\(https?://\S+\)|\s*->.*", "", said))
+        raise Unavailable(f"{what}: " + re.sub(r"\s*(in )?\(?https?://\S+|\s*->.*", "", said))
 
 
 def java() -> str:
@@ -68,7 +68,7 @@ def classpath(version: str = FLUSS_VERSION) -> str:
             return text
     CACHE.mkdir(parents=True, exist_ok=True)
     partial = listing.with_suffix(".partial")
-    command = ["mvn", "-q", "-B", "-C", "-f", str(HERE / "pom.xml"), "dependency:build-classpath"]
+    command = ["mvn", "-q", "-B", "-U", "-C", "-f", str(HERE / "pom.xml"), "dependency:build-classpath"]
     command += [f"-Dfluss.version={version}", f"-Dmdep.outputFile={partial}"]
     _run(command, f"Apache Fluss {version} from Maven Central", 900)
     text = partial.read_text().strip()

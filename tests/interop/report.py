@@ -20,7 +20,7 @@ _TITLES = {
     f"fluss-{environment.FLUSS_NEXT_VERSION}": f"Apache Fluss {environment.FLUSS_NEXT_VERSION}",
 }
 
-# Why a client is not asked for something: what the release itself cannot do, seen against the real server.
+# Why a client is not asked for something: what the release itself cannot do.
 _NOT_ASKED = {
     "pyfluss-0.1.0": [
         "no nested or fixed-length types, prefix lookup, limit scan, filter, or auto-increment columns",
@@ -49,13 +49,16 @@ _DIFFERENCES = [
     "A projection that names a column added later is refused by Apache Fluss 0.9.1 (code 34, "
     "INVALID_COLUMN_PROJECTION) as soon as the fetch meets a batch of the older schema; the Java client and the wheels "
     "pass the failure on. Our server fills such columns with null; our client is asked to cope with both.",
+    "The coordinator of Apache Fluss 0.9.1 now and then misses the creation of a table right after that of its "
+    "database: the table exists, its buckets never get a leader. It happened once in these runs; they "
+    "create such a table again.",
     "A scan of `pyfluss` 1.0.0 over batches of two schemas fails unless `with_fixed_schema(True)` is set.",
     "The Java client and the wheels spread keys differently over buckets when one of the last one to three bytes of "
     "the encoded key is 0x80 or more and its length is no multiple of four. Beside INT and BIGINT keys from 128 to "
     "2097151 and some texts this concerns every negative BIGINT key.",
     "`pyfluss` accepts timestamps only up to 9999-12-30T22:00:00Z.",
-    "A row refused half-way through a batch of `pyfluss` leaves the earlier rows unsent; if their table is dropped "
-    "meanwhile, the next flush of the same connection never returns.",
+    "After `pyfluss` 1.0.0 had refused a row and the table was dropped, the next flush of the same connection did not "
+    "return within two minutes; a failed client is therefore replaced before the next scenario.",
 ]
 
 
