@@ -32,7 +32,13 @@ PARTITIONED = pa.schema(
 
 
 def lake_server_options(lake_format: str, warehouse: Path) -> dict[str, str]:
-    options = {"datalake.format": lake_format, f"datalake.{lake_format}.warehouse": str(warehouse)}
+    options = {
+        "datalake.format": lake_format,
+        f"datalake.{lake_format}.warehouse": str(warehouse),
+        # Small and often, so that a test can see the log being deleted.
+        "log.segment.file-size": "2kb",
+        "log.retention.check-interval": "200ms",
+    }
     if lake_format == "paimon":
         options["datalake.paimon.metastore"] = "filesystem"
     return options

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from fluss.errors import (
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.rounds import RoundSettings
-from fluss.metadata import Column, TableInfo
+from fluss.metadata import Column, OffsetSpec, TableInfo
 
 
 def run(lake: LakeHarness, coro: Any) -> Any:
@@ -253,6 +254,29 @@ def test_expiry_keeps_what_the_server_knows(lake: LakeHarness) -> None:
         lake.union(path, snapshot_id=ids[0])
     assert lake.union(path, snapshot_id=ids[1], lake_only=True) == [row(0), row(1)]
     assert lake.union(path) == [row(i) for i in range(4)]
+
+
+def test_retention_keeps_what_is_not_tiered(paimon: LakeHarness) -> None:
+    path = paimon.create("short", buckets=1, **{"table.log.ttl": "500ms"})
+    for step in range(10):
+        paimon.append(path, [row(i) for i in range(step * 50, step * 50 + 50)])
+
+    def earliest() -> int:
+        return int(run(paimon, paimon.session.admin.list_offsets(path, [0], OffsetSpec.earliest()))[0])
+
+    time.sleep(1.2)
+    assert earliest() == 0, "older than the log may be, but nowhere else yet"
+    assert paimon.union(path) == [row(i) for i in range(500)]
+    paimon.tier(path)
+    deadline = time.monotonic() + 10
+    while earliest() == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert 0 < earliest() <= 500
+    paimon.append(path, [row(500)])
+    assert paimon.union(path) == [row(i) for i in range(501)]
+    paimon.tier(path)
+    assert paimon.union(path, lake_only=True) == [row(i) for i in range(501)]
 
 
 def test_listed_rows_when_the_lake_is_turned_on_late(paimon: LakeHarness) -> None:

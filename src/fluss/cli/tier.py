@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fluss.cli.common import connected, make_config, parse_path
 from fluss.errors import FlussError
+
+if TYPE_CHECKING:
+    from fluss.lake.service import TieringService
 
 
 @click.command()
@@ -75,12 +79,11 @@ def tier(
         service = TieringService(
             client, tables=chosen, runner=runner, lake_options=options, settings=settings, progress=show
         )
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: service.stop())
-        if once:
-            service.run_once()
-        else:
-            service.run_forever()
+        with _stopped_by_signals(service):
+            if once:
+                service.run_once()
+            else:
+                service.run_forever()
     except FlussError as error:
         raise click.ClickException(error.message) from None
     finally:
@@ -89,6 +92,17 @@ def tier(
         from fluss.lake.session import close_sessions
 
         close_sessions()
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(service: TieringService) -> Iterator[None]:
+    """Let SIGTERM and Ctrl-C end the round that runs, then the service."""
+    before = {number: signal.signal(number, lambda *_: service.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _pair(text: str) -> tuple[str, str]:
