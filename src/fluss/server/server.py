@@ -243,6 +243,8 @@ class Server:
         gauge("tabletserver_replicaCount", lambda: len(self.tablets))
         gauge("tabletserver_writerIdCount", lambda: sum(len(t.writers) for t in self.tablets))
         gauge("tabletserver_logicalStorage_logSize", lambda: sum(t.size_bytes for t in self.tablets))
+        gauge("tabletserver_kvMemorySize", lambda: self.kv.memory_bytes)
+        gauge("tabletserver_kvRowCount", lambda: self.kv.row_count_total)
         gauge("tabletserver_openConnections", lambda: len(self.sessions))
         gauge("tabletserver_request_requestQueueSize", lambda: sum(s.requests_in_work for s in self.sessions))
 

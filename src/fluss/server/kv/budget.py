@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
@@ -30,35 +31,44 @@ class StoreBudget:
         self.limit_bytes = limit_bytes
         self.executor = executor
         self._stores: set[Store] = set()
+        self._lock = threading.Lock()
+        self.memory_bytes = 0
+        """Everything in memory, what is being written to disk included."""
+        self.spilling_bytes = 0
         self._spilling = 0
         self._waiters: list[asyncio.Future[None]] = []
 
     def join(self, store: Store) -> None:
         self._stores.add(store)
 
+    def __contains__(self, store: Store) -> bool:
+        return store in self._stores
+
     def leave(self, store: Store) -> None:
+        self.count(-store.memory_bytes, -store.spilling_bytes)
         self._stores.discard(store)
         self._wake()
 
-    @property
-    def memory_bytes(self) -> int:
-        """Everything in memory, what is being written to disk included."""
-        return sum(store.memory_bytes + store.spilling_bytes for store in self._stores)
+    def count(self, memory_change: int, spilling_change: int) -> None:
+        """Take note of what a store keeps; summing over all stores with every write would grow with their number."""
+        with self._lock:  # a store is wiped in a thread
+            self.memory_bytes += memory_change + spilling_change
+            self.spilling_bytes += spilling_change
 
     @property
     def row_count(self) -> int:
         return sum(store.row_count for store in self._stores)
 
-    def check(self) -> None:
+    def check(self, store: Store | None = None) -> None:
         """Begin to move rows to disk if it is time; the writing itself happens in a thread."""
         if self._spilling >= _SPILLS_AT_ONCE:
             return
-        due = [store for store in self._stores if store.spill_due and not store.is_spilling]
-        if not due and sum(store.memory_bytes for store in self._stores) * 2 > self.limit_bytes:
-            due = [max(self._stores, key=lambda store: store.memory_bytes)]
-        for store in due[: _SPILLS_AT_ONCE - self._spilling]:
-            if store.memory_bytes:
-                self.spill(store)
+        if (self.memory_bytes - self.spilling_bytes) * 2 > self.limit_bytes:
+            store = max(self._stores, key=lambda candidate: candidate.memory_bytes)
+        elif store is None or not store.spill_due:
+            return
+        if store.memory_bytes and not store.is_spilling:
+            self.spill(store)
 
     def spill(self, store: Store) -> None:
         """Move one store to disk in a thread."""
@@ -71,7 +81,7 @@ class StoreBudget:
         self._spilling -= 1
         if store.finish_spill():
             # A disk that just failed is asked again by the next write, not at once and for ever.
-            self.check()
+            self.check(store)
         self._wake()
 
     async def room(self) -> None:

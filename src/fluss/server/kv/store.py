@@ -162,7 +162,7 @@ class Store:
         self._close_db()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._memory, self._spilling = Layer(), Layer()
-        self.memory_bytes = self.spilling_bytes = 0
+        self._count(0, 0)
         self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0
 
     def close(self, *, keep: bool) -> None:
@@ -282,7 +282,12 @@ class Store:
             size = sum(len(key) + len(value or b"") for key, value in sample) / len(sample) + _ENTRY_OVERHEAD_BYTES
             weight = min(len(changes) / len(rows), 1.0)
             self._entry_bytes += (size - self._entry_bytes) * weight
-            self.memory_bytes = int(self._entry_bytes * len(rows))
+            self._count(int(self._entry_bytes * len(rows)), self.spilling_bytes)
+
+    def _count(self, memory_bytes: int, spilling_bytes: int) -> None:
+        if self in self.budget:
+            self.budget.count(memory_bytes - self.memory_bytes, spilling_bytes - self.spilling_bytes)
+        self.memory_bytes, self.spilling_bytes = memory_bytes, spilling_bytes
 
     @property
     def spill_due(self) -> bool:
@@ -302,9 +307,8 @@ class Store:
             self._spilling = Layer(rows)
         else:
             self._spilling = self._memory
-        self.spilling_bytes += self.memory_bytes
         self._memory = Layer()
-        self.memory_bytes = 0
+        self._count(0, self.spilling_bytes + self.memory_bytes)
         self._spilling_offset = self.applied_offset
         reached = _Meta(self.applied_offset, self.applied_offset, self.row_count, self.highest_number)
         self._spill = self.budget.executor.submit(self._write, self._spilling.rows, reached)
@@ -351,7 +355,7 @@ class Store:
         self._spilled_offset = self._spilling_offset
         # Readers look here before the disk, so it may go only now.
         self._spilling = Layer()
-        self.spilling_bytes = 0
+        self._count(self.memory_bytes, 0)
         return True
 
     def _wait_for_spill(self) -> None:

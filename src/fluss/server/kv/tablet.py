@@ -171,7 +171,7 @@ class KvTablet:
                     raise FormatError(f"the log of {self.log.bucket} cannot be replayed beyond offset {offset}")
                 self.store.apply(outcome.changes, next_offset, outcome.rows_added, outcome.highest_number)
                 offset = next_offset
-                self.store.budget.check()
+                self.store.budget.check(self.store)
                 await self.store.budget.room()
         finally:
             self._replaying = False
@@ -267,7 +267,7 @@ class KvTablet:
                 self.store.apply(outcome.changes, pending.end_offset, outcome.rows_added, outcome.highest_number)
                 applied = True
         if applied:
-            self.store.budget.check()
+            self.store.budget.check(self.store)
 
     def _read_old(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Present values, those on their way included; the newest counts."""
