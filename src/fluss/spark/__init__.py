@@ -11,6 +11,7 @@ from fluss.spark.launch import ensure_java, session
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fluss.spark.catalog import create_table, tables
+    from fluss.spark.lookup import lookup_join
     from fluss.spark.options import OPTIONS
     from fluss.spark.source import FlussDataSource
     from fluss.spark.types import to_fluss_schema, to_spark_schema
@@ -20,6 +21,7 @@ __all__ = [
     "FlussDataSource",
     "create_table",
     "ensure_java",
+    "lookup_join",
     "session",
     "tables",
     "to_fluss_schema",
@@ -30,6 +32,7 @@ _HOMES = {
     "OPTIONS": "options",
     "FlussDataSource": "source",
     "create_table": "catalog",
+    "lookup_join": "lookup",
     "tables": "catalog",
     "to_fluss_schema": "types",
     "to_spark_schema": "types",
