@@ -71,7 +71,9 @@ class Layer:
     def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes | None]]:
         """Keys that start with the prefix, in order, with their present values; `sort` comes first."""
         rows = self.rows
-        return ((key, rows[key]) for key in merge(*(_within(run, prefix) for run in self._runs)))
+        parts = [part for part in (_within(run, prefix) for run in self._runs) if part]
+        keys = (run[at] for run, span in parts for at in span) if len(parts) < 2 else merge(*map(_each, parts))
+        return ((key, rows[key]) for key in keys)
 
 
 def sorted_runs(keys: list[bytes]) -> list[list[bytes]]:
@@ -79,16 +81,18 @@ def sorted_runs(keys: list[bytes]) -> list[list[bytes]]:
     return [sorted(keys[at : at + _RUN_KEYS_MAX]) for at in range(0, len(keys), _RUN_KEYS_MAX)]
 
 
-def _within(run: list[bytes], prefix: bytes) -> Iterator[bytes]:
+def _within(run: list[bytes], prefix: bytes) -> tuple[list[bytes], range] | None:
+    """Where in a run the keys with the prefix are; None if there are none."""
+    if not prefix:
+        return run, range(len(run))
     start = bisect_left(run, prefix)
-    end = _end_of(run, prefix, start)
-    for at in range(start, end):
-        yield run[at]
-
-
-def _end_of(run: list[bytes], prefix: bytes, start: int) -> int:
-    """Where the keys with the prefix end."""
+    if start == len(run) or not run[start].startswith(prefix):
+        return None
     beyond = prefix.rstrip(b"\xff")
-    if not beyond:
-        return len(run)
-    return bisect_left(run, beyond[:-1] + bytes([beyond[-1] + 1]), start)
+    end = bisect_left(run, beyond[:-1] + bytes([beyond[-1] + 1]), start) if beyond else len(run)
+    return run, range(start, end)
+
+
+def _each(part: tuple[list[bytes], range]) -> Iterator[bytes]:
+    run, span = part
+    return (run[at] for at in span)
