@@ -239,3 +239,28 @@ def test_unsubscribing_ends_a_remote_read(tiered, monkeypatch):
             assert [record.offset for record in records] == list(range(58, 100))
 
     tiered(use, **{"scanner.log.max-poll-records": 5, "scanner.log.fetch.max-bytes-for-bucket": 300})
+
+
+def test_earliest_is_where_the_remote_log_begins(tiered):
+    async def use(conn, table, info):
+        del info.remote_log_segments[0]
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            offsets = []
+            while len(offsets) < 80:
+                offsets += [record.offset for record in await scanner.poll(5000)]
+            assert offsets == list(range(20, 100)), "what was before it is gone"
+
+    tiered(use)
+
+
+def test_batches_out_of_place_are_noticed(tiered, tmp_path):
+    async def use(conn, table, info):
+        path = tmp_path / info.remote_log_segments[1].remote_log_segment_id / f"{20:020d}.log"
+        path.write_bytes(log_batch(20, 10) + log_batch(40, 10) + log_batch(30, 10))
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            with pytest.raises(FormatError, match="where offset 30 is due"):
+                await scanner.to_arrow()
+
+    tiered(use)

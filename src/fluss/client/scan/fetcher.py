@@ -111,6 +111,7 @@ class Subscription:
         "position",
         "queue",
         "remote",
+        "remote_offset",
         "stop_offset",
         "taken",
     )
@@ -132,6 +133,8 @@ class Subscription:
         self.failing_since = 0.0
         self.error: FlussError | None = None
         self.remote: asyncio.Task[None] | None = None
+        self.remote_offset: int | None = None
+        """Where the next batch of the remote log must begin; None before the first one."""
         self.taken = asyncio.Event()
 
     @property
@@ -263,7 +266,11 @@ class Fetcher:
                 await asyncio.wait([future])
             if not subscription.queue or subscription.queue[0][0] is not future:
                 return None  # unsubscribed meanwhile
-            # An error stays where it is: whoever asks again gets it again, and no row is passed over.
+            error = future.exception()
+            if error is not None:
+                # No row is passed over: whoever asks again has it fetched again, and perhaps it comes in order then.
+                self._rewind(subscription)
+                raise error
             decoded = future.result()
             _, next_offset, size = subscription.queue.popleft()
             subscription.buffered_bytes -= size
@@ -275,6 +282,12 @@ class Fetcher:
                 self.cluster.metrics.add("scanner_rows_total", decoded.rows)
                 return decoded
         return None
+
+    def _rewind(self, old: Subscription) -> None:
+        """Begin again after what was handed out last. An answer that is still under way belongs to the old one."""
+        again = Subscription(old.bucket, old.position, old.stop_offset)
+        again.high_watermark = old.high_watermark
+        self.add(again)
 
     # -- fetching -------------------------------------------------------------------------------------------------
 
@@ -416,6 +429,8 @@ class Fetcher:
         self, subscription: Subscription, records: memoryview, *, projected: bool, remote_dir: str | None = None
     ) -> None:
         for batch in iter_log_batches(records):
+            if remote_dir is not None:
+                _check_remote_offset(subscription, batch, remote_dir)
             if batch.header.next_offset <= subscription.fetch_offset:
                 continue
             await self._add_batch(subscription, batch, projected, remote_dir)
@@ -483,6 +498,7 @@ class Fetcher:
 
     async def _read_remote(self, subscription: Subscription, info: messages.PbRemoteLogFetchInfo) -> None:
         """Read tiered segments; the bucket stays busy meanwhile."""
+        subscription.remote_offset = None
         try:
             async with contextlib.aclosing(self._remote.blocks(info, lambda: self._room(subscription))) as blocks:
                 async for block in blocks:
@@ -545,3 +561,21 @@ def _look_at(future: asyncio.Future[Any]) -> None:
     # The reader may be gone before the batch is decoded; asyncio would complain about an error nobody saw.
     if not future.cancelled():
         future.exception()
+
+
+def _check_remote_offset(subscription: Subscription, batch: LogBatch, remote_dir: str) -> None:
+    """The offset of a batch lies outside its checksum, and no server looked at it: it must follow the one before."""
+    header, expected = batch.header, subscription.remote_offset
+    # Reading begins at or before the wanted offset.
+    fits = (
+        subscription.fetch_offset == EARLIEST_OFFSET or header.base_offset <= subscription.fetch_offset
+        if expected is None
+        else header.base_offset == expected
+    )
+    if not fits or header.next_offset <= header.base_offset:
+        raise FormatError(
+            f"the remote log of {subscription.bucket} in '{remote_dir}' has a batch with the offsets "
+            f"{header.base_offset} to {header.last_offset} where offset "
+            f"{subscription.fetch_offset if expected is None else expected} is due: the file is damaged"
+        )
+    subscription.remote_offset = header.next_offset
