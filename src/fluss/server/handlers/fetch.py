@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fluss.errors import (
+    ErrorCode,
     FlussError,
     FormatError,
     InvalidColumnProjectionError,
@@ -26,6 +27,7 @@ from fluss.server.catalog import TableEntry
 from fluss.server.catalog.acl import Operation
 from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message
 from fluss.server.log import reader
+from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.tablet import LogTablet
 from fluss.server.log.walk import BatchSpan
 from fluss.server.session import wire_error
@@ -66,6 +68,9 @@ class _Part:
 
     def fail(self, error: FlussError) -> None:
         self.answer.error_code, self.answer.error_message = wire_error(error)
+        if isinstance(error, DamagedLogError):
+            # Scanners of all clients try again for long after any other code; this one they raise at once.
+            self.answer.error_code = ErrorCode.CORRUPT_MESSAGE
         self.answer.records = None
         self.answer.high_watermark = None
         self.answer.filtered_end_offset = None

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from fluss.errors import (
     FlussError,
-    InvalidRequiredAcksError,
     InvalidScanRequestError,
     KvStorageError,
     NonPrimaryKeyTableError,
@@ -28,7 +27,7 @@ from fluss.server.catalog.acl import Operation
 from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message, proto_handler
 from fluss.server.handlers.answers import set_error, table_by_id
 from fluss.server.handlers.fetch import wire_error
-from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_writable, wait_committed
+from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_acks, check_writable, wait_committed
 from fluss.server.kv.keys import rows_of_keys
 from fluss.server.kv.merge import check_targets
 from fluss.server.kv.service import Kv
@@ -62,8 +61,7 @@ def _check_key_encoding(context: RequestContext, entry: TableEntry) -> None:
 async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     # Nothing may wait before every bucket has its place in the queue of its state: see PRODUCE_LOG.
     request = decode_put_kv(body)
-    if request.acks not in (ACKS_ALL, 0, 1):
-        raise InvalidRequiredAcksError(f"acks is {request.acks}, but must be -1 (all), 0 or 1")
+    check_acks(request.acks)
     response = pb.PutKvResponse()
     waiting: list[tuple[pb.PbPutKvRespForBucket, KvTablet, asyncio.Task[AppendResult]]] = []
     entry: TableEntry | None = None
@@ -72,10 +70,8 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
         if part.partition_id is not None:
             answer.partition_id = part.partition_id
         try:
-            # An error goes to its bucket and never to the whole request: some clients repeat such a request for ever.
             entry = table_by_id(context, request.table_id)
-            context.server.authorizer.require(context.session, Operation.WRITE, entry.table_path)
-            check_writable(context, request.acks)
+            check_writable(context, entry)
             if not entry.table_info.has_primary_key():
                 # Not code 20, which is for reads: a table without keys has no state to write to.
                 raise UnknownServerError(f"table '{entry.table_path}' has no primary key; write to it with PRODUCE_LOG")
@@ -141,7 +137,8 @@ async def _insert(
     context: RequestContext, tablet: KvTablet, keys: Sequence[bytes], acks: int | None, timeout_ms: int | None
 ) -> None:
     """Insert rows that have nothing but their key. Rows that came meanwhile stay as they are."""
-    check_writable(context, ACKS_ALL if acks is None else acks)
+    check_acks(ACKS_ALL if acks is None else acks)
+    check_writable(context, tablet.entry)
     info, codec = tablet.info, tablet.codec
     targets = [info.schema.column_index(name) for name in info.schema.primary_key]
     if len(targets) < len(info.schema.columns):

@@ -24,6 +24,7 @@ from fluss.metadata import TableBucket
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import GET_TABLE_STATS, INIT_WRITER, LIMIT_SCAN, LIST_OFFSETS, PRODUCE_LOG
 from fluss.protocol.record_messages import LimitScanResponse, decode_produce_log, encode_limit_scan_response
+from fluss.server.catalog import TableEntry
 from fluss.server.catalog.acl import Operation
 from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message, proto_handler
 from fluss.server.handlers import fetch as fetch_handlers
@@ -43,10 +44,18 @@ def bucket_of(table_id: int, partition_id: int | None, bucket_id: int) -> TableB
         raise UnknownTableOrBucketError(error.message) from None
 
 
-def check_writable(context: RequestContext, acks: int) -> None:
-    """Checks of a whole write request."""
-    if acks not in (-1, 0, 1):
+def check_acks(acks: int) -> None:
+    """The one check whose error goes to the whole write request."""
+    if acks not in (ACKS_ALL, 0, 1):
         raise InvalidRequiredAcksError(f"acks is {acks}, but must be -1 (all), 0 or 1")
+
+
+def check_writable(context: RequestContext, entry: TableEntry) -> None:
+    """Whether this client may write to this table now.
+
+    The error goes to each bucket and never to the whole request: some clients repeat such a request for ever.
+    """
+    context.server.authorizer.require(context.session, Operation.WRITE, entry.table_path)
     if context.server.disk_full:
         raise DiskWriteLockedError("the disk of the server is nearly full; writes are refused until there is room")
 
@@ -68,10 +77,8 @@ async def produce_log(context: RequestContext, body: memoryview) -> Sequence[Buf
     # Nothing may wait before every bucket has its place in the queue of its log: requests of one connection start in
     # the order in which they came, and idempotent writers send several at a time.
     request = decode_produce_log(body)
-    check_writable(context, request.acks)
-    entry = context.server.catalog.table_by_id(request.table_id)
-    if entry is not None:
-        context.server.authorizer.require(context.session, Operation.WRITE, entry.table_path)
+    check_acks(request.acks)
+    entry: TableEntry | None = None
     response = pb.ProduceLogResponse()
     waiting: list[tuple[pb.PbProduceLogRespForBucket, LogTablet, asyncio.Future[AppendResult]]] = []
     for part in request.buckets:
@@ -79,7 +86,9 @@ async def produce_log(context: RequestContext, body: memoryview) -> Sequence[Buf
         if part.partition_id is not None:
             answer.partition_id = part.partition_id
         try:
-            if entry is not None and entry.table_info.has_primary_key():
+            entry = table_by_id(context, request.table_id)
+            check_writable(context, entry)
+            if entry.table_info.has_primary_key():
                 raise InvalidTableError(f"table '{entry.table_path}' has a primary key; write to it with PUT_KV")
             tablet = context.server.tablets.tablet(bucket_of(request.table_id, part.partition_id, part.bucket_id))
             waiting.append((answer, tablet, tablet.submit(part.records)))
