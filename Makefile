@@ -21,6 +21,10 @@ $(READY): pyproject.toml
 .PHONY: setup
 setup: $(READY) ## Create .venv and install the package with all extras
 
+.PHONY: demo
+demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to look up (ARGS="--rows 20000 --seconds 30")
+	$(BIN)/python -m fluss.demo $(ARGS)
+
 .PHONY: test
 test: $(READY) ## Run the test suite
 	$(BIN)/python -m pytest -q -m "not slow and not interop" -n 2 --dist loadgroup

@@ -26,6 +26,7 @@ from fluss.client.scan.remote import RemoteReader
 from fluss.errors import (
     ConnectionClosedError,
     DeadlineExceededError,
+    ErrorCode,
     FencedLeaderEpochError,
     FlussError,
     FormatError,
@@ -344,6 +345,7 @@ class Fetcher:
     async def _fetch(self, node_id: int, group: list[Subscription]) -> None:
         connection: Connection | None = None
         started = self._loop.time()
+        projected = self._projection is not None
         try:
             connection = await self.cluster.node(node_id)
             answer = await self._exchange(connection, group)
@@ -353,7 +355,7 @@ class Fetcher:
                     subscription = by_bucket.pop((part.partition_id, part.bucket_id), None)
                     # An answer to a question that is no longer asked is dropped.
                     if subscription is not None and self.subscriptions.get(subscription.bucket) is subscription:
-                        await self._received(subscription, part, started)
+                        await self._received(subscription, part, started, projected)
             for subscription in by_bucket.values():
                 self._note(subscription, UnknownServerError("the server's answer does not mention this bucket"))
         except FlussError as error:
@@ -403,7 +405,15 @@ class Fetcher:
         self.cluster.metrics.add("scanner_bytes_total", len(body))
         return decode_fetch_log_response(body)
 
-    async def _received(self, subscription: Subscription, part: FetchedBucket[memoryview], asked_at: float) -> None:
+    async def _received(
+        self, subscription: Subscription, part: FetchedBucket[memoryview], asked_at: float, projected: bool
+    ) -> None:
+        if part.error_code == ErrorCode.INVALID_COLUMN_PROJECTION and projected:
+            # Some servers cannot leave columns out of batches that are older than one of the wanted columns. Then all
+            # columns are fetched and the others dropped here.
+            logger.debug("%s: %s; columns are cut here instead", subscription.bucket, part.error_message)
+            self._projection = None
+            return
         if part.error_code:
             self._note(subscription, error_for_code(part.error_code, part.error_message))
             return
@@ -417,7 +427,7 @@ class Fetcher:
             task.add_done_callback(self._tasks.discard)
             return
         if part.records:
-            await self._enqueue(subscription, part.records, projected=self._projection is not None)
+            await self._enqueue(subscription, part.records, projected=projected)
         elif self._loop.time() - asked_at < _EMPTY_ANSWER_PAUSE_S:
             # A server that does not wait for data must not be asked a thousand times a second.
             subscription.not_before = asked_at + _EMPTY_ANSWER_PAUSE_S
