@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import random
 import shutil
 import sys
@@ -26,7 +27,9 @@ def main() -> int:
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
     logging.getLogger("fluss").propagate = False
-    work = Path(tempfile.mkdtemp(prefix="fluss-damage-"))
+    # In memory where that is possible: many small folders are made, and no trial is about the disk.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    work = Path(tempfile.mkdtemp(prefix="fluss-damage-", dir=memory))
     try:
         return trials(work, options.rounds, options.seconds, seed, options.kind)
     finally:
@@ -38,6 +41,8 @@ def trials(work: Path, rounds: int, seconds: float, seed: int, kind_wanted: str 
     contents = asyncio.run(fill(images["stopped"], images["crashed"]))
     runner = Trials(images, contents, work, seed)
     kinds = [pair for pair in runner.kinds() if kind_wanted in (None, pair[1])]
+    # Mixed, so that a short run meets files of all kinds.
+    random.Random(seed).shuffle(kinds)
     started = time.monotonic()
     wrong = refused = done = 0
     while done < rounds and time.monotonic() - started < seconds:

@@ -18,6 +18,7 @@ from tests.crash.reading import Change, Row, replay
 
 import fluss.aio as fluss
 from fluss.metadata import Column, DataTypes, PartitionSpec, Schema, TableBucket, TableDescriptor
+from fluss.records.log_batch import iter_log_batches
 from fluss.server.server import Server
 
 DATABASE = "damage"
@@ -262,6 +263,13 @@ def files_by_kind(folder: Path) -> dict[str, list[str]]:
     return found
 
 
+def _batch_starts(data: bytearray) -> list[int]:
+    starts = [0]
+    for batch in iter_log_batches(memoryview(data)):
+        starts.append(starts[-1] + batch.header.size_bytes)
+    return starts[:-1] or [0]
+
+
 def damage(file: Path, randomness: random.Random) -> str:
     """Change the bytes of a file; says how."""
     data = bytearray(file.read_bytes())
@@ -273,6 +281,10 @@ def damage(file: Path, randomness: random.Random) -> str:
     # Small things at both ends of a file matter as much as all that lies between.
     if size and randomness.random() < 0.3:
         at = randomness.choice((min(at, 15), max(size - 1 - at % 16, 0)))
+    if file.suffix == ".log" and how in ("flip", "zeros") and randomness.random() < 0.4:
+        # Batches are mostly contents; what tells where a batch belongs is a few bytes before each.
+        at = randomness.choice(_batch_starts(data)) + randomness.randrange(50)
+        at = min(at, size - 1)
     if how == "flip":
         data[at] ^= randomness.randint(1, 255)
         text = f"flipped byte {at} of {size}"

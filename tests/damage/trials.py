@@ -11,19 +11,20 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 from tests.crash.reading import Change, WrongRowsError
-from tests.damage.folder import DATABASE, Contents, Place, damage, files_by_kind, kind_of, read_all, served
+from tests.damage.folder import DATABASE, Contents, Place, damage, files_by_kind, read_all, served
 
 import fluss.aio as fluss
+from fluss.net.connection import Connection
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.record_messages import encode_produce_log
 from fluss.records.log_batch import iter_log_batches
-from fluss.server.server import Server
 
 READ_SECONDS_MAX = 30.0
+_ONE_COLUMN = pa.schema([("id", pa.int32())])
 
 # Damage to any other file may cost time, but no row: what it says is in the log as well.
 COSTS_ROWS = frozenset({"log segment", "table", "partition", "remote log segment", "remote file", "remote reference"})
@@ -87,19 +88,23 @@ class Trials:
 
     async def _read(self, folder: Path, outcome: Outcome) -> None:
         async with served(folder) as (server, connection):
+            endpoint = server.advertised_endpoint(next(iter(server.listeners)))
+            bare = await _connect(endpoint.host, endpoint.port)
             for place in self.contents.logs:
                 try:
                     await self._read_place(connection, place)
-                    await self._repeat_batch(server, folder, place)
+                    await self._repeat_batch(bare, folder, place)
                 except fluss.FlussError as error:
                     outcome.failed[place] = str(error)
                 except WrongRowsError as error:
                     outcome.wrong.append(f"{place}: {error}")
+            await bare.close()
             with contextlib.suppress(fluss.FlussError):
                 await connection.get_admin().get_producer_offsets("producer")
             # The rest of the server goes on.
             admin = connection.get_admin()
-            new = fluss.TablePath("fluss", "new")
+            new = fluss.TablePath("others", "new")
+            await admin.create_database("others", ignore_if_exists=True)
             await admin.drop_table(new, ignore_if_not_exists=True)
             await admin.create_table(new, fluss.TableDescriptor(fluss.Schema(_ONE_COLUMN)))
             table_id = (await admin.get_table_info(new)).table_id
@@ -130,7 +135,7 @@ class Trials:
         if found != list(state.values()):
             raise WrongRowsError("lookups give other rows than were written")
 
-    async def _repeat_batch(self, server: Server, folder: Path, place: Place) -> None:
+    async def _repeat_batch(self, connection: Connection, folder: Path, place: Place) -> None:
         """The last batch of a writer, sent again, is known to be there; whatever happened to the writers' state."""
         if place in self.contents.states:
             return
@@ -139,15 +144,9 @@ class Trials:
         if not batches:
             return
         bucket = self.contents.bucket(place)
-        endpoint = server.advertised_endpoint(next(iter(server.listeners)))
-        connection = await _connect(endpoint.host, endpoint.port)
-        try:
-            body = encode_produce_log(
-                -1, bucket.table_id, 5000, [(bucket.partition_id, bucket.bucket_id, [bytearray(batches[-1])])]
-            )
-            answer = pb.ProduceLogResponse.FromString(bytes(await connection.call_parts(apis.PRODUCE_LOG, body)))
-        finally:
-            await connection.close()
+        records = [(bucket.partition_id, bucket.bucket_id, [batches[-1]])]
+        body = encode_produce_log(-1, bucket.table_id, 5000, records)
+        answer = pb.ProduceLogResponse.FromString(bytes(await connection.call_parts(apis.PRODUCE_LOG, body)))
         result = answer.buckets_resp[0]
         base_offset = next(iter(iter_log_batches(memoryview(batches[-1])))).header.base_offset
         if result.error_code == 0 and result.base_offset != base_offset:
@@ -160,7 +159,8 @@ class Trials:
                 outcome.wrong.append(f"{place} failed, although its log is whole: {message}")
             elif not self._may_hurt(outcome, place):
                 outcome.wrong.append(f"{place} failed, although it lies elsewhere: {message}")
-        name = Path(outcome.file).name
+        # Clients read remote files themselves and know their folder: that of the bucket, above the segment's.
+        name = Path(outcome.file).name if not outcome.kind.startswith("remote ") else "remote/log"
         if outcome.failed and name not in log_text and not any(name in text for text in outcome.failed.values()):
             outcome.wrong.append(f"neither an error nor the log names '{name}': {list(outcome.failed.values())[:1]}")
 
@@ -180,18 +180,7 @@ def _difference(found: list[Change], expected: list[Change]) -> str:
     return f"{len(found)} records, expected {len(expected)}"
 
 
-async def _connect(host: str, port: int) -> Any:
-    from fluss.net.connection import Connection
-
+async def _connect(host: str, port: int) -> Connection:
     return await Connection.open(
         host, port, software_name="damage", connect_timeout_ms=5000, request_timeout_ms=10_000, max_frame_bytes=1 << 26
     )
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    return pa.schema([("id", pa.int32())])
-
-
-_ONE_COLUMN = _schema()

@@ -373,7 +373,7 @@ def test_damage_stays_in_its_bucket(tmp_path: Path) -> None:
         path.write_bytes(data)
         async with running_server(tmp_path) as server, connected(server) as client:
             broken = await client.fetch(table, 0, bucket=0)
-            assert broken.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert broken.error_code == ErrorCode.CORRUPT_MESSAGE
             assert str(path) in broken.error_message
             assert not broken.records
             assert ids_of((await client.fetch(table, 0, bucket=1)).records) == [0, 1, 2]

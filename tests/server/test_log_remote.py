@@ -197,7 +197,7 @@ def test_damaged_segments_are_not_copied(tmp_path: Path) -> None:
             assert tablet.remote.segments == ()
             assert tablet.start_offset == 0
             answer = await client.fetch(table, 0)
-            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
 
     run(work())
 

@@ -452,6 +452,12 @@ class Fetcher:
     ) -> None:
         header = batch.header
         if header.schema_id not in self._schemas:
+            if not projected:
+                # A damaged number would be asked for in vain, again and again.
+                try:
+                    batch.verify_crc()
+                except FlussError as error:
+                    raise _located(error, remote_dir) from None
             schema = await self.cluster.schema(self.info.table_path, header.schema_id)
             self._schemas[header.schema_id] = schema
         start = subscription.fetch_offset if subscription.fetch_offset != EARLIEST_OFFSET else header.base_offset
@@ -489,10 +495,7 @@ class Fetcher:
                 f"the batch of {self.info.table_path} at offset {batch.header.base_offset} cannot be read: {error}"
             ) from None
         except FlussError as error:
-            if remote_dir is None:
-                raise
-            # No server saw these bytes, so nobody but this reader can say where they lie.
-            raise type(error)(f"{error.message} (in the remote log '{remote_dir}')", error.error_code) from None
+            raise _located(error, remote_dir) from None
 
     def _skip_to(self, subscription: Subscription, offset: int) -> None:
         """Everything below `offset` was looked at by the server and is not wanted."""
@@ -571,6 +574,13 @@ def _look_at(future: asyncio.Future[Any]) -> None:
     # The reader may be gone before the batch is decoded; asyncio would complain about an error nobody saw.
     if not future.cancelled():
         future.exception()
+
+
+def _located(error: FlussError, remote_dir: str | None) -> FlussError:
+    """No server looked at bytes of the remote log, so nobody but their reader can say where they lie."""
+    if remote_dir is None:
+        return error
+    return type(error)(f"{error.message} (in the remote log '{remote_dir}')", error.error_code)
 
 
 def _check_remote_offset(subscription: Subscription, batch: LogBatch, remote_dir: str) -> None:

@@ -105,19 +105,25 @@ def plan_read(
         at = tablet.segments.index(segment) if segment is not None else len(tablet.segments)
         count = FILTERED_SEGMENTS_MAX if may_match is not None else 1
         for candidate in tablet.segments[at : at + count]:
-            end = tablet.readable_end(candidate)
-            if end > 0:
-                committed = candidate is tablet.committed_segment
-                segments.append((candidate, end, tablet.high_watermark if committed else candidate.end_offset))
+            end_offset = candidate.end_offset
+            if candidate is tablet.committed_segment:
+                end_offset = tablet.high_watermark
+            # A file that should hold offsets and is empty belongs in the plan as well: reading it tells the damage.
+            if candidate.base_offset < min(end_offset, tablet.high_watermark):
+                segments.append((candidate, tablet.readable_end(candidate), end_offset))
     return ReadPlan(tablet, offset, tuple(segments), bytes_max, first_batch_always, projection, may_match)
 
 
 def read(plan: ReadPlan) -> ReadResult:
     """Carry out a plan. May run in a thread. Raises DamagedLogError."""
     reading = _Reading(plan)
-    for segment, end, end_offset in plan.segments:
-        if not reading.run(segment, end, end_offset):
-            break
+    try:
+        for segment, end, end_offset in plan.segments:
+            if not reading.run(segment, end, end_offset):
+                break
+    except DamagedLogError as error:
+        plan.tablet.report_damage(error)
+        raise
     return reading.result
 
 

@@ -36,6 +36,7 @@ logger = logging.getLogger("fluss.server.log")
 
 INLINE_APPEND_BYTES_MAX = 64 * 1024
 """Smaller appends are cheaper on the event loop than the way to a thread and back."""
+_DAMAGES_REPORTED_MAX = 100
 
 CommitListener = Callable[[int], None]
 
@@ -119,6 +120,7 @@ class LogTablet:
         self.committed_segment: Segment | None = None
         self.committed_position = 0
         self.damage: DamagedLogError | None = None
+        self._reported: set[str] = set()
         self.failure: LogStorageError | None = None
         self.deleted = False
         self.remote: RemoteLog | None = None
@@ -182,6 +184,12 @@ class LogTablet:
             # From now on repeated batches are acknowledged from here, so this end is as good as acknowledged.
             CommittedMark(self.folder).write(self.end_offset)
         return recovered.scanned_bytes
+
+    def report_damage(self, error: DamagedLogError) -> None:
+        """Damage that a reader met goes to the log once, however often it is met. May run in a thread."""
+        if error.message not in self._reported and len(self._reported) < _DAMAGES_REPORTED_MAX:
+            self._reported.add(error.message)
+            logger.error("%s: %s", self.bucket, error.message)
 
     def check_usable(self) -> None:
         if self.damage is not None:
