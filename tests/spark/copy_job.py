@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job of its own process for the tests that kill: copies a log table to another one, exactly once.
+
+`copy_job.py MASTER BOOTSTRAP SOURCE TARGET CHECKPOINT ROWS_PER_BATCH`; prints a line for each micro-batch.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from fluss.spark import session
+
+
+def main() -> None:
+    master, bootstrap, source, target, checkpoint, rows = sys.argv[1:7]
+    spark = session("copy", master=master, config={"spark.executor.memory": "512m"})
+    query = (
+        spark.readStream.format("fluss")
+        .option("bootstrap.servers", bootstrap)
+        .option("maxRowsPerTrigger", rows)
+        .load(source)
+        .writeStream.format("fluss")
+        .option("bootstrap.servers", bootstrap)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start(target)
+    )
+    seen = -1
+    while query.isActive:
+        last = query.lastProgress
+        if last is not None and last["batchId"] > seen:
+            seen = last["batchId"]
+            print(f"batch {seen}", flush=True)
+        time.sleep(0.05)
+    query.awaitTermination()
+    print("complete", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

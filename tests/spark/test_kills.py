@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drivers and executors die with SIGKILL in mid-stream; separate executors read and write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import fluss
+from fluss.metadata import Schema, TableDescriptor, TablePath
+from fluss.spark.connect import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+
+ROWS = 6_000
+SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
+JOB = Path(__file__).with_name("copy_job.py")
+
+
+class Copies:
+    """A source and a target table, and jobs that copy one to the other."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.bootstrap = bootstrap
+        self.folder = folder
+        self.client = Client({"bootstrap.servers": bootstrap})
+        for name in ("source", "target"):
+            descriptor = TableDescriptor(Schema(SCHEMA), bucket_count=2)
+            self.client.run(self.client.admin.create_table(TablePath("fluss", name), descriptor))
+        table = self.client.table(TablePath("fluss", "source"))
+        writer = self.client.call(lambda: table.new_append().create_writer())
+        writer.write_arrow(pa.table({"id": range(ROWS), "s": ["x" * 500] * ROWS}, schema=SCHEMA))
+        self.client.run(writer.flush())
+
+    def start(self, master: str, rows_per_batch: int) -> subprocess.Popen[str]:
+        arguments = [master, self.bootstrap, "fluss.source", "fluss.target", str(self.folder / "c")]
+        with open(self.folder / "job.log", "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, str(JOB), *arguments, str(rows_per_batch)],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+
+    def counts(self) -> Counter[int]:
+        table = self.client.table(TablePath("fluss", "target"))
+        info = table.get_table_info()
+        starts = {fluss.TableBucket(info.table_id, bucket): fluss.EARLIEST_OFFSET for bucket in range(2)}
+        scan = self.client.call(table.new_scan)
+        found: Counter[int] = Counter()
+        for batch in self.client.iterate(scan.read_batches(starts)):
+            found.update(batch.batch.column(0).to_pylist())
+        return found
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Iterator[Copies]:
+    with fluss.LocalServer() as server:
+        made = Copies(server.bootstrap_servers, tmp_path)
+        yield made
+        made.client.close()
+
+
+def lines(job: subprocess.Popen[str], until: str) -> list[str]:
+    assert job.stdout is not None
+    found = []
+    for line in job.stdout:
+        found.append(line.strip())
+        if line.strip() == until:
+            break
+    return found
+
+
+def end(job: subprocess.Popen[str]) -> None:
+    """The whole session of processes that the job started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+
+
+def test_a_killed_driver_loses_and_doubles_nothing(copies: Copies) -> None:
+    for kill_at in ("batch 1", "batch 4"):
+        job = copies.start("local[2]", 500)
+        try:
+            assert kill_at in lines(job, kill_at), (copies.folder / "job.log").read_text()[-3000:]
+            time.sleep(0.15)  # into the middle of the next micro-batch
+        finally:
+            end(job)
+        found = copies.counts()
+        assert 0 < sum(found.values()) < ROWS
+        assert max(found.values()) == 1
+    job = copies.start("local[2]", 500)
+    try:
+        assert lines(job, "complete")[-1] == "complete"
+    finally:
+        end(job)
+    assert copies.counts() == Counter(range(ROWS))
+
+
+def executors(job: subprocess.Popen[str]) -> list[int]:
+    """Java processes of executors in the session of a job."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+            if os.getsid(int(entry.name)) == job.pid and b"CoarseGrainedExecutorBackend" in command:
+                found.append(int(entry.name))
+        except (OSError, ProcessLookupError):
+            continue
+    return found
+
+
+def test_a_killed_executor_loses_and_doubles_nothing(copies: Copies) -> None:
+    job = copies.start("local-cluster[2,1,1024]", 1000)
+    try:
+        assert "batch 1" in lines(job, "batch 1"), (copies.folder / "job.log").read_text()[-3000:]
+        alive = executors(job)
+        assert alive
+        os.kill(alive[0], signal.SIGKILL)
+        assert lines(job, "complete")[-1] == "complete", (copies.folder / "job.log").read_text()[-3000:]
+    finally:
+        end(job)
+    assert copies.counts() == Counter(range(ROWS))
+
+
+def test_the_demo_ends_by_itself(tmp_path: Path) -> None:
+    environment: dict[str, Any] = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "fluss.demo", "--rows", "5000", "--seconds", "5"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "exact against what was generated" in done.stdout
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("fluss-demo")] == []
