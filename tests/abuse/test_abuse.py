@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.abuse.attackers import MIB, Attacked, exchange, frame, is_closed_within, mutations
+
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.frames import ResponseKind, parse_response
+
+IDLE_SECONDS = 4.0
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    attacked = Attacked(tmp_path_factory.mktemp("abuse"))
+    try:
+        attacked.start()
+        yield attacked
+        attacked.stop()
+    finally:
+        attacked.server.kill()
+
+
+@pytest.fixture(autouse=True)
+def unharmed(attacked: Attacked) -> Iterator[None]:
+    yield
+    attacked.check()
+
+
+def error_of(answer: bytes | None) -> int | None:
+    """The code of an error answer; None for a success."""
+    assert answer is not None
+    response = parse_response(memoryview(answer))
+    if response.kind == ResponseKind.SUCCESS:
+        return None
+    return int(pb.ErrorResponse.FromString(bytes(response.body)).error_code)
+
+
+def attack_with_mutations(attacked: Attacked, seconds: float, seed: int) -> int:
+    """Several connections send mutated frames as fast as they are answered; returns how many were sent."""
+    deadline = time.monotonic() + seconds
+    sent = [0]
+
+    def attack(number: int) -> None:
+        randomness = random.Random(seed * 100 + number)
+        source = mutations(attacked.frames, randomness)
+        while time.monotonic() < deadline:
+            with attacked.connect() as sock:
+                sock.settimeout(0.05)
+                try:
+                    for _ in range(randomness.randint(1, 200)):
+                        sock.sendall(b"".join(next(source) for _ in range(randomness.choice((1, 1, 1, 3)))))
+                        sent[0] += 1
+                        if randomness.random() < 0.5:
+                            try:
+                                if not sock.recv(1 << 16):
+                                    break
+                            except TimeoutError:
+                                # An answer that takes time (a fetch that waits), or half a frame.
+                                break
+                        if time.monotonic() > deadline:
+                            break
+                except OSError:
+                    continue
+
+    threads = [threading.Thread(target=attack, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    attacked.watch(seconds)
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    return sent[0]
+
+
+def test_mutated_frames(attacked: Attacked) -> None:
+    assert attack_with_mutations(attacked, 8, seed=1) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("seed", range(10, 14))
+def test_many_mutated_frames(attacked: Attacked, seed: int) -> None:
+    attack_with_mutations(attacked, 120, seed)
+
+
+@pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 1, 7, 16 * MIB + 1, (1 << 31) - 1])
+def test_impossible_lengths_end_the_connection(attacked: Attacked, length: int) -> None:
+    with attacked.connect() as sock:
+        sock.sendall(struct.pack(">i", length) + bytes(100))
+        assert is_closed_within(sock, 3)
+
+
+def test_half_frames_do_not_take_memory_and_are_not_kept(attacked: Attacked) -> None:
+    socks = [attacked.connect() for _ in range(60)]
+    try:
+        for number, sock in enumerate(socks):
+            # All announce as much as is allowed; together that is twenty times the memory for requests.
+            sock.sendall(struct.pack(">ihhi", 16 * MIB, 1014, 0, 1) + bytes(number * 1000))
+        attacked.watch(1)
+        assert all(is_closed_within(sock, IDLE_SECONDS + 4) for sock in socks)
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_large_frames_that_never_end_leave_room_for_others(attacked: Attacked) -> None:
+    """More bytes than the server keeps for all requests, from connections that then fall silent."""
+    socks = [attacked.connect() for _ in range(8)]
+    try:
+        for sock in socks:
+            sock.settimeout(0.2)
+            try:
+                sock.sendall(struct.pack(">ihhi", 16 * MIB, 1014, 0, 1) + bytes(12 * MIB))
+            except TimeoutError:
+                continue  # the server stopped reading, as it should
+        attacked.watch(1)
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_more_connections_than_allowed(attacked: Attacked) -> None:
+    socks: list[socket.socket] = []
+    try:
+        socks += [attacked.connect() for _ in range(200)]
+        attacked.watch(0.5)
+        refused = sum(is_closed_within(sock, 0.01) for sock in socks)
+        assert refused >= 40
+    finally:
+        for sock in socks:
+            sock.close()
+    # Their places are free again.
+    time.sleep(0.5)
+    with attacked.connect() as sock:
+        request = pb.ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        assert error_of(exchange(sock, frame(apis.API_VERSIONS.key, 0, 1, request.SerializeToString()))) is None
+
+
+def test_readers_that_never_take_their_answers(attacked: Attacked) -> None:
+    request = pb.MetadataRequest()
+    request.table_path.add(database_name="abuse", table_name="keyed")
+    ask = frame(apis.GET_METADATA.key, 0, 1, request.SerializeToString())
+    before = attacked.open_files()
+    socks = [attacked.connect() for _ in range(10)]
+    try:
+        for sock in socks:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.settimeout(0.3)
+            try:
+                for _ in range(40):
+                    sock.sendall(ask * 500)
+            except TimeoutError:
+                continue  # the server stopped reading, as it should
+        attacked.watch(1)
+        # Who takes nothing for so long is not waited for. Asked of the system: reading here would be taking.
+        deadline = time.monotonic() + IDLE_SECONDS + 8
+        while attacked.open_files() > before + 4 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert attacked.open_files() <= before + 4
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_nothing_is_served_before_authentication(attacked: Attacked) -> None:
+    allowed = {apis.API_VERSIONS.key, apis.AUTHENTICATE.key}
+    asked = 0
+    for data in attacked.frames:
+        (api_key,) = struct.unpack_from(">h", data, 4)
+        if api_key in allowed:
+            continue
+        with attacked.connect(attacked.sasl) as sock:
+            answer = exchange(sock, data)
+            assert answer is None or error_of(answer) == 46
+            asked += 1
+    assert asked > 50
+    with attacked.connect(attacked.sasl) as sock:
+        request = pb.AuthenticateRequest(protocol="PLAIN", token=b"\0user\0wrong")
+        assert error_of(exchange(sock, frame(apis.AUTHENTICATE.key, 0, 1, request.SerializeToString()))) == 46
+        assert attacked.server.log_text.count("wrong") == 0
+
+
+def test_every_version_number_is_answered(attacked: Attacked) -> None:
+    with attacked.connect() as sock:
+        for number, api in enumerate(apis.APIS.values()):
+            for version in (-32768, -1, 0, api.max_version + 1, 32767):
+                answer = exchange(sock, frame(api.key, version, number, b""))
+                assert answer is not None
+                assert parse_response(memoryview(answer)).request_id == number
+
+
+def length_delimited(field: int, body: bytes) -> bytes:
+    size, text = len(body), bytearray()
+    for value in (field << 3 | 2, size):
+        while value > 127:
+            text.append(value & 127 | 128)
+            value >>= 7
+        text.append(value)
+    return bytes(text) + body
+
+
+@pytest.mark.parametrize("depth", [50, 99, 1000, 5000])
+def test_deep_predicate_trees(attacked: Attacked, depth: int) -> None:
+    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000)
+    table = request.tables_req.add(table_id=0, projection_pushdown_enabled=False)
+    table.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1000)
+    predicate = pb.PbPredicate.DESCRIPTOR.fields_by_name
+    compound = predicate["compound"].message_type.fields_by_name["children"].number
+    body = b""
+    for _ in range(depth):
+        body = length_delimited(predicate["compound"].number, length_delimited(compound, body) + b"\x08\x00")
+    filter_field = table.DESCRIPTOR.fields_by_name["filter_predicate"].number
+    table_field = request.DESCRIPTOR.fields_by_name["tables_req"].number
+    whole = table.SerializeToString() + length_delimited(filter_field, body)
+    del request.tables_req[:]
+    data = request.SerializeToString() + length_delimited(table_field, whole)
+    with attacked.connect() as sock:
+        assert exchange(sock, frame(apis.FETCH_LOG.key, 0, 7, data)) is not None
+
+
+def giant_requests() -> dict[str, tuple[apis.Api, bytes]]:
+    """Requests of some megabytes that are nothing but one field, repeated."""
+    path = length_delimited(1, b"abuse") + length_delimited(2, b"log")
+    listed = pb.ListOffsetsRequest(follower_server_id=-1, offset_type=0, table_id=0)
+    lookup = pb.LookupRequest(table_id=1)
+    lookup.buckets_req.add(bucket_id=0).keys.extend([b"k"] * 300_000)
+    fetch = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000, max_wait_ms=0)
+    table = fetch.tables_req.add(table_id=0, projection_pushdown_enabled=False)
+    for _ in range(50_000):
+        table.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1000)
+    put = pb.PutKvRequest(acks=-1, table_id=1, timeout_ms=1000)
+    produce = pb.ProduceLogRequest(acks=-1, table_id=0, timeout_ms=1000)
+    for _ in range(50_000):
+        put.buckets_req.add(bucket_id=0, records=b"")
+        produce.buckets_req.add(bucket_id=0, records=b"")
+    columns = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000, max_wait_ms=0)
+    table = columns.tables_req.add(table_id=0, projection_pushdown_enabled=True, projected_fields=[0] * 2_000_000)
+    table.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1000)
+    return {
+        "metadata": (apis.GET_METADATA, length_delimited(1, path) * 100_000),
+        "offsets": (apis.LIST_OFFSETS, listed.SerializeToString() + b"\x28\x00" * 500_000),
+        "lookup": (apis.LOOKUP, lookup.SerializeToString()),
+        "fetch": (apis.FETCH_LOG, fetch.SerializeToString()),
+        "projection": (apis.FETCH_LOG, columns.SerializeToString()),
+        "put": (apis.PUT_KV, put.SerializeToString()),
+        "produce": (apis.PRODUCE_LOG, produce.SerializeToString()),
+        "writers": (apis.INIT_WRITER, length_delimited(1, path) * 200_000),
+        "unknown fields": (apis.LIST_DATABASES, length_delimited(999, b"x" * 100) * 100_000),
+    }
+
+
+@pytest.mark.parametrize("name", list(giant_requests()))
+def test_giant_repeated_fields(attacked: Attacked, name: str) -> None:
+    api, body = giant_requests()[name]
+    with attacked.connect() as sock:
+        answer = exchange(sock, frame(api.key, api.max_version, 9, body), 30)
+        assert answer is None or parse_response(memoryview(answer)).request_id == 9
+
+
+def test_clients_that_go_away_in_the_middle(attacked: Attacked) -> None:
+    randomness = random.Random(5)
+    for _ in range(150):
+        sock = attacked.connect()
+        data = randomness.choice(attacked.frames)
+        sock.sendall(data * 3 if randomness.random() < 0.5 else data[: randomness.randrange(len(data))])
+        if randomness.random() < 0.5:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
