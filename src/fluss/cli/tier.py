@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -96,8 +98,20 @@ def tier(
 
 @contextlib.contextmanager
 def _stopped_by_signals(service: TieringService) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C end the round that runs, then the service."""
-    before = {number: signal.signal(number, lambda *_: service.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    """Let SIGTERM and Ctrl-C end the round that runs, then the service; a second one ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # called from a program, which has its own way of handling signals
+        return
+    asked = False
+
+    def stop(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(130)  # as safe as any other crash
+        asked = True
+        service.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:

@@ -17,12 +17,12 @@ from fluss.client.core import FlussTable
 from fluss.client.scan import RecordBatch
 from fluss.client.scan.fold import merge_by_key
 from fluss.errors import InvalidArgumentError, TableNotExistError
-from fluss.lake.api import LakeBucket, LakeSplit
+from fluss.lake.api import LakeBucket, LakeSplit, LakeTableChangedError
 from fluss.lake.layout import LakeConfig, lake_config, read_schema
 from fluss.lake.registry import open_lake
 from fluss.lake.session import Session
 from fluss.lake.tasks import lake_partition
-from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class UnionPlan:
     table_path: TablePath
     snapshot_id: int | None
     config: LakeConfig | None = field(repr=False)
+    offsets: Mapping[TableBucket, int] = field(default_factory=dict)
+    """Where the log goes on after the snapshot; buckets it holds nothing of are absent."""
     splits: tuple[UnionSplit, ...] = ()
 
 
@@ -72,18 +74,8 @@ def plan_union(
         lake_only: Leave the log out.
         stops: End offsets instead of the ends of the log now.
     """
-    if snapshot_id is None:
-        snapshot = session.lake_snapshot(info.table_path, readable=True)
-    else:
-        snapshot = session.run(session.admin.get_lake_snapshot(info.table_path, snapshot_id))
+    snapshot, config, lake_splits = _plan_lake(session, info, lake_options, partitions, snapshot_id)
     offsets = snapshot.table_buckets_offset if snapshot else {}
-    lake_splits: list[LakeSplit] = []
-    config = None
-    if snapshot is not None:
-        config = lake_config(info, lake_options)
-        wanted = None if partitions is None else {lake_partition(info, name) for name in partitions}
-        with open_lake(config) as lake:
-            lake_splits = lake.table(info.table_path).plan(snapshot.snapshot_id, wanted)
     buckets: dict[TableBucket, str | None] = {}
     ends: dict[TableBucket, int] = {}
     if not lake_only:
@@ -111,7 +103,34 @@ def plan_union(
             splits.append(UnionSplit(info.table_id, own, bucket, start, stop, listed))
     # Partitions that only the lake still has.
     splits += [UnionSplit(info.table_id, tuple(parts)) for parts in by_bucket.values()]
-    return UnionPlan(info.table_path, snapshot.snapshot_id if snapshot else None, config, tuple(splits))
+    return UnionPlan(info.table_path, snapshot.snapshot_id if snapshot else None, config, offsets, tuple(splits))
+
+
+def _plan_lake(
+    session: Session,
+    info: TableInfo,
+    lake_options: Mapping[str, str] | None,
+    partitions: Collection[str] | None,
+    snapshot_id: int | None,
+) -> tuple[LakeSnapshot | None, LakeConfig | None, list[LakeSplit]]:
+    wanted = None if partitions is None else {lake_partition(info, name) for name in partitions}
+    snapshot: LakeSnapshot | None = None
+    while True:
+        if snapshot_id is not None:
+            newest: LakeSnapshot | None = session.run(session.admin.get_lake_snapshot(info.table_path, snapshot_id))
+        else:
+            newest = session.lake_snapshot(info.table_path, readable=True)
+        if newest is None:
+            return None, None, []
+        config = lake_config(info, lake_options)
+        try:
+            with open_lake(config) as lake:
+                return newest, config, lake.table(info.table_path).plan(newest.snapshot_id, wanted)
+        except LakeTableChangedError:
+            # It may have expired since the server named it; then the server names a newer one by now.
+            if snapshot_id is not None or (snapshot is not None and snapshot.snapshot_id == newest.snapshot_id):
+                raise
+            snapshot = newest
 
 
 def read_union_split(
