@@ -241,6 +241,30 @@ def test_maintenance(lake: LakeHarness, primary_keys: list[str] | None) -> None:
     assert lake.table(path).stats(snapshot.snapshot_id).files == stats.files
 
 
+def test_a_compaction_the_server_was_not_told_of(lake: LakeHarness) -> None:
+    path = lake.create("untold", buckets=1)
+    for i in range(4):
+        lake.append(path, [row(i)])
+        lake.tier(path)
+
+    def crash(step: str) -> None:
+        if step == "compacted":
+            raise ConnectionResetError
+
+    one = lake.round(settings=RoundSettings(compact=True, compact_files_min=2), on_step=crash)
+    report = one.run(path)
+    with pytest.raises(ConnectionResetError):
+        one.maintain(report, sweep=False)
+    assert lake.union(path) == [row(i) for i in range(4)]
+    lake.append(path, [row(4)])
+    report = lake.tier(path)
+    assert report.recovered_id is not None
+    assert report.rows == 1
+    assert lake.union(path) == [row(i) for i in range(5)]
+    assert rows_of(lake.alone(path), ROW.names) == [row(i) for i in range(5)]
+    assert lake.table(path).stats().files == 2
+
+
 def test_expiry_keeps_what_the_server_knows(lake: LakeHarness) -> None:
     path = lake.create("kept")
     ids = []

@@ -161,6 +161,21 @@ def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
     asyncio.run(main())
 
 
+def test_listed_rows(paimon: LakeHarness) -> None:
+    """What is read of a primary-key bucket that is not in the lake and whose changelog does not reach back."""
+    from dataclasses import replace
+
+    path = paimon.create("listed", primary_keys=["id"], buckets=1)
+    paimon.upsert(path, [row(i) for i in range(20)], [{"id": 3}])
+    plan = plan_union(paimon.session, paimon.session.info(path))
+    assert [(split.lake, split.listed) for split in plan.splits] == [((), False)]
+    listed = replace(plan.splits[0], listed=True)
+    batches = list(read_union_split(paimon.session, plan, listed, ["name", "id"]))
+    found = pa.Table.from_batches(batches)
+    assert found.schema.names == ["name", "id"]
+    assert sorted(found["id"].to_pylist()) == [i for i in range(20) if i != 3]
+
+
 def test_parts_can_travel(lake: LakeHarness) -> None:
     import pickle
 

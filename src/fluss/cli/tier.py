@@ -149,7 +149,10 @@ class Lines:
         if name == "planned":
             return f"{table}: {figures['rows']:,} rows in {figures['tasks']} tasks" if figures["tasks"] else None
         if name == "bucket":
-            return f"{table}: {figures['bucket']} up to offset {figures['end']:,} ({figures['rows']:,} rows)"
+            where = f"{figures['partition']}/" if figures["partition"] else ""
+            return (
+                f"{table}: bucket {where}{figures['bucket']} up to offset {figures['end']:,} ({figures['rows']:,} rows)"
+            )
         if name == "finished":
             return self._finished(figures)
         if name == "recovered":

@@ -242,13 +242,13 @@ class Round:
         report: RoundReport,
     ) -> None:
         finished: list[BucketResult] = []
+        partitions = {task.bucket: task.partition for task in tasks}
 
         def done(result: BucketResult) -> None:
             finished.append(result)
-            self._progress(
-                "bucket",
-                {"table": str(info.table_path), "bucket": str(result.bucket), "rows": result.rows, "end": result.end},
-            )
+            figures = {"bucket": result.bucket.bucket_id, "rows": result.rows, "end": result.end}
+            partition = "$".join(partitions[result.bucket]) or None
+            self._progress("bucket", {"table": str(info.table_path), "partition": partition, **figures})
 
         try:
             results, dropped = _contiguous(self._runner.run(tasks, done))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the server reaches the lake: by name, in a thread, and what becomes of errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.lake.support import ROW
+
+from fluss import Schema, TableDescriptor, TablePath
+from fluss.errors import InvalidTableError, LakeTableAlreadyExistError, UnknownServerError
+from fluss.metadata import Column, DataTypes
+from fluss.server.catalog.lake_hook import LakeByName
+
+PATH = TablePath("d", "t")
+DESCRIPTOR = TableDescriptor(Schema(ROW), bucket_count=1)
+
+
+def hook(lake_format: str | None, **options: str) -> LakeByName:
+    current = SimpleNamespace(with_prefix=lambda prefix: {prefix + name: value for name, value in options.items()})
+    configs: Any = SimpleNamespace(lake_format=lake_format, current=current)
+    return LakeByName(configs)
+
+
+def create(one: LakeByName) -> None:
+    asyncio.run(one.create_table(PATH, DESCRIPTOR, must_be_empty=True))
+
+
+def test_there_is_nothing_to_do_without_a_lake() -> None:
+    create(hook(None, warehouse="/nowhere"))
+    create(hook("paimon"))
+    create(hook("lance", warehouse="/nowhere"))
+
+
+@pytest.mark.parametrize("lake_format", ["paimon", "iceberg"])
+def test_tables_and_columns(lake_format: str, tmp_path: Path) -> None:
+    one = hook(lake_format, warehouse=str(tmp_path))
+    column = Column("extra", DataTypes.int())
+    asyncio.run(one.add_columns(PATH, [column]))  # no table yet: left to the tiering service
+    create(one)
+    create(one)
+    asyncio.run(one.add_columns(PATH, [column]))
+    asyncio.run(one.add_columns(PATH, [column]))
+    other = TableDescriptor(Schema(ROW, primary_keys=["id"]), bucket_count=1, bucket_keys=["id"])
+    with pytest.raises(LakeTableAlreadyExistError, match="does not fit"):
+        asyncio.run(one.create_table(PATH, other, must_be_empty=False))
+
+
+def test_errors_stop_the_table(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTableError, match="hadoop"):
+        create(hook("iceberg", type="hadoop", warehouse=str(tmp_path)))
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    with pytest.raises(UnknownServerError, match="The lake failed"):
+        create(hook("paimon", warehouse=str(blocked)))
+
+
+def test_a_server_without_the_packages_leaves_it_to_the_tiering_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "fluss.lake.paimon", None)
+    one = hook("paimon", warehouse=str(tmp_path))
+    with caplog.at_level(logging.WARNING):
+        create(one)
+        create(one)
+    assert [record.message for record in caplog.records if "tiering service" in record.message] != []
+    assert len(caplog.records) == 1, "said once"
+    assert list(tmp_path.iterdir()) == []
