@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 
 import pytest
 
@@ -108,3 +109,10 @@ def test_times_are_milliseconds_or_text() -> None:
 
 def test_every_option_says_what_it_means() -> None:
     assert all(option.doc.endswith(".") and (option.reads or option.writes) for option in OPTIONS)
+
+
+def test_the_manual_lists_every_option_as_it_is() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
+    for option in OPTIONS:
+        assert f"`{option.name}`" in manual
+        assert option.doc in manual, option.name
