@@ -13,7 +13,7 @@ import pyarrow as pa
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
 from fluss.client.write.batch import Encoder, Seal
-from fluss.client.write.collector import Chunk, RowReader, without
+from fluss.client.write.collector import Chunk, RowReader, quick, without
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
 from fluss.client.write.sender import Sender, Target
@@ -88,8 +88,7 @@ class AppendWriter(TableWriter):
         what = f"table {info.table_path}"
         self._width = len(columns)
         self._reader = RowReader(what, columns)
-        self._plain = self._reader.is_plain
-        self._values_of = self._reader.fast
+        self.append = quick(self._collector, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
         self._batch_reader = BatchReader(what, columns)
         self._arrow_encoder = ArrowEncoder(info)
@@ -113,17 +112,7 @@ class AppendWriter(TableWriter):
             writer.append({"id": 1, "name": "Alice"})
             await writer.append((2, "Bob")).wait()
         """
-        kind = type(row)
-        if kind is dict and self._plain and len(row) == self._width:
-            try:
-                values = self._values_of(row)
-            except KeyError:
-                values = self._reader.read(row)
-        elif kind is tuple and self._plain and len(row) == self._width:
-            values = row
-        else:
-            values = self._reader.read(row)
-        return self._collect(values)
+        return self._collect(self._reader.read(row))
 
     append_arrow_batch = TableWriter.write_arrow_batch
 

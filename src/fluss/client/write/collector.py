@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from operator import itemgetter
 from typing import Any
 
-from fluss.client.write.handle import Ticket
+from fluss.client.write.handle import Ticket, WriteResultHandle
 from fluss.errors import InvalidRowError
 from fluss.metadata import ArrayType, BinaryType, BytesType, Column, MapType, RowType
 
@@ -157,6 +157,39 @@ class RowCollector:
         self.flat, self.rows, self.marks, self.ticket = [], 0, [], self._make_ticket()
         chunk.ticket.close(chunk.rows)
         return chunk
+
+
+def quick(
+    collector: RowCollector, reader: RowReader, collect: Callable[[Values], WriteResultHandle]
+) -> Callable[[Any], WriteResultHandle]:
+    """A function that takes one row, for the call that is made a million times a second.
+
+    It does itself what most rows need: complete dicts and tuples that neither begin nor end a chunk. All others, and
+    all mistakes, go the long way through `reader` and `collect`.
+    """
+    width, lock, values_of, read = reader.width, collector.lock, reader.fast, reader.read
+    new, handle = tuple.__new__, WriteResultHandle
+
+    def take(row: Any) -> WriteResultHandle:
+        kind = type(row)
+        if kind is dict and len(row) == width:
+            try:
+                values = values_of(row)
+            except KeyError:
+                return collect(read(row))
+        elif kind is tuple and len(row) == width:
+            values = row
+        else:
+            return collect(read(row))
+        with lock:
+            position = collector.rows
+            if 0 < position < collector.rows_max - 1:
+                collector.flat.extend(values)
+                collector.rows = position + 1
+                return new(handle, (collector.ticket, position))
+        return collect(values)
+
+    return take if reader.is_plain else lambda row: collect(read(row))
 
 
 def without(flat: list[Any], width: int, bad: AbstractSet[int]) -> list[Any]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import Encoder, Seal
-from fluss.client.write.collector import Chunk, RowReader, fields_of, without
+from fluss.client.write.collector import Chunk, RowReader, fields_of, quick, without
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
 from fluss.client.write.sender import Sender, Target
@@ -95,8 +95,7 @@ class UpsertWriter(TableWriter):
         what = f"table {info.table_path}"
         self._width = len(schema.columns)
         self._reader = RowReader(what, schema.columns, targets)
-        self._plain = self._reader.is_plain
-        self._values_of = self._reader.fast
+        self.upsert = quick(self._collector, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         primary_key = [schema.column_index(name) for name in schema.primary_key]
         self._delete_reader = RowReader(f"{what}, delete", schema.columns, primary_key)
         self._column_names = frozenset(schema.column_names)
@@ -145,17 +144,7 @@ class UpsertWriter(TableWriter):
             writer.upsert({"id": 1, "name": "Alice"})
             await writer.upsert((2, "Bob")).wait()
         """
-        kind = type(row)
-        if kind is dict and self._plain and len(row) == self._width:
-            try:
-                values = self._values_of(row)
-            except KeyError:
-                values = self._reader.read(row)
-        elif kind is tuple and self._plain and len(row) == self._width:
-            values = row
-        else:
-            values = self._reader.read(row)
-        return self._collect(values)
+        return self._collect(self._reader.read(row))
 
     def delete(self, pk: Any) -> WriteResultHandle:
         """Delete the row with this primary key (a mapping may carry other columns too; they are ignored).
