@@ -56,6 +56,9 @@ def test_lines_say_what_happens(capsys: pytest.CaptureFixture[str]) -> None:
     show("bucket", {"table": "d.t", "partition": "mon", "bucket": 2, "rows": 1000, "end": 5000})
     show("failed", {"table": "d.t", "reason": "broken", "aside_s": 5.0})
     show("idle", {"aside": 1})
+    show("assigned", {"table": "d.u", "epoch": 2})
+    show("planned", {"table": "d.u", "tasks": 0, "rows": 0})
+    show("finished", {"table": "d.u", "snapshot": None})
     show("idle", {"aside": 1})
     show("disconnected", {"reason": "gone", "retry_s": 2.0})
     show("finished", {"table": "d.t", "snapshot": None})
@@ -65,4 +68,5 @@ def test_lines_say_what_happens(capsys: pytest.CaptureFixture[str]) -> None:
     assert "FAILED, broken (set aside for 5 s)" in text
     assert text.count("up to date, 1 tables set aside") == 1, "said once"
     assert "server lost: gone; trying again in 2 s" in text
-    assert "nothing new" in text
+    assert "d.t: nothing new" in text
+    assert "d.u" not in text, "looked at in vain while idle"

@@ -265,6 +265,21 @@ def test_a_compaction_the_server_was_not_told_of(lake: LakeHarness) -> None:
     assert lake.table(path).stats().files == 2
 
 
+def test_a_compaction_that_is_given_up_leaves_no_files(lake: LakeHarness) -> None:
+    path = lake.create("given_up", buckets=1)
+    for i in range(4):
+        lake.append(path, [row(i)])
+        lake.tier(path)
+    one = lake.round(settings=RoundSettings(compact=True, compact_files_min=2))
+    report = one.run(path)
+    one.fenced.set()
+    with pytest.raises(FlussError, match="another tiering service"):
+        one.maintain(report, sweep=False)
+    assert lake.table(path).sweep(older_than_ms=2**53) == []
+    assert lake.table(path).stats().files == 4
+    assert lake.union(path) == [row(i) for i in range(4)]
+
+
 def test_expiry_keeps_what_the_server_knows(lake: LakeHarness) -> None:
     path = lake.create("kept")
     ids = []

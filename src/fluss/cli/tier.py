@@ -138,8 +138,9 @@ class Lines:
 
     def __call__(self, name: str, figures: Mapping[str, Any]) -> None:
         text = self._text(name, figures)
-        if name == "idle" and self._idle:
-            return
+        quiet = name in ("idle", "assigned", "planned") or (name == "finished" and figures["snapshot"] is None)
+        if quiet and self._idle and not figures.get("tasks"):
+            return  # looking around without finding anything is not news
         self._idle = name == "idle"
         if text is not None:
             click.echo(f"{time.strftime('%H:%M:%S')} {text}")

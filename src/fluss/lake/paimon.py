@@ -177,15 +177,19 @@ class PaimonTable(LakeTable):
     def messages(self, results: Sequence[WriteResult]) -> list[Any]:
         fields, key = self.table.partition_keys_fields, self.table.trimmed_primary_keys_fields
         messages = []
-        for result in results:
-            for data in result.payload:
-                message = deserialize_commit_message(data, fields, key)
-                for file in message.new_files + message.changelog_files:
-                    file.file_path = file.external_path or self.data_path(
-                        tuple(message.partition), message.bucket, file
-                    )
-                messages.append(message)
+        for data in self._serialized(results):
+            message = deserialize_commit_message(data, fields, key)
+            for file in message.new_files + message.changelog_files:
+                file.file_path = file.external_path or self.data_path(tuple(message.partition), message.bucket, file)
+            messages.append(message)
         return messages
+
+    @staticmethod
+    def _serialized(results: Sequence[WriteResult]) -> Iterator[bytes]:
+        for result in results:
+            for item in result.payload:
+                # A compaction also says which files it replaces.
+                yield from item["new"] if isinstance(item, dict) else [item]
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
