@@ -278,6 +278,7 @@ def run(console: Console, folder: Path, rows: int, seconds: float, keep: bool) -
             generator.start()
             complete = follow(console, shop, watcher, query, generator, rows)
             query.stop()
+            console.print()
             report(console, shop, watcher)
         finally:
             shop.stop.set()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spark's own daemon of Python workers, with this package loaded before the workers are forked.
 
-A worker that is forked from it starts at once; loading PyArrow and the client takes half a second otherwise. may start a thread: threads do not survive a fork.
+A worker that is forked from it starts at once; loading PyArrow and the client takes half a second otherwise. Nothing
+here may start a thread: threads do not survive a fork.
 """
 
 from __future__ import annotations
