@@ -14,11 +14,14 @@ from google.protobuf.message import DecodeError
 from fluss.errors import FormatError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import Buffer
+from fluss.protocol.record_messages import BUCKETS_PER_REQUEST_MAX
 from fluss.protocol.wire import encode_varint, parse_message
 
 BucketKeys = tuple["int | None", int, Sequence[bytes]]
 """Partition id or None, bucket id, encoded keys."""
 
+_LOOKUP_BYTES_MAX = 32 * 1024 * 1024
+_LOOKUP_KEYS_MAX = 1_000_000
 _VALUE_TAG = 0x0A
 _SHORT_PREFIXES = tuple(bytes((_VALUE_TAG, size)) for size in range(128))
 
@@ -74,7 +77,16 @@ def encode_lookup(
 
 def decode_lookup(body: Buffer) -> LookupRequest:
     """Read a LookupRequest."""
+    if len(body) > _LOOKUP_BYTES_MAX:
+        raise FormatError(
+            f"LookupRequest: {len(body)} bytes, more than {_LOOKUP_BYTES_MAX}; look up fewer keys at a time"
+        )
     request = parse_message(pb.LookupRequest, body)
+    if len(request.buckets_req) > BUCKETS_PER_REQUEST_MAX:
+        raise FormatError(f"LookupRequest: {len(request.buckets_req)} buckets, more than {BUCKETS_PER_REQUEST_MAX}")
+    keys = sum(len(bucket.keys) for bucket in request.buckets_req)
+    if keys > _LOOKUP_KEYS_MAX:
+        raise FormatError(f"LookupRequest: {keys} keys, more than {_LOOKUP_KEYS_MAX}; look up fewer at a time")
     return LookupRequest(
         request.table_id,
         [

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -37,6 +37,10 @@ from fluss.protocol.wire import (
 
 RecordsT = TypeVar("RecordsT")
 """`memoryview` in what a decoder returns, `Sequence[Buffer]` in what an encoder takes."""
+
+BUCKETS_PER_REQUEST_MAX: Final = 50_000
+"""Each costs a server some microseconds, during which nobody else is served."""
+_BUCKET_FIELDS_MAX = 16
 
 BucketParts = tuple["int | None", int, Sequence[Buffer]]
 """Partition id or None, bucket id, records."""
@@ -156,7 +160,7 @@ def decode_produce_log(body: Buffer) -> ProduceLogRequest:
     data = memoryview(body)
     acks = table_id = timeout_ms = None
     buckets: list[BucketRecords] = []
-    for number, wire_type, value, start, end in iter_fields(data, 0, len(data), what):
+    for number, wire_type, value, start, end in iter_fields(data, 0, len(data), what, BUCKETS_PER_REQUEST_MAX):
         if wire_type == VARINT:
             if number == 1:
                 acks = as_int32(value)
@@ -178,7 +182,7 @@ def decode_put_kv(body: Buffer) -> PutKvRequest:
     acks = table_id = timeout_ms = agg_mode = None
     target_columns: list[int] = []
     buckets: list[BucketRecords] = []
-    for found in iter_fields(data, 0, len(data), what):
+    for found in iter_fields(data, 0, len(data), what, BUCKETS_PER_REQUEST_MAX):
         number, wire_type, value, start, end = found
         if number == 4:
             read_int32s(data, found, target_columns, what)
@@ -205,7 +209,7 @@ def _missing_write_fields(what: str, acks: int | None, table_id: int | None, tim
 
 def _decode_bucket(data: memoryview, start: int, end: int, what: str) -> BucketRecords:
     partition_id = bucket_id = records = None
-    for number, wire_type, value, first, last in iter_fields(data, start, end, what):
+    for number, wire_type, value, first, last in iter_fields(data, start, end, what, _BUCKET_FIELDS_MAX):
         if wire_type == VARINT:
             if number == 1:
                 partition_id = as_int64(value)

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
-from fluss.errors import FlussError, UnknownServerError
-from fluss.protocol.apis import Api
+from fluss.errors import FlussError, FormatError, UnknownServerError
+from fluss.protocol import wire
+from fluss.protocol.apis import CREATE_TABLE, Api
 
 if TYPE_CHECKING:
     from fluss.server.server import Server
@@ -38,20 +39,24 @@ RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+"""Of requests without records. A parsed message takes up to twenty times the memory of its bytes."""
+
+
 def parse_message(api: Api[RequestT, Any], body: memoryview) -> RequestT:
     """Decode a request body; bytes that are no such message are the client's fault, and said so.
 
     The answer is -1 and not a code that clients retry: the same bytes will not parse next time either.
     """
-    message = api.request()
+    # The description of a table is one long text, which costs no more than its bytes; the catalog has its own limit.
+    if len(body) > MESSAGE_BYTES_MAX and api.key != CREATE_TABLE.key:
+        raise UnknownServerError(
+            f"the {api.name} request has {len(body)} bytes, more than {MESSAGE_BYTES_MAX}. Ask for less at a time."
+        )
     try:
-        message.ParseFromString(bytes(body))
-    except (DecodeError, ValueError) as error:
-        raise UnknownServerError(f"the body of the {api.name} request is malformed: {error}") from None
-    if not message.IsInitialized():
-        missing: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]
-        raise UnknownServerError(f"the {api.name} request lacks the field(s) {', '.join(missing)}")
-    return message
+        return wire.parse_message(api.request, body)
+    except FormatError as error:
+        raise UnknownServerError(f"the {api.name} request is malformed: {error.message}") from None
 
 
 def proto_handler(

@@ -10,6 +10,7 @@ from fluss.errors import (
     FlussError,
     PartitionNotExistsError,
     TableNotExistError,
+    UnknownServerError,
     UnknownTableOrBucketError,
 )
 from fluss.metadata import TablePath
@@ -18,6 +19,8 @@ from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 
 if TYPE_CHECKING:
     from fluss.server.handlers import RequestContext
+
+ANSWER_BYTES_MAX = 128 * 1024 * 1024
 
 
 class HasError(Protocol):
@@ -30,6 +33,15 @@ def set_error(message: HasError, error: FlussError) -> None:
     code = error.error_code
     message.error_code = ErrorCode.UNKNOWN_SERVER_ERROR if code == ErrorCode.CLIENT_ERROR else code
     message.error_message = error.message
+
+
+def check_answer_size(size_bytes: int) -> int:
+    """Refuse what would become a giant answer: short keys can stand for long rows, and be repeated."""
+    if size_bytes > ANSWER_BYTES_MAX:
+        raise UnknownServerError(
+            f"the answer would have more than {ANSWER_BYTES_MAX} bytes. Ask for fewer keys at a time."
+        )
+    return size_bytes
 
 
 def table_path(path: pb.PbTablePath) -> TablePath:

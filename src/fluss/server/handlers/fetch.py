@@ -21,7 +21,12 @@ from fluss.metadata import Predicate, TableBucket
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import FETCH_LOG
 from fluss.protocol.predicates import decode_predicate
-from fluss.protocol.record_messages import FetchedBucket, FetchedTable, encode_fetch_log_response
+from fluss.protocol.record_messages import (
+    BUCKETS_PER_REQUEST_MAX,
+    FetchedBucket,
+    FetchedTable,
+    encode_fetch_log_response,
+)
 from fluss.records import LogBatch, Statistics, may_match, project_batch
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.acl import Operation
@@ -78,6 +83,9 @@ class _Part:
 
 async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     request = parse_message(FETCH_LOG, body)
+    buckets = sum(len(asked.buckets_req) for asked in request.tables_req)
+    if buckets > BUCKETS_PER_REQUEST_MAX:
+        raise UnknownServerError(f"the fetch asks for {buckets} buckets, more than {BUCKETS_PER_REQUEST_MAX} at a time")
     tables: list[FetchedTable[Sequence[Buffer]]] = []
     parts: list[_Part] = []
     for asked in request.tables_req:

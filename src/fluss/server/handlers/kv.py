@@ -25,7 +25,7 @@ from fluss.rows import Slices
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.acl import Operation
 from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message, proto_handler
-from fluss.server.handlers.answers import set_error, table_by_id
+from fluss.server.handlers.answers import check_answer_size, set_error, table_by_id
 from fluss.server.handlers.fetch import wire_error
 from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_acks, check_writable, wait_committed
 from fluss.server.kv.keys import rows_of_keys
@@ -111,6 +111,7 @@ async def lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     request = decode_lookup(body)
     insert = bool(request.insert_if_not_exists)
     buckets: list[LookedUpBucket] = []
+    size_bytes = 0
     for part in request.buckets:
         answer = LookedUpBucket(bucket_id=part.bucket_id, partition_id=part.partition_id)
         try:
@@ -126,6 +127,7 @@ async def lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
                 missing = [key for key, value in zip(part.keys, answer.values) if value is None]
                 await _insert(context, tablet, missing, request.acks, request.timeout_ms)
                 answer.values = await tablet.lookup(part.keys)
+            size_bytes = check_answer_size(size_bytes + sum(len(value) for value in answer.values if value))
         except FlussError as error:
             answer.values = ()
             answer.error_code, answer.error_message = wire_error(error)
@@ -153,6 +155,7 @@ async def _insert(
 
 async def prefix_lookup(context: RequestContext, request: pb.PrefixLookupRequest) -> pb.PrefixLookupResponse:
     response = pb.PrefixLookupResponse()
+    size_bytes = 0
     for part in request.buckets_req:
         partition_id = part.partition_id if part.HasField("partition_id") else None
         answer = response.buckets_resp.add(bucket_id=part.bucket_id)
@@ -165,10 +168,12 @@ async def prefix_lookup(context: RequestContext, request: pb.PrefixLookupRequest
                 raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
             _check_key_encoding(context, entry)
             tablet = _kv(context).tablet(entry, bucket_of(request.table_id, partition_id, part.bucket_id))
-            lists = [await tablet.prefix_lookup(prefix) for prefix in part.keys]
-            for values in lists:
+            for prefix in part.keys:
+                values = await tablet.prefix_lookup(prefix)
+                size_bytes = check_answer_size(size_bytes + sum(map(len, values)))
                 answer.value_lists.add(values=values)
         except FlussError as error:
+            answer.ClearField("value_lists")
             set_error(answer, error)
     return response
 

@@ -70,6 +70,7 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
     response = pb.MetadataResponse()
     _add_servers(ctx, response)
     named: dict[int, TableEntry] = {}
+    told: set[int] = set()
     for wire_path in request.table_path:
         path = table_path(wire_path)
         if not authorizer.allows(ctx.session, Operation.DESCRIBE, path):
@@ -77,6 +78,8 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
         # A missing table is answered with its own code (7). The Java server wraps it into -1, but clients that read
         # the code get more from the truth.
         entry = catalog.table(path)
+        if entry.table_id in named:
+            continue  # told once, however often it is asked for: a small question must not have a giant answer
         named[entry.table_id] = entry
         response.table_metadata.append(_table_metadata(ctx, entry))
     for wire_partition in request.partitions_path:
@@ -91,7 +94,9 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
             raise PartitionNotExistsError(
                 f"Table partition '{path}(p={wire_partition.partition_name})' does not exist."
             )
-        response.partition_metadata.append(_partition_metadata(ctx, owner, partition))
+        if partition.partition_id not in told:
+            told.add(partition.partition_id)
+            response.partition_metadata.append(_partition_metadata(ctx, owner, partition))
     for partition_id in request.partitions_id:
         # Looked up among the tables of the same request only: old clients cannot place a partition of another table.
         known = catalog.partition_by_id(partition_id)
@@ -99,7 +104,9 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
             raise PartitionNotExistsError(
                 f"Partition with id {partition_id} does not exist in the named tables, or access is not permitted."
             )
-        response.partition_metadata.append(_partition_metadata(ctx, *known))
+        if partition_id not in told:
+            told.add(partition_id)
+            response.partition_metadata.append(_partition_metadata(ctx, *known))
     return response
 
 
