@@ -11,7 +11,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
+import fluss
 from fluss import metadata as f
+from fluss.spark import create_table
 
 if TYPE_CHECKING:
     from tests.spark.conftest import House
@@ -318,3 +320,31 @@ def test_load_works_with_a_table_option_too(house: House) -> None:
     path = house.create(EVENTS)
     house.put(path, events(0, 3))
     assert house.reader({"table": path}).load().count() == 3
+
+
+def test_credentials(house: House) -> None:
+    options = {
+        "bind.listeners": "CLIENT://127.0.0.1:0",
+        "internal.listener.name": "CLIENT",
+        "security.protocol.map": "CLIENT:SASL",
+        "security.sasl.enabled.mechanisms": "PLAIN",
+        "security.sasl.plain.credentials": "ann:hush",
+    }
+    with fluss.LocalServer(options=options) as server:
+        given = {
+            "bootstrap.servers": server.bootstrap_servers,
+            "security.protocol": "sasl",
+            "security.sasl.username": "ann",
+            "security.sasl.password": "hush",
+        }
+        client = {name: value for name, value in given.items() if name != "bootstrap.servers"}
+        frame = house.spark.range(3)
+        create_table(frame, "fluss.locked", server.bootstrap_servers, options=client)
+        frame.write.format("fluss").options(**given).mode("append").save("fluss.locked")
+        assert house.spark.read.format("fluss").options(**given).load("fluss.locked").count() == 3
+        with pytest.raises(PySparkException) as caught:
+            house.spark.read.format("fluss").options(**{**given, "security.sasl.password": "loud"}).load("fluss.locked")
+        message = str(caught.value)
+        assert "AUTHENTICATE" in message
+        assert "loud" not in message
+        assert "Traceback" not in message

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from fluss.errors import LogOffsetOutOfRangeError
 from fluss.metadata import PartitionSpec, TablePath
 from fluss.spark.layout import Bucket
-from fluss.spark.stream_reader import share
+from fluss.spark.stream_reader import FlussStreamReader, share
 
 if TYPE_CHECKING:
     from tests.spark.conftest import House
@@ -133,6 +135,26 @@ def test_dropped_partitions_with_unread_rows(house: House, tmp_path: Path) -> No
     house.put(path, [{"id": 3, "day": "b"}])
     # All rows of the dropped partition were read: the stream goes on.
     assert ids(house.collect(house.stream(path), tmp_path)) == [3]
+
+
+def test_rows_that_vanish_unread_fail_the_stream(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "1")  # set by the reader in its own process otherwise
+    path = house.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"], buckets=1)
+    house.put(path, [{"id": 1, "day": "a"}, {"id": 2, "day": "b"}])
+    schema = house.read(path).schema
+    given = {"bootstrap.servers": house.bootstrap, "table": path}
+    strict, lenient = (FlussStreamReader({**given, "failOnDataLoss": text}, schema) for text in ("true", "false"))
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ReadAllAvailable())
+    drop = house.client.admin.drop_partition(TablePath(*path.split(".")), PartitionSpec({"day": "a"}))
+    house.client.run(drop)
+    with pytest.raises(LogOffsetOutOfRangeError, match="was dropped with 1 rows of bucket 0 not read"):
+        strict.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(LogOffsetOutOfRangeError, match="was dropped before it was read"):
+        strict.partitions(start, end)
+    left = lenient.partitions(start, end)
+    rows = [row for split in left for batch in lenient.read(split) for row in batch.to_pylist()]
+    assert rows == [{"id": 2, "day": "b"}]
 
 
 def test_a_table_made_anew_needs_a_new_checkpoint(house: House, tmp_path: Path) -> None:
