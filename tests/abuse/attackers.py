@@ -25,7 +25,8 @@ from fluss.protocol.apis import APIS
 from fluss.server.local import LocalServer
 
 MIB = 1024 * 1024
-GROWTH_BYTES_MAX = 200 * MIB
+GROWTH_BYTES_MAX = 450 * MIB
+"""All buffers at their limits, and the largest message that is parsed, which the process keeps for the next one."""
 SILENCE_SECONDS_MAX = 10.0
 """A shared machine may be slow for a while; a server that hangs is silent for ever."""
 
@@ -38,7 +39,7 @@ SERVER_OPTIONS: dict[str, object] = {
         'org.apache.fluss.security.auth.sasl.plain.PlainLoginModule required user_user="password";'
     ),
     "netty.server.max-request-size": "16mb",
-    "netty.connection.max-idle-time": "4s",
+    "netty.connection.max-idle-time": "3s",
     "server.max-connections": "150",
     "server.buffer.memory-size": "48mb",
     "server.connection.max-unsent-size": "2mb",

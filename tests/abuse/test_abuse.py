@@ -15,7 +15,7 @@ from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import ResponseKind, parse_response
 
-IDLE_SECONDS = 4.0
+IDLE_SECONDS = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -42,54 +42,6 @@ def error_of(answer: bytes | None) -> int | None:
     if response.kind == ResponseKind.SUCCESS:
         return None
     return int(pb.ErrorResponse.FromString(bytes(response.body)).error_code)
-
-
-def attack_with_mutations(attacked: Attacked, seconds: float, seed: int) -> int:
-    """Several connections send mutated frames as fast as they are answered; returns how many were sent."""
-    deadline = time.monotonic() + seconds
-    sent = [0]
-
-    def attack(number: int) -> None:
-        randomness = random.Random(seed * 100 + number)
-        source = mutations(attacked.frames, randomness)
-        while time.monotonic() < deadline:
-            with attacked.connect() as sock:
-                sock.settimeout(0.05)
-                try:
-                    for _ in range(randomness.randint(1, 200)):
-                        sock.sendall(b"".join(next(source) for _ in range(randomness.choice((1, 1, 1, 3)))))
-                        sent[0] += 1
-                        if randomness.random() < 0.5:
-                            try:
-                                if not sock.recv(1 << 16):
-                                    break
-                            except TimeoutError:
-                                # An answer that takes time (a fetch that waits), or half a frame.
-                                break
-                        if time.monotonic() > deadline:
-                            break
-                except OSError:
-                    continue
-
-    threads = [threading.Thread(target=attack, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    attacked.watch(seconds)
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
-    return sent[0]
-
-
-def test_mutated_frames(attacked: Attacked) -> None:
-    assert attack_with_mutations(attacked, 8, seed=1) > 100
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(700)
-@pytest.mark.parametrize("seed", range(10, 14))
-def test_many_mutated_frames(attacked: Attacked, seed: int) -> None:
-    attack_with_mutations(attacked, 120, seed)
 
 
 @pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 1, 7, 16 * MIB + 1, (1 << 31) - 1])
@@ -150,22 +102,22 @@ def test_readers_that_never_take_their_answers(attacked: Attacked) -> None:
     request.table_path.add(database_name="abuse", table_name="keyed")
     ask = frame(apis.GET_METADATA.key, 0, 1, request.SerializeToString())
     before = attacked.open_files()
-    socks = [attacked.connect() for _ in range(10)]
+    socks = [attacked.connect() for _ in range(6)]
     try:
         for sock in socks:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.settimeout(0.3)
             try:
-                for _ in range(40):
+                for _ in range(20):
                     sock.sendall(ask * 500)
             except TimeoutError:
                 continue  # the server stopped reading, as it should
         attacked.watch(1)
         # Who takes nothing for so long is not waited for. Asked of the system: reading here would be taking.
         deadline = time.monotonic() + IDLE_SECONDS + 8
-        while attacked.open_files() > before + 4 and time.monotonic() < deadline:
+        while attacked.open_files() > before + 2 and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert attacked.open_files() <= before + 4
+        assert attacked.open_files() <= before + 2
     finally:
         for sock in socks:
             sock.close()
@@ -245,7 +197,34 @@ def giant_requests() -> dict[str, tuple[apis.Api, bytes]]:
     columns = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000, max_wait_ms=0)
     table = columns.tables_req.add(table_id=0, projection_pushdown_enabled=True, projected_fields=[0] * 2_000_000)
     table.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1000)
+    fetch_head = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000, max_wait_ms=0).SerializePartialToString()
+    table_head = b"\x08\x00\x10\x00"
+    whole_bucket = length_delimited(4, b"\x10\x00\x18\x00\x20\x01")
+    write_head = pb.ProduceLogRequest(acks=-1, table_id=0, timeout_ms=1000).SerializePartialToString()
+    lookup_head = pb.LookupRequest(table_id=1).SerializePartialToString()
+    prefix = pb.PrefixLookupRequest(table_id=1)
+    prefix.buckets_req.add(bucket_id=0).keys.extend([b""] * 50_000)
     return {
+        # Two bytes for each message that the parser makes.
+        "empty messages": (apis.GET_METADATA, length_delimited(1, b"") * 7_000_000),
+        "some empty messages": (apis.GET_METADATA, length_delimited(1, b"") * 2_000_000),
+        "buckets without fields": (
+            apis.FETCH_LOG,
+            fetch_head + length_delimited(3, table_head + length_delimited(4, b"") * 2_000_000),
+        ),
+        "many fetched buckets": (apis.FETCH_LOG, fetch_head + length_delimited(3, table_head + whole_bucket * 450_000)),
+        "unknown numbers": (apis.PRODUCE_LOG, write_head + b"\x78\x00" * 7_000_000),
+        "many written buckets": (
+            apis.PRODUCE_LOG,
+            write_head + length_delimited(4, b"\x10\x00\x1a\x00") * 2_000_000,
+        ),
+        "buckets of unknown numbers": (
+            apis.PRODUCE_LOG,
+            write_head + length_delimited(4, b"\x10\x00\x1a\x00" + b"\x78\x00" * 150) * 40_000,
+        ),
+        "target columns": (apis.PUT_KV, write_head + length_delimited(4, bytes(15_000_000))),
+        "empty keys": (apis.LOOKUP, lookup_head + length_delimited(2, b"\x10\x00" + b"\x1a\x00" * 7_000_000)),
+        "prefixes of everything": (apis.PREFIX_LOOKUP, prefix.SerializeToString()),
         "metadata": (apis.GET_METADATA, length_delimited(1, path) * 100_000),
         "offsets": (apis.LIST_OFFSETS, listed.SerializeToString() + b"\x28\x00" * 500_000),
         "lookup": (apis.LOOKUP, lookup.SerializeToString()),
@@ -258,12 +237,20 @@ def giant_requests() -> dict[str, tuple[apis.Api, bytes]]:
     }
 
 
-@pytest.mark.parametrize("name", list(giant_requests()))
-def test_giant_repeated_fields(attacked: Attacked, name: str) -> None:
-    api, body = giant_requests()[name]
-    with attacked.connect() as sock:
-        answer = exchange(sock, frame(api.key, api.max_version, 9, body), 30)
-        assert answer is None or parse_response(memoryview(answer)).request_id == 9
+def test_giant_repeated_fields(attacked: Attacked) -> None:
+    grown = [0, 0]
+    for turn in range(2):
+        for name, (api, body) in giant_requests().items():
+            with attacked.connect() as sock:
+                started = time.monotonic()
+                answer = exchange(sock, frame(api.key, api.max_version, 9, body), 30)
+                assert answer is not None, name
+                assert parse_response(memoryview(answer)).request_id == 9
+                assert time.monotonic() - started < 10, name
+            grown[turn] = max(grown[turn], attacked.memory_bytes() - attacked.memory_at_start)
+            attacked.check()
+    # What one request took is there for the next: the process keeps it, but needs no more.
+    assert grown[1] < grown[0] + 64 * MIB
 
 
 def test_clients_that_go_away_in_the_middle(attacked: Attacked) -> None:
@@ -275,3 +262,54 @@ def test_clients_that_go_away_in_the_middle(attacked: Attacked) -> None:
         if randomness.random() < 0.5:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
+
+
+# Last, because mutated requests drop and alter the tables of the others.
+
+
+def attack_with_mutations(attacked: Attacked, seconds: float, seed: int) -> int:
+    """Several connections send mutated frames as fast as they are answered; returns how many were sent."""
+    deadline = time.monotonic() + seconds
+    sent = [0]
+
+    def attack(number: int) -> None:
+        randomness = random.Random(seed * 100 + number)
+        source = mutations(attacked.frames, randomness)
+        while time.monotonic() < deadline:
+            with attacked.connect() as sock:
+                sock.settimeout(0.05)
+                try:
+                    for _ in range(randomness.randint(1, 200)):
+                        sock.sendall(b"".join(next(source) for _ in range(randomness.choice((1, 1, 1, 3)))))
+                        sent[0] += 1
+                        if randomness.random() < 0.5:
+                            try:
+                                if not sock.recv(1 << 16):
+                                    break
+                            except TimeoutError:
+                                # An answer that takes time (a fetch that waits), or half a frame.
+                                break
+                        if time.monotonic() > deadline:
+                            break
+                except OSError:
+                    continue
+
+    threads = [threading.Thread(target=attack, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    attacked.watch(seconds)
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    return sent[0]
+
+
+def test_mutated_frames(attacked: Attacked) -> None:
+    assert attack_with_mutations(attacked, 8, seed=1) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("seed", range(10, 14))
+def test_many_mutated_frames(attacked: Attacked, seed: int) -> None:
+    attack_with_mutations(attacked, 120, seed)
