@@ -224,7 +224,7 @@ ANY_FUNCTIONS = {"last_value", "last_value_ignore_nulls", "first_value", "first_
         (BinaryType(2), set()),
         (RowType(()), set()),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, DataType) else "",
 )
 def test_types_of_aggregation_functions(data_type: DataType, functions: set[str]) -> None:
     taken = set()
