@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, api_name
 from fluss.protocol.frames import (
+    ERROR_MESSAGE_CHARS_MAX,
     REQUEST_HEADER_BYTES,
     FrameReader,
     Parts,
@@ -183,6 +184,7 @@ class Session:
 
 def wire_error(error: FlussError) -> tuple[int, str]:
     """Code and text to send. Errors that have no code of the protocol are failures of this server's own."""
+    message = error.message[:ERROR_MESSAGE_CHARS_MAX]
     if error.error_code == ErrorCode.CLIENT_ERROR:
-        return ErrorCode.UNKNOWN_SERVER_ERROR, error.message
-    return error.error_code, error.message
+        return ErrorCode.UNKNOWN_SERVER_ERROR, message
+    return error.error_code, message

@@ -15,6 +15,7 @@ from fluss.errors import (
 )
 from fluss.metadata import TablePath
 from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.frames import ERROR_MESSAGE_CHARS_MAX
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def set_error(message: HasError, error: FlussError) -> None:
     """Put an error into a part of an answer; the fields stay absent on success."""
     code = error.error_code
     message.error_code = ErrorCode.UNKNOWN_SERVER_ERROR if code == ErrorCode.CLIENT_ERROR else code
-    message.error_message = error.message
+    message.error_message = error.message[:ERROR_MESSAGE_CHARS_MAX]
 
 
 def check_answer_size(size_bytes: int) -> int:

@@ -37,6 +37,7 @@ from fluss.server.log.tablet import AppendResult
 
 logger = logging.getLogger("fluss.server.kv")
 
+_PREFIXES_PER_TURN = 64
 _BACKPRESSURE_VERSION = 2
 """Clients from this version of PUT_KV on know the code for back-pressure."""
 _INSERT_TIMEOUT_MS = 30_000
@@ -168,7 +169,9 @@ async def prefix_lookup(context: RequestContext, request: pb.PrefixLookupRequest
                 raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
             _check_key_encoding(context, entry)
             tablet = _kv(context).tablet(entry, bucket_of(request.table_id, partition_id, part.bucket_id))
-            for prefix in part.keys:
+            for number, prefix in enumerate(part.keys):
+                if number % _PREFIXES_PER_TURN == _PREFIXES_PER_TURN - 1:
+                    await asyncio.sleep(0)  # short keys, much work: let the others have a turn
                 values = await tablet.prefix_lookup(prefix)
                 size_bytes = check_answer_size(size_bytes + sum(map(len, values)))
                 answer.value_lists.add(values=values)
