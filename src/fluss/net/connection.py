@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeVar
 
@@ -59,6 +60,7 @@ RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
+@cache
 def software_version() -> str:
     try:
         return version("fluss-python")
