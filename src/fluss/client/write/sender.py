@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fluss.client.write")
 
 _SEQUENCE_MAX = 2**31 - 1
+_ENCODE_INLINE_BYTES = 16 * 1024
 _ANSWER_GRACE_MS = 5_000
 _WRITTEN_PERHAPS = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
 """The leader has the batch in its log, but not enough others have."""
@@ -281,7 +282,12 @@ class Sender:
     async def _prepare(self, lane: Lane, batch: WriteBatch) -> Connection:
         """Everything a batch needs before it can leave; the connection to the leader is the result."""
         if batch.seal is None:
-            await self.loop.run_in_executor(self._encoders, batch.encode)
+            # Small batches are encoded at once: the way to a thread costs more, and lanes that are ready in the same
+            # turn of the loop share a request.
+            if batch.size_bytes <= _ENCODE_INLINE_BYTES:
+                batch.encode()
+            else:
+                await self.loop.run_in_executor(self._encoders, batch.encode)
             if batch.size_bytes > self.request_size_max:
                 raise RecordTooLargeError(
                     f"a batch of {batch.size_bytes} bytes for {lane} is larger than a request may be; "
