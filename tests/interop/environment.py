@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -44,6 +43,17 @@ def _run(command: list[str], what: str, timeout_s: float) -> None:
         said = errors[0].removeprefix("[ERROR] ") if errors else "failed without a word"
         # Addresses of registries depend on the machine and say nothing about the artifact.
         raise Unavailable(f"{what}: " + re.sub(r"\s*(in )?\(?https?://\S+|\s*->.*", "", said))
+
+
+def _retry(command: list[str], what: str) -> None:
+    """A registry may hiccup: three tries."""
+    for tries_left in (2, 1, 0):
+        try:
+            _run(command, what, 900)
+            return
+        except Unavailable:
+            if not tries_left:
+                raise
 
 
 def java() -> str:
@@ -85,9 +95,10 @@ def wheel_python(version: str) -> Path:
     if done.exists():
         return python
     shutil.rmtree(home, ignore_errors=True)
-    venv.create(home, with_pip=True)
-    _run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", f"pyfluss=={version}", "pytz"],
-         f"pyfluss {version} from PyPI", 900)  # fmt: skip
+    # The environment needs no pip of its own: ours installs into it, which is quicker and cannot fail in between.
+    _run([sys.executable, "-I", "-m", "venv", "--without-pip", str(home)], f"an environment for pyfluss {version}", 300)
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check"]
+    _retry([*install, f"pyfluss=={version}", "pytz"], f"pyfluss {version} from PyPI")
     done.write_text(sys.version)
     return python
 
