@@ -34,10 +34,6 @@ PAGES = [
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith(("spark_", "demo")))
 LANGUAGES = {"python", "bash", "text", "json", "yaml", "toml", ""}
 
-PROMISED_PAGES = {"spark.md", "lake.md", "compatibility.md", "performance.md"}
-PROMISED_TARGETS = {"demo"}
-"""What comes with the parts that describe it. Once it is there these say nothing, and it is checked like all else."""
-
 
 class LazyServer:
     """A server that is started when a block needs it: some pages have none."""
@@ -63,11 +59,6 @@ def server() -> Iterator[LazyServer]:
     server.stop()
 
 
-def missing_targets() -> list[str]:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    return [target for target in sorted(PROMISED_TARGETS) if f"\n{target}:" not in makefile]
-
-
 async def _run_page(blocks: list[Block], server: LazyServer) -> None:
     names = namespace()
     for block in blocks:
@@ -79,8 +70,6 @@ async def _run_page(blocks: list[Block], server: LazyServer) -> None:
                 raise AssertionError(f"{block.where} failed: {type(error).__name__}: {error}") from error
         elif block.language == "bash":
             for line in command_lines(block.text):
-                if any(line.startswith(f"make {target}") for target in missing_targets()):
-                    continue
                 # The command line runs a loop of its own.
                 address = server.address if "fluss " in line else ""
                 printed += await asyncio.to_thread(run_command, line, address)
@@ -96,8 +85,6 @@ def test_every_block_runs(page: Path, server: LazyServer, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     blocks = [block for block in read_blocks(page) if block.needs is None]
     asyncio.run(_run_page(blocks, server))
-    if any(f"make {target}" in block.text for block in blocks for target in missing_targets()):
-        pytest.xfail(f"to come: make {', make '.join(missing_targets())}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -112,22 +99,16 @@ def test_blocks_are_of_known_kinds(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"(?ms)^```.*?^```$", "", page.read_text(encoding="utf-8"))
-    missing = []
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"[a-z]+:", target):
             continue
         name, _, anchor = target.partition("#")
         linked = (page.parent / name).resolve() if name else page
-        if linked.name in PROMISED_PAGES and not linked.exists():
-            missing.append(target)
-            continue
         assert linked.exists(), f"{page.name}: {target}"
         if anchor and linked.suffix == ".md":
             headings = re.findall(r"(?m)^#+ (.*)$", linked.read_text(encoding="utf-8"))
             anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert anchor in anchors, f"{page.name}: {target}; there are {sorted(anchors)}"
-    if missing:
-        pytest.xfail(f"to come: {missing}")
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=_name)
