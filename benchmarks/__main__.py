@@ -1,78 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m benchmarks`: prints the whole table, ours beside the peer's or the limit's."""
+"""`python -m benchmarks [bench | server | spark]`: prints the whole table, ours beside the peer's or the limit's."""
 
 from __future__ import annotations
 
-import json
 import sys
+import time
 from pathlib import Path
 
 import click
 from rich.console import Console
-from tests.interop.environment import wheel_python
 
-from benchmarks import report
-from benchmarks.cases.client import client_cases
-from benchmarks.cases.server import growth_cases, life_cases, raw_cases
-from benchmarks.harness import Result, Settings, Worker, free_python, machine_facts
-from fluss.server.local import LocalServer
-
-PEER_VERSION = "1.0.0"
+from benchmarks import documents, record, report
+from benchmarks.harness import REPOSITORY, Result, Settings, machine_facts
+from benchmarks.suites import SUITES
 
 
 @click.command()
+@click.argument("suite", type=click.Choice(list(SUITES)), default="bench")
 @click.option("--quick", is_flag=True, help="A tenth of the rows and three repeats: about a minute.")
 @click.option("--repeats", type=int, help="How often each side is measured.")
 @click.option("-k", "--case", "cases", multiple=True, help="Only cases whose name contains this; may be repeated.")
-@click.option("--json", "json_path", type=click.Path(), help="Write the results as JSON.")
-@click.option("--chart", "chart_path", type=click.Path(), help="Write the ratios as an SVG chart.")
-@click.option("--record", is_flag=True, help="Remember the ratios; later runs say which one fell.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Where the results go, as JSON.")
+@click.option("--record", "remember", is_flag=True, help="Remember the ratios; later runs say which one fell.")
+@click.option("--docs", is_flag=True, help="Keep the results in the repository and redraw tables and charts from them.")
 def main(
+    suite: str,
     quick: bool,
     repeats: int | None,
     cases: tuple[str, ...],
-    json_path: str | None,
-    chart_path: str | None,
-    record: bool,
+    json_path: Path | None,
+    remember: bool,
+    docs: bool,
 ) -> None:
-    """Measure the client against the official one, and the server against the limits of the machine."""
+    """Measure, both sides in turn; ends with status 1 when a bar is missed or a ratio fell since it was recorded."""
+    if quick and (remember or docs):
+        raise click.UsageError("a quick run is no record: its tables are too small")
     settings = Settings(quick, repeats or (3 if quick else 5), 0.1 if quick else 1.0, list(cases))
     console = Console()
-    peer_python = str(wheel_python(PEER_VERSION))
     facts = machine_facts()
     console.print(facts)
     results: list[Result] = []
-    with LocalServer() as server:
-        ours = Worker("ours", free_python(), server.bootstrap_servers)
-        peer = Worker(f"pyfluss {PEER_VERSION}", peer_python, server.bootstrap_servers)
-        try:
-            for found in (
-                client_cases(settings, ours, peer, peer_python),
-                raw_cases(settings, ours),
-                growth_cases(settings, ours),
-                life_cases(settings),
-            ):
-                for result in found:
-                    console.print(f"{result.name}: {result.value:.3g} ({result.verdict})")
-                    results.append(result)
-        finally:
-            ours.close()
-            peer.close()
+    began = time.monotonic()
+    for result in SUITES[suite](settings):
+        console.print(f"{time.monotonic() - began:5.0f} s  {result.name}: {result.value:.3g} ({result.verdict})")
+        results.append(result)
     report.show(results, console)
-    for line in report.fallen(results):
+    fallen = [] if quick else record.fallen(results, record.recorded())
+    for line in fallen:
         console.print(f"[red]fell[/] {line}")
-    if record:
-        report.record(results)
-    if json_path:
-        Path(json_path).write_text(json.dumps(report.to_json(results, facts), indent=2) + "\n")
-    if chart_path:
-        Path(chart_path).write_text(
-            report.chart(results, f"fluss-python against pyfluss {PEER_VERSION} and raw limits")
-        )
     missed = [result.name for result in results if result.verdict == "MISSED"]
     if missed:
-        console.print(f"missed: {', '.join(missed)}")
-        sys.exit(1)
+        console.print(f"[red]missed[/] {', '.join(missed)}")
+    report.write_json(report.to_json(results, facts), json_path or REPOSITORY / ".cache" / "bench" / f"{suite}.json")
+    if remember:
+        record.remember(results)
+    if docs:
+        documents.keep(suite, report.to_json(results, facts))
+    sys.exit(1 if missed or (fallen and not remember) else 0)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs cases: both sides alternating in one run, warm-up first, median of several with the spread.
 
-A case is a generator-free object with a name, what is compared, and a function that measures one side once.
+A case is a function that yields results: a name, the figures of both sides, and the bar they are held against.
 """
 
 from __future__ import annotations
@@ -39,16 +39,23 @@ class Worker:
         self.call("connect", servers=servers, **options)
 
     def call(self, op: str, **args: Any) -> dict[str, Any]:
+        self.send(op, **args)
+        return self.receive()
+
+    def send(self, op: str, **args: Any) -> None:
+        """Begin an operation; several workers can be at work at once."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"op": op, "args": args}) + "\n")
         self._process.stdin.flush()
+
+    def receive(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise WorkerError(f"{self.name}: the process ended during {op}")
+            raise WorkerError(f"{self.name}: the process ended")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise WorkerError(f"{self.name}: {op} failed: {answer['error']}")
+            raise WorkerError(f"{self.name}: {answer['error']}")
         return answer
 
     def close(self) -> None:
@@ -88,6 +95,8 @@ class Result:
     ratio: float | None
     bar: Bar
     note: str = ""
+    cpu: dict[str, float] = field(default_factory=dict)
+    """Seconds of the processor for one million rows or calls, by who spent them."""
 
     @property
     def value(self) -> float:
@@ -107,19 +116,33 @@ class Result:
             "ratio": self.ratio,
             "must": self.bar.must,
             "goal": self.bar.goal,
+            "bar_unit": self.bar.unit,
+            "higher": self.bar.higher,
             "verdict": self.verdict,
             "note": self.note,
+            "cpu": self.cpu,
         }
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Result:
+        bar = Bar(found["must"], found["goal"], found["bar_unit"], found["higher"])
+        given = {key: found[key] for key in ("name", "ours", "peer", "unit", "ratio", "note", "cpu")}
+        return cls(bar=bar, **given)
 
 
 Measure = Callable[[], float]
 
 
-def alternate(ours: Measure, peer: Measure | None, repeats: int) -> tuple[list[float], list[float]]:
-    """Warm both up, then measure them in turn."""
-    ours()
-    if peer is not None:
-        peer()
+def alternate(
+    ours: Measure, peer: Measure | None, repeats: int, warm_up_s: float = 0.0
+) -> tuple[list[float], list[float]]:
+    """Warm both up, at least once and for so many seconds each, then measure them in turn."""
+    for side in (ours, peer):
+        began = time.monotonic()
+        while side is not None:
+            side()
+            if time.monotonic() - began >= warm_up_s:
+                break
     mine: list[float] = []
     theirs: list[float] = []
     for _ in range(repeats):
@@ -135,18 +158,31 @@ def ratio_of(ours: Iterable[float], peer: Iterable[float]) -> float:
 
 @dataclass
 class Settings:
-    """How large and how often."""
+    """How large, how often, and how long a JVM is warmed up."""
 
     quick: bool = False
     repeats: int = 5
     scale: float = 1.0
     cases: list[str] = field(default_factory=list)
 
+    @property
+    def warm_up_s(self) -> float:
+        return 2.0 if self.quick else 10.0
+
     def rows(self, rows: int) -> int:
         return max(1_000, int(rows * self.scale))
 
     def wanted(self, name: str) -> bool:
         return not self.cases or any(part in name for part in self.cases)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has spent of the processor so far, or 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def machine_facts() -> dict[str, Any]:
@@ -162,7 +198,9 @@ def machine_facts() -> dict[str, Any]:
             if line.startswith("model name"):
                 facts["cpu"] = line.split(":", 1)[1].strip()
                 break
-    except OSError:
+        total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+        facts["memory_gb"] = round(int(total.split()[1]) / 1e6)
+    except (OSError, StopIteration):
         pass
     return facts
 

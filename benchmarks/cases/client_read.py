@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading, with our client and with the official one, from the same embedded server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.cases.pair import NO_COMPRESSION, Pair, read
+from benchmarks.harness import Bar, Result
+
+
+def scans(pair: Pair) -> Iterator[Result]:
+    """A whole table as one Arrow table."""
+    count = pair.settings.rows(5_000_000)
+    for label, properties in (("zstd", None), ("none", NO_COMPRESSION)):
+        if pair.settings.wanted(f"to_arrow {label}"):
+            pair.ours.call("create", table="read", properties=properties)
+            pair.ours.call("write_batches", table="read", rows=count)
+            yield pair.rates(f"to_arrow, {label}", count, read("to_arrow", table="read"), Bar(1.0, 2.0))
+
+
+def projection(pair: Pair) -> Iterator[Result]:
+    if not pair.settings.wanted("to_arrow projection"):
+        return
+    count = pair.settings.rows(1_000_000)
+    pair.ours.call("create", table="wide", columns=10)
+    pair.ours.call("write_wide", table="wide", rows=count, columns=10)
+    work = read("to_arrow", table="wide", columns=["c4"])
+    yield pair.rates("to_arrow, 1 of 10 columns", count, work, Bar(1.0, 2.0))
+    pair.ours.call("drop", table="wide")
+
+
+def polls(pair: Pair) -> Iterator[Result]:
+    """Record by record."""
+    if not pair.settings.wanted("poll"):
+        return
+    count = pair.settings.rows(500_000)
+    pair.ours.call("create", table="polled")
+    pair.ours.call("write_batches", table="polled", rows=count)
+    work = read("poll_rows", table="polled", rows=count)
+    yield pair.rates("poll, reading .row of each", count, work, Bar(1.0, 2.0))

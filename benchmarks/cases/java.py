@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The embedded server against Apache Fluss itself (Java), driven by the same client.
+
+Both keep their defaults. Ours syncs to the disk before it acknowledges; the Java one leaves that to the system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.interop import environment
+from tests.interop.cluster import Process, RealCluster
+
+from benchmarks.cases.pair import NO_COMPRESSION, Pair, fill, read
+from benchmarks.harness import Bar, Result
+
+BAR = Bar(1.0, 2.0)
+
+
+class JavaServer(RealCluster):
+    """One tablet server, as the release starts it: no options of the JVM but the one its own script adds."""
+
+    def __init__(self) -> None:
+        super().__init__(tablets=1, options={"authorizer.enabled": "false"})
+
+    def _jvm(self, name: str, path: str, heap_mb: int, main: str, *arguments: str) -> Process:
+        command = [
+            environment.java(), *environment.JAVA_OPENS,
+            f"-Dlog4j.configurationFile={self.home / 'log4j2.properties'}", "-cp", path, main, *arguments,
+        ]  # fmt: skip
+        process = Process(name, command, self.home / f"{name}.log")
+        self.processes.append(process)
+        return process
+
+
+def logs(pair: Pair) -> Iterator[Result]:
+    """Appends of Arrow batches of 64 k rows, and scans of them."""
+    count = pair.settings.rows(5_000_000)
+    for label, properties in (("zstd", None), ("none", NO_COMPRESSION)):
+        if pair.settings.wanted(f"java append {label}"):
+            work = fill("write_batches", properties=properties, rows=count)
+            yield pair.rates(f"append against Java, {label}", count, work, BAR)
+        if pair.settings.wanted(f"java scan {label}"):
+            for worker in (pair.ours, pair.peer):
+                worker.call("create", table="read", properties=properties)
+                worker.call("write_batches", table="read", rows=count)
+            yield pair.rates(f"scan against Java, {label}", count, read("to_arrow", table="read"), BAR)
+
+
+def keyed(pair: Pair) -> Iterator[Result]:
+    """Upserts of rows, and lookups among them."""
+    keys = pair.settings.rows(200_000)
+    if pair.settings.wanted("java upsert"):
+        yield pair.rates("upsert against Java", keys, fill("upsert_rows", primary_key=True, rows=keys), BAR)
+    if not pair.settings.wanted("java lookup"):
+        return
+    for worker in (pair.ours, pair.peer):
+        worker.call("create", table="keyed", primary_key=True)
+        worker.call("upsert_rows", table="keyed", rows=keys)
+    yield pair.times(
+        "lookup against Java, one after another, p50",
+        1_000,
+        read("lookups", table="keyed", count=1_000, keys=keys),
+        BAR,
+    )
+    count = 64 * 200
+    work = read("lookups_together", table="keyed", count=count, keys=keys)
+    yield pair.rates("lookup against Java, 64 at a time", count, work, BAR, scale=1e3, unit="k/s")

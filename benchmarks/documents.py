@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the figures into the documents: `python -m benchmarks.documents` redraws tables and charts from the JSON.
+
+A page says where a table goes: all between `<!-- figures: NAME -->` and `<!-- end figures -->` is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from benchmarks import charts, paper, report, scale_report
+from benchmarks.harness import REPOSITORY, Result
+from benchmarks.titles import TITLES
+
+RESULTS = Path(__file__).resolve().parent / "results"
+CHARTS = REPOSITORY / "docs" / "charts"
+PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "performance.md")
+
+_SECTION = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end figures -->)", re.DOTALL)
+
+
+def keep(suite: str, content: dict[str, Any], folder: Path = RESULTS) -> None:
+    """Keeps the results of a run, adding to those of cases that did not run this time, and redraws the documents."""
+    path = folder / f"{suite}.json"
+    key = "name" if suite != "scale" else "axis"
+    if path.exists():
+        new = {one[key]: one for one in content["results"]}
+        old = json.loads(path.read_text())["results"]
+        content = {**content, "results": [new.pop(one[key], one) for one in old] + list(new.values())}
+    report.write_json(content, path)
+    redraw()
+
+
+def kept(suite: str, folder: Path = RESULTS) -> dict[str, Any]:
+    """What was kept of a suite; nothing if it never ran."""
+    path = folder / f"{suite}.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"machine": {}, "results": []}
+    return found
+
+
+def results(suite: str) -> list[Result]:
+    return [Result.from_json(one) for one in kept(suite)["results"]]
+
+
+def sections() -> dict[str, str]:
+    """The text of every section that has figures."""
+    found = {suite: report.to_markdown(results(suite)) + _machine(suite) for suite in TITLES if results(suite)}
+    everything = [result for suite in TITLES for result in results(suite)]
+    if everything:
+        found["goals"] = report.goals(everything)
+    if results("bench"):
+        found["headline"] = report.headline(everything)
+    if results("server"):
+        found["paper"] = paper.table(results("server"))
+    for axis in kept("scale")["results"]:
+        found[f"scale-{axis['axis']}"] = scale_report.markdown_of(axis)
+    if kept("scale")["results"]:
+        found["scale"] = scale_report.summary(kept("scale")["results"]) + _machine("scale")
+    return found
+
+
+def _machine(suite: str) -> str:
+    facts = kept(suite)["machine"]
+    words = [f"{facts.get('cpu', 'unknown processor')}, {facts.get('cores')} cores"]
+    if "memory_gb" in facts:
+        words.append(f"{facts['memory_gb']} GB of memory")
+    words += [f"Python {facts.get('python')}", f"load {facts.get('load', 0):.1f} at the start", str(facts.get("time"))]
+    return f"\nMeasured on {'; '.join(words)}.\n"
+
+
+def fill(text: str, found: dict[str, str]) -> str:
+    """A page with its figures made anew; a section without figures stays as it is."""
+    return _SECTION.sub(lambda part: f"{part[1]}{found[part[2]]}{part[3]}" if part[2] in found else part[0], text)
+
+
+def redraw() -> None:
+    found = sections()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(fill(text, found), encoding="utf-8")
+    CHARTS.mkdir(parents=True, exist_ok=True)
+    for suite, title in TITLES.items():
+        if results(suite):
+            (CHARTS / f"{suite}.svg").write_text(charts.bars(title, report.ratios(results(suite))))
+    for axis in kept("scale")["results"]:
+        (CHARTS / f"scale-{axis['axis']}.svg").write_text(scale_report.chart_of(axis))
+
+
+if __name__ == "__main__":
+    redraw()

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cases make up a suite, and the servers and clients they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tests.interop.environment import wheel_python
+
+from benchmarks.cases import client_lookup, client_process, client_read, client_write, java
+from benchmarks.cases.pair import Pair
+from benchmarks.cases.server import growth_cases, life_cases, raw_cases
+from benchmarks.harness import Result, Settings, Worker, free_python
+from fluss.server.local import LocalServer
+
+PEER_VERSION = "1.0.0"
+
+
+@contextmanager
+def worker(name: str, python: str, servers: str) -> Iterator[Worker]:
+    found = Worker(name, python, servers)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def bench(settings: Settings) -> Iterator[Result]:
+    """The client against the official one, the server against the limits of the machine, and tiering."""
+    peer_python = str(wheel_python(PEER_VERSION))
+    with (
+        LocalServer() as server,
+        worker("ours", free_python(), server.bootstrap_servers) as ours,
+        worker(f"pyfluss {PEER_VERSION}", peer_python, server.bootstrap_servers) as peer,
+    ):
+        pair = Pair(settings, ours, peer)
+        yield from client_write.rows(pair)
+        yield from client_write.batches(pair)
+        yield from client_read.scans(pair)
+        yield from client_read.projection(pair)
+        yield from client_read.polls(pair)
+        yield from client_write.upserts(pair)
+        yield from client_lookup.lookups(pair)
+        yield from client_process.imports(pair, peer_python)
+        yield from client_process.memory(pair, peer_python)
+        yield from raw_cases(settings, ours)
+        yield from growth_cases(settings, ours)
+    yield from life_cases(settings)
+    if settings.wanted("tiering") and not settings.quick:
+        from benchmarks.cases.spark_tiering import tiering
+
+        yield from tiering(settings)
+
+
+def server(settings: Settings) -> Iterator[Result]:
+    """The embedded server against the Java one, driven by the same client."""
+    cluster = java.JavaServer()
+    with (
+        LocalServer() as embedded,
+        cluster,
+        worker("embedded", free_python(), embedded.bootstrap_servers) as ours,
+        worker("Java", free_python(), cluster.plain) as peer,
+    ):
+        pair = Pair(settings, ours, peer, settings.warm_up_s, embedded.pid or 0, cluster.tablets[0].pid or 0)
+        yield from java.logs(pair)
+        yield from java.keyed(pair)
+
+
+def spark(settings: Settings) -> Iterator[Result]:
+    """The Spark data source against Parquet and against Spark's own source."""
+    from benchmarks.cases.spark_batch import batch
+    from benchmarks.cases.spark_stream import micro_batch
+    from benchmarks.cases.spark_tiering import tiering
+
+    yield from batch(settings)
+    yield from micro_batch(settings)
+    if settings.wanted("tiering"):
+        yield from tiering(settings)
+
+
+SUITES: dict[str, Callable[[Settings], Iterator[Result]]] = {"bench": bench, "server": server, "spark": spark}
