@@ -316,6 +316,25 @@ def test_unsubscribing_from_another_thread_does_not_cancel_a_poll(config, databa
 # -- bounded memory ---------------------------------------------------------------------------------------------------
 
 
+def test_nothing_is_fetched_twice_for_a_bounded_read(run, config, database):
+    async def use(conn, table):
+        await fill(table)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            await asyncio.sleep(0.1)
+            assert conn.metrics()["scanner_fetches_total"] == 0, "nobody asked for a batch yet"
+            assert (await scanner.to_arrow()).num_rows == 100
+            assert conn.metrics()["scanner_rows_total"] == 100
+            assert (await scanner.poll_arrow(5000)).num_rows == 100
+        async with await table.new_scan().create_log_scanner() as scanner:
+            fetched = conn.metrics()["scanner_fetches_total"]
+            scanner.subscribe(0, 0)
+            await asyncio.sleep(0.1)
+            assert conn.metrics()["scanner_fetches_total"] > fetched, "records can only be polled: that may begin"
+
+    run(with_table(config, database, use, FIELDS))
+
+
 def test_a_slow_consumer_does_not_buffer_the_table(run, config, database):
     config.scanner_log_fetch_max_bytes_for_bucket = 20_000
     config.scanner_log_fetch_max_bytes = 50_000
@@ -329,12 +348,12 @@ def test_a_slow_consumer_does_not_buffer_the_table(run, config, database):
         await writer.flush()
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, 0)
+            first = await scanner.poll_arrow(1000)
+            assert first.nbytes < 500_000, "one poll does not give the whole table either"
             await asyncio.sleep(0.5)
             held = scanner._fetcher.buffered_bytes()
             assert 0 < held < 40_000 + 100_000, "two fetches' worth, and whole batches"
             assert conn.metrics()["scanner_buffer_bytes"] == held
-            first = await scanner.poll_arrow(1000)
-            assert first.nbytes < 500_000, "one poll does not give the whole table either"
             rows = first.num_rows
             while rows < 20_000:
                 rows += (await scanner.poll_arrow(5000)).num_rows

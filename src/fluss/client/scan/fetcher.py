@@ -159,7 +159,9 @@ class Fetcher:
         *,
         projection: list[int] | None = None,
         predicate: messages.PbPredicate | None = None,
+        eager: bool = True,
     ) -> None:
+        """`eager`: begin with the first subscription, not with the first `next`."""
         self.cluster = cluster
         self.info = info
         self.options = options
@@ -177,6 +179,7 @@ class Fetcher:
         self._turn: deque[TableBucket] = deque()
         self._buffered_bytes = 0
         self._wake: asyncio.TimerHandle | None = None
+        self._asked = eager
         self._closed = False
         cluster.metrics.gauge("scanner_buffer_bytes", self.buffered_bytes)
 
@@ -235,6 +238,7 @@ class Fetcher:
         Batches without wanted rows are passed over, but move their bucket's position.
         """
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        self._asked = True
         self.pump()
         while True:
             self._changed.clear()
@@ -294,7 +298,7 @@ class Fetcher:
 
     def pump(self) -> None:
         """Ask for more wherever there is room. Cheap to call often."""
-        if self._closed or self._buffered_bytes >= self.options.buffered_bytes:
+        if self._closed or not self._asked or self._buffered_bytes >= self.options.buffered_bytes:
             return
         now = self._loop.time()
         groups: dict[int, list[Subscription]] = {}

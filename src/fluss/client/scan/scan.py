@@ -89,7 +89,7 @@ class ScanPlan:
     def decoder(self, schema_of: Callable[[int], Schema]) -> BatchDecoder:
         return BatchDecoder(self.info, schema_of, self.projection, self.predicate, fixed_schema=self.fixed_schema)
 
-    def fetcher(self, options: FetchOptions) -> Fetcher:
+    def fetcher(self, options: FetchOptions, *, eager: bool = True) -> Fetcher:
         # Only batches in the ARROW format carry statistics that a server can prune by.
         pushed = self.predicate if self.info.log_format == "ARROW" and not self.info.has_primary_key() else None
         return Fetcher(
@@ -99,6 +99,7 @@ class ScanPlan:
             options,
             projection=self.server_projection,
             predicate=encode_predicate(pushed, self.info.schema) if pushed is not None else None,
+            eager=eager,
         )
 
     async def offsets(self, buckets: Sequence[TableBucket], spec: OffsetSpec) -> dict[TableBucket, int]:

@@ -50,7 +50,9 @@ class LogScanner:
         self._plan = plan
         self._batches = batches
         self._loop = asyncio.get_running_loop()
-        self._fetcher = plan.fetcher(plan.fetch_options())
+        # Who reads batches may want everything at once (`to_arrow`), which fetches by itself: to fetch ahead for a poll
+        # that never comes would be double work. Records can only be polled.
+        self._fetcher = plan.fetcher(plan.fetch_options(), eager=not batches)
         self._leftover: dict[TableBucket, Decoded] = {}
         """What a poll fetched but had no room for."""
         self._latest: set[TableBucket] = set()
