@@ -37,6 +37,7 @@ def main(
         raise click.UsageError("a quick run is no record: its tables are too small")
     settings = Settings(quick, repeats or (3 if quick else 5), 0.1 if quick else 1.0, list(cases))
     console = Console()
+    console.width = max(console.width, 130)  # the table is of no use when its cells are broken
     facts = machine_facts()
     console.print(facts)
     results: list[Result] = []

@@ -11,8 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benchmarks import charts, paper, report, scale_report
+from benchmarks import charts, paper, report
 from benchmarks.harness import REPOSITORY, Result
+from benchmarks.scale import report as scale_report
 from benchmarks.titles import TITLES
 
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -29,12 +29,12 @@ class WorkerError(Exception):
 class Worker:
     """A process that runs the operations of `client_ops.py` with one interpreter."""
 
-    def __init__(self, name: str, python: str, servers: str, **options: Any) -> None:
+    def __init__(self, name: str, python: str, servers: str, ops: str = "client_ops", **options: Any) -> None:
         self.name = name
         self.servers = servers
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         self._process = subprocess.Popen(
-            [python, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+            [python, str(WORKER), ops], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
         )
         self.call("connect", servers=servers, **options)
 

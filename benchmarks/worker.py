@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One side of a comparison: runs the operations of `client_ops.py` with whatever `fluss` its interpreter imports.
+"""One side of a comparison: runs operations of `client_ops.py` with whatever `fluss` its interpreter imports.
 
 Speaks JSON lines: `{"op": name, "args": {...}}` in, `{"seconds": s, "result": r}` out. The same file runs in the
 project's environment and in that of the official client, so that both do exactly the same.
@@ -8,6 +8,7 @@ project's environment and in that of the official client, so that both do exactl
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import sys
 import traceback
@@ -15,11 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import client_ops
-
 
 async def main() -> None:
-    side = client_ops.Side()
+    side = importlib.import_module(sys.argv[1]).Side()
     for line in sys.stdin:
         command = json.loads(line)
         try:

@@ -82,7 +82,7 @@ class Pair:
             self.warm_up_s,
         )
         rounds = self.settings.repeats  # without those of the warm-up
-        cpu = {who: round(statistics.median(found[-rounds:]), 4) for who, found in spent.items()}
+        cpu = {who: round(statistics.fmean(found[-rounds:]), 4) for who, found in spent.items()}
         return mine, theirs, cpu if self.our_server_pid else {}
 
 

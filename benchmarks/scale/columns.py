@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns: what a value costs in narrow and in wide tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.scale.study import Point, Study, client, seconds
+
+VALUES = 10_000_000
+VALUES_PER_BATCH = 500_000
+
+
+def measure(study: Study) -> Iterator[Point]:
+    with study.server() as server, client(server) as worker:
+        for columns in study.points(1, 5, 10, 50, 100, 200):
+            batch_rows = VALUES_PER_BATCH // columns
+            rows = batch_rows * (VALUES // VALUES_PER_BATCH)
+            size = {"columns": columns, "batch_rows": batch_rows, "batches": VALUES // VALUES_PER_BATCH}
+            few = 100_000 // columns
+
+            def write(columns: int = columns, size: dict[str, int] = size) -> float:
+                worker.call("create", table="scale", columns=columns)
+                return seconds(worker, "write_same", table="scale", **size)
+
+            def append(columns: int = columns, few: int = few) -> float:
+                worker.call("create", table="dicts", columns=columns)
+                return seconds(worker, "append_flush", table="dicts", rows=few, flushes=2, columns=columns)
+
+            def read(wanted: list[str] | None = None) -> float:
+                return seconds(worker, "read_through", table="scale", columns=wanted)
+
+            yield Point(
+                columns,
+                {
+                    "write_arrow_batch, ns a value": study.middle(write) / (rows * columns) * 1e9,
+                    "scan of all columns, ns a value": study.middle(read) / (rows * columns) * 1e9,
+                    "scan of one column, ns a value": study.middle(lambda: read(["c0"])) / rows * 1e9,
+                    "append() of dicts, ns a value": study.middle(append) / (few * 2 * columns) * 1e9,
+                },
+            )

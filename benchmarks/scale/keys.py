@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys: what an upsert, a lookup and a start cost when a primary-key table has few or many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from benchmarks.scale.study import Point, Study, client, memory_mb, seconds
+
+
+def measure(study: Study) -> Iterator[Point]:
+    there = 0
+    with study.server() as server:
+        with client(server) as worker:
+            worker.call("create", table="keyed", primary_key=True)
+        for keys in study.points(1_000, 10_000, 100_000, 1_000_000, 5_000_000):
+            with client(server) as worker:
+                fresh = seconds(worker, "upsert_range", table="keyed", start=there, stop=keys) / (keys - there)
+                again = min(keys, 100_000)
+                changed = seconds(worker, "upsert_range", table="keyed", start=0, stop=again) / again
+                single = seconds(worker, "lookups", table="keyed", count=1_000, keys=keys)
+                many = seconds(worker, "lookups_together", table="keyed", count=6_400, keys=keys) / 6_400
+            there = keys
+            costs = {
+                "upsert of new keys, ns a row": fresh * 1e9,
+                "upsert of old keys, ns a row": changed * 1e9,
+                "lookup, ns (p50)": single * 1e9,
+                "lookup, 64 at a time, ns a row": many * 1e9,
+                "memory of the server, MB": memory_mb(server),
+            }
+            server.stop()
+            began = time.perf_counter()
+            server.start()
+            costs["start, ms"] = (time.perf_counter() - began) * 1e3
+            yield Point(keys, costs)

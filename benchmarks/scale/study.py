@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every axis of the study uses: points, a server of its own, clients in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Worker, free_python
+from fluss.server.local import LocalServer
+
+NO_COMPRESSION = {"table.log.arrow.compression.type": "NONE"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """How much of something there was, and what a unit of work then cost, by the name of the cost."""
+
+    x: float
+    costs: dict[str, float]
+
+
+@dataclass
+class Study:
+    """How far to go, and how often to measure each point."""
+
+    x_max: float = float("inf")
+    repeats: int = 3
+    folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+
+    def points(self, *xs: int) -> Sequence[int]:
+        return [x for x in xs if x <= self.x_max] or xs[:1]
+
+    @contextmanager
+    def server(self) -> Iterator[LocalServer]:
+        """A fresh server; its data goes with it."""
+        with tempfile.TemporaryDirectory(prefix="fluss-scale-", dir=self.folder) as data:
+            server = LocalServer(data, start_timeout_s=300, stop_timeout_s=120)
+            try:
+                yield server.start()
+            finally:
+                server.kill()
+
+    def middle(self, measure: Callable[[], float]) -> float:
+        return statistics.median(measure() for _ in range(self.repeats))
+
+
+@contextmanager
+def client(server: LocalServer) -> Iterator[Worker]:
+    worker = Worker("client", free_python(), server.bootstrap_servers, ops="scale_ops")
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+def seconds(worker: Worker, op: str, **args: Any) -> float:
+    return float(worker.call(op, **args)["seconds"])
+
+
+def memory_mb(server: LocalServer) -> float:
+    """What the server holds that belongs to it alone; pages of files it has mapped are the system's to take back."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{server.pid}/status").read_text().splitlines())
+    return int(fields["RssAnon"].split()[0]) / 1024
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(os.stat(os.path.join(at, name)).st_blocks * 512 for at, _, names in os.walk(folder) for name in names)
