@@ -53,12 +53,24 @@ coverage: $(READY) ## Measure the coverage of the format rooms
 	  --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=97
 
 .PHONY: bench
-bench: $(READY) ## Measure the client against the official one and the server against raw limits
-	$(BIN)/python -m benchmarks --json .cache/bench.json $(ARGS)
+bench: $(READY) ## Measure the client against the official one, the server against raw limits, and tiering
+	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-quick
-bench-quick: $(READY) ## The same in about a minute
+bench-quick: $(READY) ## The same in about a minute, without tiering
 	$(BIN)/python -m benchmarks --quick $(ARGS)
+
+.PHONY: bench-server
+bench-server: $(READY) ## Measure the server against the real Java one (needs Maven and Java)
+	$(BIN)/python -m benchmarks server $(ARGS)
+
+.PHONY: bench-spark
+bench-spark: $(READY) ## Measure reads, writes, micro-batches and tiering on Spark against Parquet
+	$(BIN)/python -m benchmarks spark $(ARGS)
+
+.PHONY: bench-scale
+bench-scale: $(READY) ## Measure how costs grow: rows, columns, buckets, tables, clients, data (a quarter of an hour)
+	$(BIN)/python -m benchmarks.scale $(ARGS)
 
 .PHONY: interop
 interop: $(READY) ## Prove compatibility with the official clients and the real server (needs Maven and Java)

@@ -77,6 +77,16 @@ def fill(text: str, found: dict[str, str]) -> str:
     return _SECTION.sub(lambda part: f"{part[1]}{found[part[2]]}{part[3]}" if part[2] in found else part[0], text)
 
 
+def marks(text: str) -> list[str]:
+    """Names of the sections that a page asks for."""
+    return [part[2] for part in _SECTION.finditer(text)]
+
+
+def charts_of(text: str) -> list[str]:
+    """Charts that a page shows."""
+    return re.findall(r"\((charts/[a-z-]+\.svg)\)", text)
+
+
 def redraw() -> None:
     found = sections()
     for page in PAGES:

@@ -11,6 +11,7 @@ from tests.interop.environment import wheel_python
 from benchmarks.cases import client_lookup, client_process, client_read, client_write, java
 from benchmarks.cases.pair import Pair
 from benchmarks.cases.server import growth_cases, life_cases, raw_cases
+from benchmarks.cases.start import start_cases
 from benchmarks.harness import Result, Settings, Worker, free_python
 from fluss.server.local import LocalServer
 
@@ -47,6 +48,7 @@ def bench(settings: Settings) -> Iterator[Result]:
         yield from raw_cases(settings, ours)
         yield from growth_cases(settings, ours)
     yield from life_cases(settings)
+    yield from start_cases(settings)
     if settings.wanted("tiering") and not settings.quick:
         from benchmarks.cases.spark_tiering import tiering
 

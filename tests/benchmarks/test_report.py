@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pure parts of the benchmarks: what is said about figures, and when a ratio counts as fallen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.harness import Bar, Result, Settings, alternate, cpu_seconds, ratio_of
+
+from benchmarks import paper, record, report
+
+
+def result(name: str = "scan", ratio: float | None = 1.2, bar: Bar | None = None, ours: float = 12.0) -> Result:
+    return Result(name, [ours - 1, ours, ours + 1], [10.0, 10.0, 10.0], "M rows/s", ratio, bar or Bar(1.0, 2.0))
+
+
+def test_a_verdict_knows_which_way_is_better() -> None:
+    assert [Bar(1.0, 2.0).verdict(value) for value in (0.9, 1.0, 2.0)] == ["MISSED", "must", "goal"]
+    assert [Bar(1.0, 0.3, higher=False).verdict(value) for value in (1.1, 1.0, 0.3)] == ["MISSED", "must", "goal"]
+
+
+def test_an_absolute_bar_is_held_against_our_own_middle_figure() -> None:
+    assert result(ratio=None, bar=Bar(13.0, 14.0)).verdict == "MISSED"
+    assert result(ratio=None, bar=Bar(12.0, 14.0)).verdict == "must"
+
+
+def test_sides_take_turns_after_the_warm_up() -> None:
+    calls: list[str] = []
+
+    def side(name: str, figure: float) -> float:
+        calls.append(name)
+        return figure
+
+    mine, theirs = alternate(lambda: side("a", 2.0), lambda: side("b", 1.0), 2)
+    assert calls == ["a", "b", "a", "b", "a", "b"]
+    assert (mine, theirs) == ([2.0, 2.0], [1.0, 1.0])
+    assert ratio_of(mine, theirs) == 2.0
+
+
+def test_the_warm_up_lasts_as_long_as_asked() -> None:
+    calls: list[int] = []
+    alternate(lambda: calls.append(1) or 1.0, None, 1, warm_up_s=0.02)  # type: ignore[func-returns-value]
+    assert len(calls) > 3
+
+
+def test_results_survive_json() -> None:
+    before = result(bar=Bar(1.0, 0.7, "ms", higher=False))
+    before.cpu = {"client on ours": 0.5}
+    assert Result.from_json(json.loads(json.dumps(before.to_json()))) == before
+
+
+def test_the_table_shows_the_middle_and_the_spread() -> None:
+    text = report.to_markdown([result()])
+    assert "| scan | 12.00 ± 1.00 | 10.00 ± 0.00 | M rows/s | 1.20 x | ≥ 1 x | 2 | must |" in text
+
+
+def test_what_is_short_of_its_goal_is_listed_with_how_far_it_is() -> None:
+    late = result("start", None, Bar(20.0, 6.0, "s", higher=False))
+    text = report.goals([result(), late, result("done", 3.0)])
+    assert "| scan | 1.20 | ≥ 2 x | 60% | must |" in text
+    assert "| start | 12.00 | ≤ 6 s | 50% | must |" in text
+    assert "done" not in text
+    assert report.goals([result("done", 3.0)]) == "Every goal is reached.\n"
+
+
+def test_ratios_are_turned_so_that_more_is_better() -> None:
+    found = report.ratios([result("a", 0.5, Bar(1.0, 0.7, higher=False)), result("b", 3.0), result("c", None)])
+    assert found == [("a", 2.0, 1.0), ("b", 3.0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("now", "higher", "says"),
+    [(0.86, True, False), (0.84, True, True), (1.16, False, False), (1.19, False, True), (5.0, True, False)],
+)
+def test_a_ratio_fell_when_it_is_more_than_15_percent_worse(now: float, higher: bool, says: bool) -> None:
+    lines = record.fallen([result("scan", now, Bar(1.0, 2.0, higher=higher))], {"scan": 1.0})
+    assert bool(lines) is says
+    if says:
+        assert lines[0].startswith(f"scan: {now:.2f} x, recorded 1.00 x (-")
+
+
+def test_only_ratios_are_remembered_and_cases_that_did_not_run_stay(tmp_path: Path) -> None:
+    path = tmp_path / "recorded.json"
+    assert record.recorded(path) == {}
+    record.remember([result("a", 1.5), result("b", 2.0)], path)
+    record.remember([result("a", 1.75), result("start", None)], path)
+    assert record.recorded(path) == {"a": 1.75, "b": 2.0}
+    assert record.fallen([result("unknown", 0.1)], record.recorded(path)) == []
+
+
+def test_the_record_of_the_repository_is_readable() -> None:
+    assert all(isinstance(value, float) and value > 0 for value in record.recorded().values())
+
+
+def test_a_quick_run_is_a_tenth() -> None:
+    quick = Settings(quick=True, scale=0.1, cases=["scan"])
+    assert (quick.rows(500_000), quick.rows(50)) == (50_000, 1_000)
+    assert quick.wanted("java scan zstd")
+    assert not quick.wanted("java append zstd")
+
+
+def test_processor_time_of_a_process_is_read() -> None:
+    assert cpu_seconds(1 << 30) == 0.0
+
+
+def test_on_paper_writes_cost_every_replica_and_reads_only_the_leader() -> None:
+    write, read = result("append against Java"), result("scan against Java")
+    for one in (write, read):
+        one.cpu = {"client on ours": 9.0, "server ours": 9.0, "client on peer": 1.0, "server peer": 1.0}
+    text = paper.table([write, read, result("no figures")])
+    assert "| append | 1.00 | 1.00 | 3 | 25% | 4,000 M/s |" in text
+    assert "| scan | 1.00 | 1.00 | 1 | 50% | 8,000 M/s |" in text
+    assert "no figures" not in text
