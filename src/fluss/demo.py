@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job, live: orders stream in, Spark sums them up per window and country, results are looked up at once.
 
-`python -m fluss.demo` starts everything it needs and ends by itself, with nothing left running. It needs
-`pip install 'fluss-python[spark]'` (and `[jre]` where there is no Java).
+Half-way the orders are tiered to a Paimon lake; in the end lake and log are read as one table. `python -m fluss.demo`
+starts everything it needs and ends by itself, with nothing left running. It needs `pip install 'fluss-python[spark]'`
+(and `[jre]` where there is no Java); the part with the lake needs `[paimon]` as well.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import importlib.util
 import os
 import random
 import shutil
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from fluss.lake import TieringService
+
 ORDERS = fluss.TablePath("shop", "orders")
 CUSTOMERS = fluss.TablePath("shop", "customers")
 SALES = fluss.TablePath("shop", "sales")
@@ -52,8 +56,9 @@ DRAIN_S = 120.0
 class Shop:
     """The tables of the demo and a client of them."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, lake: bool) -> None:
         self.bootstrap = bootstrap
+        self.lake = lake
         self.random = random.Random(7)
         self.written = 0
         self.revenue_cents = 0
@@ -84,13 +89,14 @@ class Shop:
                     ("revenue", pa.decimal128(20, 2)),
                 ]
             )
-            tables = [
-                (ORDERS, fluss.Schema(orders), 2),
-                (CUSTOMERS, fluss.Schema(customers, primary_keys=["id"]), 2),
-                (SALES, fluss.Schema(sales, primary_keys=["window_start", "country"]), 2),
+            tables: list[tuple[fluss.TablePath, fluss.Schema, dict[str, str]]] = [
+                (ORDERS, fluss.Schema(orders), {"table.datalake.enabled": "true"} if self.lake else {}),
+                (CUSTOMERS, fluss.Schema(customers, primary_keys=["id"]), {}),
+                (SALES, fluss.Schema(sales, primary_keys=["window_start", "country"]), {}),
             ]
-            for path, schema, buckets in tables:
-                await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets), True)
+            for path, schema, properties in tables:
+                descriptor = fluss.TableDescriptor(schema, bucket_count=2, properties=properties)
+                await admin.create_table(path, descriptor, True)
             writer = (await connection.get_table(CUSTOMERS)).new_upsert().create_writer()
             for number in range(CUSTOMER_COUNT):
                 country = COUNTRIES[number % len(COUNTRIES)]
@@ -162,6 +168,46 @@ class Watcher:
             self._scanner.close()
         if self.connection is not None:
             self.connection.close()
+
+
+class Tiering:
+    """Brings the orders there are into the lake, once, while more of them come in."""
+
+    def __init__(self, spark: SparkSession, shop: Shop) -> None:
+        self._spark = spark
+        self._shop = shop
+        self._service: TieringService | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.took_s = 0.0
+        self.failure: Exception | None = None
+
+    def start(self) -> None:
+        """Start it if it is not running; nothing happens where there is no lake."""
+        if self._shop.lake and self._service is None:
+            from fluss.spark.tiering import tiering_service
+
+            self._service = tiering_service(self._spark, {"bootstrap.servers": self._shop.bootstrap}, tables=[ORDERS])
+            self._thread.start()
+
+    def _run(self) -> None:
+        assert self._service is not None
+        began = time.monotonic()
+        try:
+            self._service.run_once()
+        except Exception as error:
+            self.failure = error
+        self.took_s = time.monotonic() - began
+
+    def wait(self) -> None:
+        if self._service is not None:
+            self._thread.join(DRAIN_S)
+            if self._thread.is_alive():
+                self.failure = TimeoutError(f"still at work after {DRAIN_S:.0f} s")
+
+    def stop(self) -> None:
+        if self._service is not None:
+            self._service.stop()
+            self._thread.join(10)
 
 
 def start_pipeline(spark: SparkSession, shop: Shop, checkpoint: str) -> StreamingQuery:
@@ -257,16 +303,18 @@ def main(rows: int, seconds: float, keep: bool) -> None:
 
 
 def run(console: Console, folder: Path, rows: int, seconds: float, keep: bool) -> bool:
-    with fluss.LocalServer(folder / "data") as server:
+    lake = all(importlib.util.find_spec(name) is not None for name in ("pypaimon", "pypaimon_rust"))
+    options = {"datalake.format": "paimon", "datalake.paimon.warehouse": str(folder / "lake")} if lake else {}
+    with fluss.LocalServer(folder / "data", options=options) as server:
         console.print(f"[green]1.[/green] Embedded server ready at [bold]{server.bootstrap_servers}[/bold]")
-        shop = Shop(server.bootstrap_servers)
+        shop = Shop(server.bootstrap_servers, lake=lake)
         asyncio.run(shop.create())
         console.print(f"[green]2.[/green] Tables shop.orders (log), shop.customers ({CUSTOMER_COUNT} rows), shop.sales")
         with console.status("Starting Spark, which takes some seconds"), quiet(folder / "spark.log"):
             from fluss.spark import session
 
             spark = session("fluss-demo", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
-        watcher = Watcher(shop)
+        watcher, tiering = Watcher(shop), Tiering(spark, shop)
         generator = threading.Thread(target=shop.generate, args=(rows, seconds), daemon=True)
         try:
             query = start_pipeline(spark, shop, str(folder / "checkpoint"))
@@ -276,12 +324,17 @@ def run(console: Console, folder: Path, rows: int, seconds: float, keep: bool) -
                 wait_for_first(watcher, query)
             console.print("[green]3.[/green] Spark pipeline runs: orders + lookup of customers -> sums per window")
             generator.start()
-            complete = follow(console, shop, watcher, query, generator, rows)
+            complete = follow(console, shop, watcher, query, generator, rows, tiering)
             query.stop()
             console.print()
-            report(console, shop, watcher)
+            complete = report(console, shop, watcher) and complete
+            if lake:
+                complete = read_lake_and_log(console, spark, shop, tiering) and complete
+            else:
+                console.print("[dim]6. No lake: pip install 'fluss-python\\[paimon]' to see one.[/dim]")
         finally:
             shop.stop.set()
+            tiering.stop()
             if generator.is_alive():
                 generator.join(10)
             watcher.close()
@@ -314,7 +367,13 @@ def quiet(log: Path) -> Iterator[None]:
 
 
 def follow(
-    console: Console, shop: Shop, watcher: Watcher, query: StreamingQuery, generator: threading.Thread, rows: int
+    console: Console,
+    shop: Shop,
+    watcher: Watcher,
+    query: StreamingQuery,
+    generator: threading.Thread,
+    rows: int,
+    tiering: Tiering,
 ) -> bool:
     """Show orders coming in and results coming out until all orders are counted."""
     progress = Progress(
@@ -326,6 +385,8 @@ def follow(
     with Live(Group(progress, result_table(watcher)), console=console, refresh_per_second=4) as live:
         while True:
             watcher.poll(250)
+            if shop.written >= rows // 2:
+                tiering.start()
             progress.update(written, completed=shop.written)
             progress.update(counted, completed=watcher.orders)
             live.update(Group(progress, result_table(watcher)))
@@ -342,7 +403,7 @@ def follow(
                     return False
 
 
-def report(console: Console, shop: Shop, watcher: Watcher) -> None:
+def report(console: Console, shop: Shop, watcher: Watcher) -> bool:
     by_country = totals(watcher)
     orders = sum(count for count, _ in by_country.values())
     revenue = sum(amount for _, amount in by_country.values())
@@ -351,6 +412,34 @@ def report(console: Console, shop: Shop, watcher: Watcher) -> None:
     console.print(f"[green]4.[/green] {orders:,} orders, revenue {revenue:,.2f}: {mark} against what was generated")
     console.print("[green]5.[/green] Lookups by key from plain Python:")
     show_lookups(console, watcher)
+    return right
+
+
+def read_lake_and_log(console: Console, spark: SparkSession, shop: Shop, tiering: Tiering) -> bool:
+    """The orders table in Spark, from both places as one: it must be what was generated."""
+    from pyspark.sql import functions as f
+
+    tiering.wait()
+    if tiering.failure is not None:
+        console.print(f"[red]The orders were not tiered: {tiering.failure}[/red]")
+        return False
+    orders = spark.read.format("fluss").option("bootstrap.servers", shop.bootstrap)
+    began = time.monotonic()
+    with console.status("Reading lake and log in Spark"):
+        [row] = orders.load(str(ORDERS)).agg(f.count("*").alias("orders"), f.sum("amount").alias("revenue")).collect()
+        took_s = time.monotonic() - began
+        tiered = orders.option("read.optimized", "true").load(str(ORDERS)).count()
+    right = row.orders == shop.written and row.revenue == from_cents(shop.revenue_cents)
+    mark = "[green]exact[/green]" if right else "[red]differs[/red]"
+    console.print(
+        f"[green]6.[/green] {tiered:,} orders were tiered to Paimon in {tiering.took_s:.1f} s while more came in; lake "
+        f"and log read as one table:"
+    )
+    console.print(
+        f"  {tiered:,} in the lake + {row.orders - tiered:,} in the log = {row.orders:,} orders, revenue "
+        f"{row.revenue:,.2f}: {mark} against the live table  [dim]{took_s:.1f} s[/dim]"
+    )
+    return bool(right)
 
 
 def say_what_next(console: Console) -> None:
@@ -358,6 +447,7 @@ def say_what_next(console: Console) -> None:
     console.print("  fluss --help                          tools: ls, describe, tail, put, get")
     console.print("  python -m fluss.server --port 9123    a server of your own, data in ./fluss-data")
     console.print("  docs/spark.md                         every option of the pipeline, other clusters")
+    console.print("  docs/lake.md                          the lake: Paimon or Iceberg, tiering, reading both as one")
     console.print("  examples/                             small programs to start from")
     console.print(f"  python -m fluss.demo --rows 1000000 --seconds 60   [dim](on {os.cpu_count()} cores here)[/dim]")
 

@@ -8,7 +8,7 @@ The tiering engine, union reads and the server speak to these classes alone. Eve
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 TIERING_USER = "__fluss_lake_tiering"
 """Who commits tiered data, in every format: how a restarted service knows its own snapshots."""
+
+PartitionFilter = Callable[[tuple[str, ...]], bool]
+"""Whether a read wants a partition, told by the values of its keys as Fluss writes them."""
 
 OFFSETS_PROPERTY = "fluss-offsets"
 """Snapshot property with the path of the file that says which log offsets the snapshot reaches."""
@@ -157,12 +160,15 @@ class LakeTable(ABC):
         """The newest tiered snapshots, newest first."""
 
     @abstractmethod
-    def plan(self, snapshot_id: int, partitions: Collection[tuple[str, ...]] | None = None) -> list[LakeSplit]:
-        """The parts of a snapshot, of all partitions or of some."""
+    def plan(self, snapshot_id: int, wanted: PartitionFilter | None = None) -> list[LakeSplit]:
+        """The parts of a snapshot, of all partitions or of those that are wanted."""
 
     @abstractmethod
     def read(self, split: LakeSplit, info: TableInfo, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of a split with these columns, in the types of the Fluss table."""
+        """The rows of a split with these columns, in the types of the Fluss table.
+
+        Columns may be those that lake tables add, such as ``__offset``, as well.
+        """
 
     @abstractmethod
     def stats(self, snapshot_id: int | None = None) -> LakeStats:

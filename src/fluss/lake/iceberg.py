@@ -41,6 +41,7 @@ from fluss.lake.api import (
     LakeTableChangedError,
     LakeWriter,
     Options,
+    PartitionFilter,
     TieredSnapshot,
     WriteResult,
 )
@@ -274,11 +275,11 @@ class IcebergTable(LakeTable):
         values = [file.partition[i] for i in range(len(self.table.spec().fields))]
         return LakeBucket(int(values[-1]), tuple(str(value) for value in values[:-1]))
 
-    def plan(self, snapshot_id: int, partitions: Collection[tuple[str, ...]] | None = None) -> list[LakeSplit]:
+    def plan(self, snapshot_id: int, wanted: PartitionFilter | None = None) -> list[LakeSplit]:
         found = []
         for task in self.tasks(snapshot_id):
             bucket = self.bucket_of(task.file)
-            if partitions is None or bucket.partition in partitions:
+            if wanted is None or wanted(bucket.partition):
                 found.append(LakeSplit(task, task.file.record_count, bucket))
         return found
 

@@ -18,6 +18,11 @@ BUCKET_COLUMN = "__bucket"
 OFFSET_COLUMN = "__offset"
 TIMESTAMP_COLUMN = "__timestamp"
 SYSTEM_COLUMNS = (BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
+_SYSTEM_FIELDS = {
+    BUCKET_COLUMN: pa.field(BUCKET_COLUMN, pa.int32()),
+    OFFSET_COLUMN: pa.field(OFFSET_COLUMN, pa.int64()),
+    TIMESTAMP_COLUMN: pa.field(TIMESTAMP_COLUMN, pa.timestamp("us", tz="UTC")),
+}
 
 
 @dataclass(frozen=True)
@@ -130,9 +135,9 @@ def cast_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def read_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of some columns of a Fluss table."""
+    """The Arrow schema of some columns of a Fluss table, and of those that lake tables add to them."""
     schema = info.schema.arrow_schema
-    return pa.schema([schema.field(name) for name in columns])
+    return pa.schema([_SYSTEM_FIELDS[name] if name in _SYSTEM_FIELDS else schema.field(name) for name in columns])
 
 
 def to_fluss(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

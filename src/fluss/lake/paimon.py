@@ -40,6 +40,7 @@ from fluss.lake.api import (
     LakeTableChangedError,
     LakeWriter,
     Options,
+    PartitionFilter,
     Rows,
     TieredSnapshot,
     WriteResult,
@@ -232,12 +233,12 @@ class PaimonTable(LakeTable):
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def plan(self, snapshot_id: int, partitions: Collection[tuple[str, ...]] | None = None) -> list[LakeSplit]:
+    def plan(self, snapshot_id: int, wanted: PartitionFilter | None = None) -> list[LakeSplit]:
         splits = self.raw_splits(snapshot_id)
         found = []
         for split in splits:
             partition = self.partition_values(split.partition)
-            if partitions is not None and partition not in partitions:
+            if wanted is not None and not wanted(partition):
                 continue
             aware = self.table.bucket_mode() == BucketMode.HASH_FIXED
             bucket = LakeBucket(split.bucket, partition) if aware else None

@@ -7,8 +7,8 @@ plan can be pickled and its parts read anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from fluss.lake.layout import LakeConfig, lake_config, read_schema
 from fluss.lake.registry import open_lake
 from fluss.lake.session import Session
 from fluss.lake.tasks import lake_partition
-from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath, partition_name
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class UnionSplit:
     table_id: int
     lake: tuple[LakeSplit, ...] = ()
     bucket: TableBucket | None = None
+    partition: str | None = None
+    """The name of the partition that bucket belongs to."""
     start: int = 0
     stop: int = 0
     listed: bool = False
@@ -54,35 +56,44 @@ class UnionPlan:
     """Where the log goes on after the snapshot; buckets it holds nothing of are absent."""
     splits: tuple[UnionSplit, ...] = ()
 
+    def for_tasks(self) -> UnionPlan:
+        """What a task needs to know beside its split: not the splits of all others."""
+        return replace(self, offsets={}, splits=())
+
 
 def plan_union(
     session: Session,
     info: TableInfo,
     *,
     lake_options: Mapping[str, str] | None = None,
-    partitions: Collection[str] | None = None,
+    partitions: Collection[str] | Callable[[str], bool] | None = None,
     snapshot_id: int | None = None,
     lake_only: bool = False,
-    stops: Mapping[TableBucket, int] | None = None,
 ) -> UnionPlan:
     """Cut a table into parts: lake up to the snapshot's offsets, log from there to its end now.
 
     Args:
         lake_options: Options of the lake catalog that the server does not show, such as credentials.
-        partitions: Names of the partitions to read; all by default.
+        partitions: Names of the partitions to read, or what says of a name whether it is one; all by default.
         snapshot_id: Read from this snapshot on (time travel with `lake_only`); the newest readable one by default.
-        lake_only: Leave the log out.
-        stops: End offsets instead of the ends of the log now.
+        lake_only: Leave the log out. With a `snapshot_id`, any snapshot will do that the lake still has.
     """
-    snapshot, config, lake_splits = _plan_lake(session, info, lake_options, partitions, snapshot_id)
+    wanted = partitions if callable(partitions) or partitions is None else set(partitions).__contains__
+    if lake_only and snapshot_id is not None:
+        known = lake_config(info, lake_options)
+        lake_splits = _lake_splits(known, info, snapshot_id, wanted)
+        snapshot: LakeSnapshot | None = LakeSnapshot(snapshot_id)
+        config: LakeConfig | None = known
+    else:
+        snapshot, config, lake_splits = _plan_lake(session, info, lake_options, wanted, snapshot_id)
     offsets = snapshot.table_buckets_offset if snapshot else {}
     buckets: dict[TableBucket, str | None] = {}
     ends: dict[TableBucket, int] = {}
     if not lake_only:
         buckets = session.buckets(info)
-        if partitions is not None:
-            buckets = {bucket: name for bucket, name in buckets.items() if name in partitions}
-        ends = dict(stops) if stops is not None else session.offsets(info, buckets, OffsetSpec.latest())
+        if wanted is not None:
+            buckets = {bucket: name for bucket, name in buckets.items() if name is not None and wanted(name)}
+        ends = session.offsets(info, buckets, OffsetSpec.latest())
     first: dict[TableBucket, int] = {}
     if info.has_primary_key() and any(bucket not in offsets for bucket in ends):
         first = session.offsets(info, buckets, OffsetSpec.earliest())
@@ -100,7 +111,7 @@ def plan_union(
             own = tuple(by_bucket.pop(LakeBucket(bucket.bucket_id, lake_partition(info, buckets[bucket])), ()))
         if stop > max(start, 0) or own:
             listed = start == EARLIEST_OFFSET and first.get(bucket, 0) > 0
-            splits.append(UnionSplit(info.table_id, own, bucket, start, stop, listed))
+            splits.append(UnionSplit(info.table_id, own, bucket, buckets[bucket], start, stop, listed))
     # Partitions that only the lake still has.
     splits += [UnionSplit(info.table_id, tuple(parts)) for parts in by_bucket.values()]
     return UnionPlan(info.table_path, snapshot.snapshot_id if snapshot else None, config, offsets, tuple(splits))
@@ -110,10 +121,9 @@ def _plan_lake(
     session: Session,
     info: TableInfo,
     lake_options: Mapping[str, str] | None,
-    partitions: Collection[str] | None,
+    wanted: Callable[[str], bool] | None,
     snapshot_id: int | None,
 ) -> tuple[LakeSnapshot | None, LakeConfig | None, list[LakeSplit]]:
-    wanted = None if partitions is None else {lake_partition(info, name) for name in partitions}
     snapshot: LakeSnapshot | None = None
     while True:
         if snapshot_id is not None:
@@ -124,8 +134,7 @@ def _plan_lake(
             return None, None, []
         config = lake_config(info, lake_options)
         try:
-            with open_lake(config) as lake:
-                return newest, config, lake.table(info.table_path).plan(newest.snapshot_id, wanted)
+            return newest, config, _lake_splits(config, info, newest.snapshot_id, wanted)
         except LakeTableChangedError:
             # It may have expired since the server named it; then the server names a newer one by now.
             if snapshot_id is not None or (snapshot is not None and snapshot.snapshot_id == newest.snapshot_id):
@@ -133,10 +142,21 @@ def _plan_lake(
             snapshot = newest
 
 
+def _lake_splits(
+    config: LakeConfig, info: TableInfo, snapshot_id: int, wanted: Callable[[str], bool] | None
+) -> list[LakeSplit]:
+    keep = None if wanted is None else lambda values: wanted(partition_name(values))
+    with open_lake(config) as lake:
+        return lake.table(info.table_path).plan(snapshot_id, keep)
+
+
 def read_union_split(
     session: Session, plan: UnionPlan, split: UnionSplit, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one part, in the columns and types of the Fluss table."""
+    """The rows of one part, in the columns and types of the Fluss table.
+
+    Of a part that lies in the lake alone, columns that the lake adds, such as ``__offset``, can be read too.
+    """
     table = session.table(plan.table_path)
     info = table.get_table_info()
     if info.table_id != split.table_id:

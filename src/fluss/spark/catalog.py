@@ -18,7 +18,7 @@ from fluss.config import Config
 from fluss.errors import ConfigError, FlussError, InvalidArgumentError
 from fluss.metadata import TableDescriptor, TablePath
 from fluss.spark.connect import Client
-from fluss.spark.options import is_client_option
+from fluss.spark.options import is_client_option, is_lake_option
 from fluss.spark.types import to_fluss_schema, to_spark_schema
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ def tables(
     client_options = _client_options(
         bootstrap_servers, {name: value for name, value in given.items() if is_client_option(name)}
     )
-    shown = {name: value for name, value in given.items() if not is_client_option(name)}
-    shown["client.options.file"] = _private_file(client_options)
+    lake_options = {name: value for name, value in given.items() if is_lake_option(name)}
+    shown = {name: value for name, value in given.items() if not is_client_option(name) and name not in lake_options}
+    shown["client.options.file"] = _private_file({**client_options, **lake_options})
     registered = []
     client = Client(client_options)
     try:

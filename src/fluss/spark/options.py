@@ -266,9 +266,17 @@ OPTIONS: tuple[SparkOption, ...] = (
     SparkOption(
         "read.optimized",
         False,
-        "Primary-key tables: current rows as each task finds them, without bringing "
-        "all buckets to the one moment of planning.",
+        "Tables with a lake: the newest snapshot of the lake alone, without the log after it. Other primary-key "
+        "tables: current rows as each task finds them, without bringing all buckets to the one moment of planning.",
         _boolean,
+        reads=True,
+    ),
+    SparkOption(
+        "scan.snapshot-id",
+        None,
+        "Batch reads: the table as this snapshot of its lake has it, without the log.",
+        _number(0),
+        ("snapshot-id", "snapshot_id"),
         reads=True,
     ),
     SparkOption("ignoreDeletes", False, "Leave out deletes and the rows before updates.", _boolean, reads=True),
@@ -334,6 +342,9 @@ _IGNORED = frozenset(
 _CATALOG_PREFIX = "option."
 """Tables of a Spark catalog hand their options over with this prefix, and at times without it as well."""
 
+_LAKE_PREFIX = "datalake."
+"""Options of the lake catalog, named as on the server, for those that the server does not show."""
+
 _BY_NAME: dict[str, SparkOption] = {
     name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)
 }
@@ -347,6 +358,11 @@ def is_client_option(name: str) -> bool:
     return name.lower() in _CLIENT
 
 
+def is_lake_option(name: str) -> bool:
+    """Whether an option is one of the lake catalog's."""
+    return name.lower().startswith(_LAKE_PREFIX)
+
+
 @dataclass(frozen=True)
 class SourceOptions:
     """The checked options of one read or write. Travels to executors; the password in it is not shown."""
@@ -354,6 +370,7 @@ class SourceOptions:
     table_path: TablePath
     client: dict[str, Any] = field(repr=False)
     values: dict[str, Any]
+    lake: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Any:
         option = _BY_NAME[name.lower()]
@@ -388,12 +405,19 @@ def read_options(options: Mapping[str, str], *, streaming: bool = False) -> Sour
         raise ConfigError("scan.incremental.end.timestamp needs an earlier scan.incremental.start.timestamp")
     if start is not None and mode != "full":
         raise ConfigError(f"scan.incremental.start.timestamp cannot be combined with scan.startup.mode {mode!r}")
+    if "scan.snapshot-id" in values:
+        for name in ("read.changelog", "endingOffsets", "scan.incremental.start.timestamp"):
+            if values.get(name):
+                raise ConfigError(f"scan.snapshot-id reads the lake, where there is no {name}; leave one of them out")
+        if mode != "full":
+            raise ConfigError(f"scan.snapshot-id reads the lake alone, not the log from scan.startup.mode {mode!r} on")
     if streaming:
         batch_only = (
             "endingOffsets",
             "scan.incremental.start.timestamp",
             "scan.incremental.end.timestamp",
             "read.optimized",
+            "scan.snapshot-id",
         )
         for name in batch_only:
             if name in values:
@@ -425,6 +449,7 @@ def write_options(options: Mapping[str, str]) -> SourceOptions:
 def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
     values: dict[str, Any] = {}
     client: dict[str, Any] = {}
+    lake: dict[str, str] = {}
     known = {name.lower() for name in options}
     for spelled, text in options.items():
         given = spelled
@@ -445,14 +470,18 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
             values[option.name] = option.parse(option.name, str(text))
         elif name in _CLIENT:
             client[_CLIENT[name]] = text
+        elif is_lake_option(name) and side == "reads":
+            lake[name] = str(text)
         else:
             raise ConfigError(_unknown(given, side))
     if "client.options.file" in values:
-        client = {**_from_file(values.pop("client.options.file")), **client}
+        filed = _from_file(values.pop("client.options.file"))
+        lake = {**{name: str(value) for name, value in filed.items() if is_lake_option(name)}, **lake}
+        client = {**{name: value for name, value in filed.items() if not is_lake_option(name)}, **client}
     if "bootstrap.servers" not in client:
         raise ConfigError("option bootstrap.servers is missing: give the address of a server, such as 'localhost:9123'")
     Config(client).validate()
-    return SourceOptions(_table_path(values.get("table")), client, values)
+    return SourceOptions(_table_path(values.get("table")), client, values, lake)
 
 
 def _from_file(name: str) -> dict[str, Any]:

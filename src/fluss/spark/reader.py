@@ -18,6 +18,7 @@ from fluss.spark.connect import Client, client_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filter_text import parse_filter
 from fluss.spark.filters import as_filters, prune_partitions, to_predicate
+from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part
 from fluss.spark.layout import Bucket, Layout
 from fluss.spark.options import EARLIEST, LATEST, SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
@@ -52,6 +53,16 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         options = self._options
         client = client_of(options.client)
         info = client.info(options.table_path)
+        if lake_is_read(options, info):
+            plan = plan_lake(
+                options,
+                info,
+                choosing(options, info, self._filters),
+                snapshot_id=options["scan.snapshot-id"],
+                lake_only=options["read.optimized"] or options["scan.snapshot-id"] is not None,
+            )
+            if plan is not None:
+                return parts_of(options, info, plan) or [Nothing()]
         layout = pruned(Layout.load(client, info, options["scan.partitions"]), options, self._filters)
         kind = self._kind(info)
         start, stop = self._range(layout, kind)
@@ -116,9 +127,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
     # -- in the tasks ---------------------------------------------------------------------------------------------
 
     def read(self, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Split):
-            return iter(())
-        return read_split(self._options, self._schema, partition, self._filters)
+        return read_partition(self._options, self._schema, partition, self._filters)
 
 
 class PushingReader(FlussReader):
@@ -142,10 +151,37 @@ def pruned(layout: Layout, options: SourceOptions, filters: Sequence[d.Filter] =
     info = layout.info
     if not info.is_partitioned():
         return layout
+    known = choosing(options, info, filters)
+    return layout.keep(prune_partitions(known, info, layout.partitions)) if known else layout
+
+
+def choosing(options: SourceOptions, info: TableInfo, filters: Sequence[d.Filter] = ()) -> list[d.Filter]:
+    """The filters by which partitions are chosen."""
     known = list(filters)
     if options["scan.filter"] is not None:
         known += as_filters(parse_filter(options["scan.filter"], info.schema))
-    return layout.keep(prune_partitions(known, info, layout.partitions)) if known else layout
+    return known
+
+
+def read_partition(
+    options: SourceOptions, schema: StructType, partition: d.InputPartition, filters: Sequence[d.Filter] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, whatever it reads, as Spark wants them."""
+    if isinstance(partition, Split):
+        return read_split(options, schema, partition, filters)
+    if isinstance(partition, LakePart):
+        info = client_of(options.client).info(options.table_path)
+        found = read_lake_part(options, schema, partition, info, _predicate(options, info, filters))
+        return Shaper(schema).shape(found)
+    return iter(())
+
+
+def _predicate(options: SourceOptions, info: TableInfo, filters: Sequence[d.Filter]) -> Predicate | None:
+    predicate = to_predicate(filters, info.schema) if filters else None
+    if options["scan.filter"] is not None:
+        wanted = parse_filter(options["scan.filter"], info.schema)
+        predicate = wanted if predicate is None else wanted & predicate
+    return predicate
 
 
 def read_split(
@@ -159,11 +195,7 @@ def read_split(
         raise TableNotExistError(
             f"table {options.table_path} was dropped and created again (id {split.table_id} is now {info.table_id})"
         )
-    predicate = to_predicate(filters, info.schema) if filters else None
-    if options["scan.filter"] is not None:
-        wanted = parse_filter(options["scan.filter"], info.schema)
-        predicate = wanted if predicate is None else wanted & predicate
-    found = _batches(client, table, options, schema, split, predicate)
+    found = _batches(client, table, options, schema, split, _predicate(options, info, filters))
     # Without the column that tells them apart, deletes and old images would look like rows that are there.
     drop_deletes = info.has_primary_key() and (options["ignoreDeletes"] or CHANGE_TYPE not in schema.names)
     return Shaper(schema, drop_deletes=drop_deletes).shape(found)

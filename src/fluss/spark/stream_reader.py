@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams: which offsets the next micro-batch covers is decided on the driver; tasks read them.
 
-An offset of a stream is a document of the next offset of every bucket. For `full` on a primary-key table it starts as
-`{"snapshot": true}`: the first micro-batch is the rows as of the offsets it ends with, the changelog follows them.
+An offset of a stream is a document of the next offset of every bucket. For `full` on a primary-key table, or one that
+has a lake, it starts as `{"snapshot": true}`: the first micro-batch is the rows as of the offsets it ends with, the log
+follows them. Where those rows come from a snapshot of the lake, the end of the first micro-batch names it: Spark asks
+for the start again when it runs that micro-batch again, and the lake may have newer snapshots by then.
 """
 
 from __future__ import annotations
@@ -23,16 +25,20 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from fluss.errors import LogOffsetOutOfRangeError, TableNotExistError
-from fluss.metadata import TableInfo
+from fluss.lake.api import LakeTableChangedError
+from fluss.lake.session import session_of
+from fluss.metadata import LakeSnapshot, TableInfo
 from fluss.spark.batches import check_schema
 from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
+from fluss.spark.lake import parts_of, plan_lake
 from fluss.spark.layout import Bucket, Layout, from_json, rows_between, to_json
 from fluss.spark.options import EARLIEST, SourceOptions, read_options
-from fluss.spark.reader import check_filter, pruned, read_split
+from fluss.spark.reader import check_filter, choosing, pruned, read_partition, read_split
 from fluss.spark.splits import ROWS, Split, cut
 
 SNAPSHOT = "snapshot"
+LAKE = "lake"
 _SAMPLE_ROWS = 1_000
 
 
@@ -79,7 +85,7 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         options = self._options
         mode = options["scan.startup.mode"]
-        if mode == "full" and self._info.has_primary_key():
+        if mode == "full" and (self._info.has_primary_key() or self._info.config.lake_enabled):
             return {"table_id": self._info.table_id, SNAPSHOT: True, "offsets": {}}
         layout = self._layout()
         if mode == "latest":
@@ -99,23 +105,36 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         latest = self._latest(layout)
         if self._target is not None:
             latest = {bucket: min(latest[bucket], end) for bucket, end in self._target.items() if bucket in latest}
-        begin = self._begin(start, layout)
-        if start.get(SNAPSHOT):
+        lake: dict[str, Any] | None = None
+        if start.get(SNAPSHOT) and (found := self._lake_snapshot()) is not None:
+            end, listed = after_snapshot(self._info, found, latest, layout)
+            lake = {SNAPSHOT: found.snapshot_id, "listed": sorted(bucket.key for bucket in listed)}
+        elif start.get(SNAPSHOT) and self._info.has_primary_key():
             # A snapshot is read whole: its rows have no order in which a part of them could come first.
             end = latest
         else:
+            begin = self._begin(start, layout)
             self._check_dropped(begin, layout)
             end = {bucket: max(latest[bucket], begin.get(bucket, 0)) for bucket in latest}
             end = self._limited(begin, end, limit)
         self._planned = end
         document = to_json(self._info, end)
-        return start if document == start else document
+        if document == {name: value for name, value in start.items() if name != LAKE}:
+            return start
+        return document if lake is None else {**document, LAKE: lake}
+
+    def _lake_snapshot(self) -> LakeSnapshot | None:
+        if not self._info.config.lake_enabled:
+            return None
+        return session_of(self._options.client).lake_snapshot(self._info.table_path, readable=True)
 
     def _begin(self, start: Mapping[str, Any], layout: Layout) -> dict[Bucket, int]:
         """The start of the next micro-batch; partitions that are new since then start with their first row."""
+        if start.get(SNAPSHOT):
+            return layout.earliest()
         known = from_json(start)
         new = {i: name for i, name in layout.partitions.items() if not any(b.partition_id == i for b in known)}
-        if new and not start.get(SNAPSHOT):
+        if new:
             known.update(layout.keep(new).earliest())
         return known
 
@@ -192,10 +211,12 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         stop = from_json(end)
         # A query that goes on after a restart has planned nothing yet in this process.
         self._planned = self._planned or stop
-        if start.get(SNAPSHOT):
-            return [Split(self._info.table_id, b, 0, offset, ROWS) for b, offset in sorted(stop.items()) if offset > 0]
-        begin = from_json(start)
+        if LAKE in end and LAKE not in start:
+            return self._snapshot_parts(stop, end[LAKE])
+        if start.get(SNAPSHOT) and self._info.has_primary_key():
+            return self._listed(stop)
         layout = self._layout()
+        begin = self._begin(start, layout) if start.get(SNAPSHOT) else from_json(start)
         gone = [b for b in stop if b.partition_id not in layout.partitions and stop[b] > begin.get(b, 0)]
         if gone and self._options["failOnDataLoss"]:
             raise LogOffsetOutOfRangeError(
@@ -225,10 +246,37 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
             )
         )
 
+    def _listed(self, stop: Mapping[Bucket, int]) -> list[d.InputPartition]:
+        return [Split(self._info.table_id, b, 0, offset, ROWS) for b, offset in sorted(stop.items()) if offset > 0]
+
+    def _snapshot_parts(self, stop: Mapping[Bucket, int], lake: Mapping[str, Any]) -> list[d.InputPartition]:
+        options, info = self._options, self._info
+        try:
+            plan = plan_lake(options, info, choosing(options, info), snapshot_id=lake[SNAPSHOT], lake_only=True)
+        except LakeTableChangedError as error:
+            raise LakeTableChangedError(
+                f"{error.message}. The first micro-batch of this query is not complete and needs it; start again with "
+                "a new checkpoint"
+            ) from error
+        parts = [] if plan is None else parts_of(options, info, plan)
+        return parts + self._listed({bucket: offset for bucket, offset in stop.items() if bucket.key in lake["listed"]})
+
     def read(self, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Split):
-            return iter(())
-        return read_split(self._options, self._schema, partition)
+        return read_partition(self._options, self._schema, partition)
+
+
+def after_snapshot(
+    info: TableInfo, snapshot: LakeSnapshot, latest: Mapping[Bucket, int], layout: Layout
+) -> tuple[dict[Bucket, int], list[Bucket]]:
+    """Where the log goes on after the first micro-batch, and the buckets it lists because the lake has none of them."""
+    offsets = snapshot.table_buckets_offset
+    missing = [bucket for bucket in latest if bucket.of(info.table_id) not in offsets]
+    end = {bucket: offsets[bucket.of(info.table_id)] for bucket in latest if bucket not in missing}
+    if info.has_primary_key():
+        # Their changelog may not reach back to the first row.
+        return end | {bucket: latest[bucket] for bucket in missing}, missing
+    earliest = layout.earliest() if missing else {}
+    return end | {bucket: earliest.get(bucket, 0) for bucket in missing}, []
 
 
 def share(begin: Mapping[Bucket, int], end: Mapping[Bucket, int], rows_max: int) -> dict[Bucket, int]:

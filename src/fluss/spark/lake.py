@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that have a lake: its snapshot and the log after it, read by Spark as one table.
+
+The driver pins the snapshot and the end of every bucket. Of a primary-key table each task merges one bucket, its rows
+in the lake and the changelog after them. Of a log table some tasks read the lake, the others the log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import datasource as d
+from pyspark.sql.types import StructType
+
+from fluss.aio import RecordBatch
+from fluss.errors import ConfigError
+from fluss.lake.layout import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss.lake.session import session_of
+from fluss.lake.union import UnionPlan, UnionSplit, plan_union, read_union_split
+from fluss.metadata import OffsetSpec, Predicate, TableBucket, TableInfo
+from fluss.spark.batches import table_columns
+from fluss.spark.filters import prune_partitions
+from fluss.spark.layout import Bucket
+from fluss.spark.options import SourceOptions
+from fluss.spark.splits import ROWS, Split, cut
+
+PART_ROWS = 500_000
+"""Files of the lake are put together into parts of about this size: a task costs more than a small file."""
+
+_SYSTEM_COLUMNS = {"_log_offset": OFFSET_COLUMN, "_commit_timestamp": TIMESTAMP_COLUMN, "_bucket": BUCKET_COLUMN}
+
+
+class LakePart(d.InputPartition):  # type: ignore[misc]
+    """What one task reads of the lake, or of one bucket of lake and log."""
+
+    def __init__(self, plan: UnionPlan, splits: tuple[UnionSplit, ...]) -> None:
+        self.plan = plan
+        self.splits = splits
+
+
+def lake_is_read(options: SourceOptions, info: TableInfo) -> bool:
+    """Whether a batch read takes what is in the lake; ranges and changes of the log are the log's own."""
+    if options["scan.snapshot-id"] is not None:
+        return True
+    if not info.config.lake_enabled or (options["read.changelog"] and info.has_primary_key()):
+        return False
+    ranged = options["endingOffsets"] is not None or options["scan.incremental.start.timestamp"] is not None
+    return options["scan.startup.mode"] == "full" and not ranged
+
+
+def plan_lake(
+    options: SourceOptions,
+    info: TableInfo,
+    filters: Sequence[d.Filter],
+    *,
+    snapshot_id: int | None = None,
+    lake_only: bool = False,
+) -> UnionPlan | None:
+    """The parts of a table in lake and log; None where the lake has no snapshot yet."""
+    wanted = _Wanted(info, options["scan.partitions"], filters) if info.is_partitioned() else None
+    if wanted is None and options["scan.partitions"] is not None:
+        raise ConfigError(f"scan.partitions: table {info.table_path} has no partitions")
+    plan = plan_union(
+        session_of(options.client),
+        info,
+        lake_options=options.lake,
+        partitions=wanted,
+        snapshot_id=snapshot_id,
+        lake_only=lake_only,
+    )
+    if plan.snapshot_id is None:
+        return None
+    if wanted is not None and not lake_only:
+        wanted.check()
+    return plan
+
+
+class _Wanted:
+    """Which partitions a read wants. Some may live in the lake alone, so there is no list of them to choose from."""
+
+    def __init__(self, info: TableInfo, names: Sequence[str] | None, filters: Sequence[d.Filter]) -> None:
+        self._info = info
+        self._names = names
+        self._filters = filters
+        self._seen: set[str] = set()
+
+    def __call__(self, name: str) -> bool:
+        self._seen.add(name)
+        if self._names is not None and name not in self._names:
+            return False
+        return not self._filters or bool(prune_partitions(self._filters, self._info, {0: name}))
+
+    def check(self) -> None:
+        missing = set(self._names or ()) - self._seen
+        if missing:
+            raise ConfigError(
+                f"scan.partitions: table {self._info.table_path} has no partition {', '.join(sorted(missing))}"
+            )
+
+
+def parts_of(options: SourceOptions, info: TableInfo, plan: UnionPlan) -> list[d.InputPartition]:
+    """The tasks of a plan."""
+    if info.has_primary_key():
+        return [_bucket_part(plan, split) for split in plan.splits]
+    lake = [split for split in plan.splits if split.lake]
+    tails = {_bucket(split): split for split in plan.splits if not split.lake}
+    parts: list[d.InputPartition] = list(_packed(options, plan, lake))
+    unknown = {split.bucket: split.partition for split in tails.values() if split.start < 0 and split.bucket}
+    first: dict[TableBucket, int] = {}
+    if unknown:
+        first = session_of(options.client).offsets(info, unknown, OffsetSpec.earliest())
+    starts = {
+        bucket: split.start if split.start >= 0 else first.get(split.bucket, 0)
+        for bucket, split in tails.items()
+        if split.bucket is not None
+    }
+    splits_min = options["minPartitions"]
+    parts += cut(
+        info.table_id,
+        starts,
+        {bucket: tails[bucket].stop for bucket in starts},
+        rows_max=options["scan.maxRecordsPerPartition"],
+        splits_min=None if splits_min is None else max(1, splits_min - len(parts)),
+    )
+    return parts
+
+
+def _bucket_part(plan: UnionPlan, split: UnionSplit) -> d.InputPartition:
+    if not split.lake and split.start < 0:
+        # Nothing of this bucket is in the lake: its rows come from the server, as of the end that was pinned.
+        return Split(split.table_id, _bucket(split), 0, split.stop, ROWS)
+    return LakePart(plan.for_tasks(), (split,))
+
+
+def _bucket(split: UnionSplit) -> Bucket:
+    bucket = split.bucket
+    if bucket is None:
+        raise ValueError("a part of the log without a bucket")
+    return Bucket(-1 if bucket.partition_id is None else bucket.partition_id, bucket.bucket_id, split.partition or "")
+
+
+def _packed(options: SourceOptions, plan: UnionPlan, splits: Sequence[UnionSplit]) -> Iterator[LakePart]:
+    """Small files together, up to a number of rows. A file is never cut."""
+    size = options["scan.maxRecordsPerPartition"] or PART_ROWS
+    if options["minPartitions"] is not None:
+        rows = sum(split.rows_max for split in plan.splits)
+        size = min(size, math.ceil(rows / options["minPartitions"]))
+    shared = plan.for_tasks()
+    waiting: list[UnionSplit] = []
+    rows = 0
+    for split in splits:
+        if waiting and rows + split.rows_max > size:
+            yield LakePart(shared, tuple(waiting))
+            waiting, rows = [], 0
+        waiting.append(split)
+        rows += split.rows_max
+    if waiting:
+        yield LakePart(shared, tuple(waiting))
+
+
+def read_lake_part(
+    options: SourceOptions, schema: StructType, part: LakePart, info: TableInfo, predicate: Predicate | None
+) -> Iterator[RecordBatch]:
+    """The rows of one part that match, with the metadata columns that are wanted."""
+    columns = table_columns(info, schema)
+    if predicate is not None:
+        columns = list(dict.fromkeys([*columns, *(leaf.column for leaf in predicate.leaves())]))
+    own = info.schema.column_names
+    metadata = {name: column for name, column in _SYSTEM_COLUMNS.items() if name in schema.names and name not in own}
+    expression = None if predicate is None else predicate.to_arrow_expression(info.schema)
+    session = session_of(options.client)
+    # Rows of one batch may come from several buckets: where each comes from stands in its columns.
+    bucket = TableBucket(info.table_id, 0)
+    for split in part.splits:
+        for found in read_union_split(session, part.plan, split, [*columns, *metadata.values()]):
+            batch = found if expression is None else _filtered(found, expression)
+            if batch.num_rows:
+                yield RecordBatch(_with_metadata(batch, columns, metadata), bucket, -1, -1)
+
+
+def _filtered(batch: pa.RecordBatch, expression: pc.Expression) -> pa.RecordBatch:
+    kept = pa.Table.from_batches([batch]).filter(expression).combine_chunks().to_batches()
+    return kept[0] if kept else batch.slice(0, 0)
+
+
+def _with_metadata(batch: pa.RecordBatch, columns: Sequence[str], metadata: dict[str, str]) -> pa.RecordBatch:
+    if not metadata:
+        return batch
+    arrays = list(batch.columns)
+    if "_commit_timestamp" in metadata:
+        at = len(columns) + list(metadata).index("_commit_timestamp")
+        # Rows that were listed, and not read from the log, do not tell when they were written.
+        never = pa.scalar(None, arrays[at].type)
+        arrays[at] = pc.if_else(pc.less(arrays[at].cast(pa.int64()), 0), never, arrays[at])
+    return pa.RecordBatch.from_arrays(arrays, names=[*columns, *metadata])

@@ -1,0 +1,474 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables with a lake: batch reads see lake and log as one table, streams start in the lake and go on in the log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.lake.support import PARTITIONED, LakeHarness, lake_server_options, row
+from tests.spark.conftest import House
+
+from fluss.errors import ConfigError, FlussError
+from fluss.lake.api import LakeTableChangedError
+from fluss.lake.registry import FORMATS
+from fluss.lake.session import Session, close_sessions
+from fluss.metadata import OffsetSpec, PartitionSpec, TablePath
+from fluss.server.local import LocalServer
+from fluss.spark.batches import source_schema
+from fluss.spark.lake import LakePart
+from fluss.spark.options import read_options
+from fluss.spark.reader import FlussReader
+from fluss.spark.splits import ROWS, Split
+from fluss.spark.stream_reader import FlussStreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = dict[str, Any]
+
+
+def quick(lake_format: str) -> pytest.MarkDecorator:
+    """Run a test with one format each time, with the other only among the slow ones."""
+    formats = [pytest.param(name, marks=() if name == lake_format else pytest.mark.slow) for name in FORMATS]
+    return pytest.mark.parametrize("lake", formats, indirect=True)
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeHarness]:
+    warehouse: Path = tmp_path_factory.mktemp(request.param)
+    with LocalServer(options=lake_server_options(request.param, warehouse)) as server:
+        session = Session({"bootstrap.servers": server.bootstrap_servers})
+        harness = LakeHarness(request.param, server, warehouse, session, "spark_lake")
+        harness.create_database()
+        yield harness
+        session.close()
+        close_sessions()
+
+
+@pytest.fixture(scope="module")
+def shed(lake: LakeHarness, spark: SparkSession) -> Iterator[House]:
+    made = House(lake.server, spark)
+    yield made
+    made.client.close()
+
+
+def rows_of(frame: Any) -> list[Row]:
+    return sorted((found.asDict() for found in frame.collect()), key=lambda r: tuple(map(str, r.values())))
+
+
+def in_order(rows: Any) -> list[Row]:
+    return sorted(rows, key=lambda r: tuple(map(str, r.values())))
+
+
+def planned(lake: LakeHarness, path: TablePath, **options: Any) -> tuple[FlussReader, list[Any]]:
+    """A reader and its partitions, without Spark around them."""
+    given = {"table": str(path), **{name.replace("__", "."): str(value) for name, value in options.items()}}
+    parsed = read_options({**lake.client, **given})
+    info = lake.session.info(path)
+    schema = source_schema(info, parsed["columns"], metadata=parsed["includeMetadata"], changelog=False)
+    reader = FlussReader(parsed, schema)
+    return reader, list(reader.partitions())
+
+
+def direct(lake: LakeHarness, path: TablePath, **options: Any) -> list[Row]:
+    reader, parts = planned(lake, path, **options)
+    return in_order(found for part in parts for batch in reader.read(part) for found in batch.to_pylist())
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_log_table(lake: LakeHarness, shed: House) -> None:
+    path = lake.create("log", buckets=2)
+    lake.append(path, [row(i) for i in range(100)])
+    assert rows_of(shed.read(str(path))) == in_order(row(i) for i in range(100)), "no snapshot: the log"
+    assert shed.read(str(path), read__optimized=True).count() == 100
+    first = lake.tier(path)
+    assert first.snapshot_id is not None
+    lake.append(path, [row(i) for i in range(100, 130)])
+    frame = shed.read(str(path))
+    assert rows_of(frame) == in_order(row(i) for i in range(130))
+    assert shed.read(str(path), read__optimized=True).count() == 100
+    # What was planned stays, whatever is written and tiered later.
+    lake.append(path, [row(i) for i in range(130, 150)])
+    lake.tier(path)
+    assert frame.count() == 130
+    assert rows_of(shed.read(str(path), columns="name", scan__filter="id >= 95 and id < 135")) == in_order(
+        {"name": f"user-{i}"} for i in range(95, 135)
+    )
+    reader = shed.reader({"scan.snapshot-id": first.snapshot_id})
+    assert rows_of(reader.load(str(path))) == in_order(row(i) for i in range(100))
+    assert shed.read(str(path), scan__startup__mode="earliest").count() == 150
+
+
+def test_primary_key_table(lake: LakeHarness, shed: House) -> None:
+    path = lake.create("pk", primary_keys=["id"], buckets=2)
+    live = {i: row(i) for i in range(100)}
+    lake.upsert(path, live.values())
+    before = in_order(live.values())
+    lake.tier(path)
+    live |= {i: row(i, 1) for i in range(0, 120, 3)}
+    lake.upsert(path, [live[i] for i in range(0, 120, 3)], [{"id": 1}, {"id": 2}])
+    del live[1], live[2]
+    live[2] = row(2, 5)
+    lake.upsert(path, [live[2]])
+    frame = shed.read(str(path))
+    assert rows_of(frame) == in_order(live.values())
+    assert frame.rdd.getNumPartitions() == 2
+    assert rows_of(shed.read(str(path), read__optimized=True)) == before
+    wanted = in_order({"name": r["name"]} for r in live.values() if r["score"] >= 40)
+    assert rows_of(shed.read(str(path), columns="name", scan__filter="score >= 40")) == wanted
+    lake.upsert(path, [row(i, 9) for i in range(200)])
+    lake.tier(path)
+    assert rows_of(frame) == in_order(live.values()), "the moment of planning"
+    changes = shed.read(str(path), read__changelog=True)
+    assert {found._change_type for found in changes.collect()} == {"insert", "update_before", "update_after", "delete"}
+
+
+def test_partitions(lake: LakeHarness, shed: House) -> None:
+    days = {"day": ["mon", "tue"]}
+    log = lake.create("parts", PARTITIONED, partitions=days, buckets=1)
+    pk = lake.create("pkparts", PARTITIONED, primary_keys=["id", "day"], partitions=days, buckets=1)
+    rows = [row(i, day="mon" if i % 2 else "tue") for i in range(40)]
+    lake.append(log, rows)
+    lake.upsert(pk, rows)
+    for path in (log, pk):
+        lake.tier(path)
+        lake.session.run(lake.session.admin.create_partition(path, {"day": "wed"}))
+    tail = [row(i, day="wed") for i in range(40, 50)]
+    lake.append(log, tail)
+    lake.upsert(pk, [*tail, row(1, 7, day="mon")], [{"id": 3, "day": "mon"}])
+    live = [r for r in rows if r["id"] not in (1, 3)] + [*tail, row(1, 7, day="mon")]
+    for path, truth in ((log, [*rows, *tail]), (pk, live)):
+        assert rows_of(shed.read(str(path))) == in_order(truth)
+        # Fluss drops a partition: it lives on in the lake.
+        lake.session.run(lake.session.admin.drop_partition(path, PartitionSpec({"day": "tue"})))
+        assert rows_of(shed.read(str(path))) == in_order(truth)
+        for day in ("mon", "tue", "wed"):
+            chosen = in_order(r for r in truth if r["day"] == day)
+            assert direct(lake, path, scan__partitions=day) == chosen
+            assert direct(lake, path, scan__filter=f"day = '{day}'") == chosen
+        _, parts = planned(lake, path, scan__filter="day = 'tue'")
+        assert len(parts) == 1, "partitions that cannot match are not read"
+        assert direct(lake, path, read__optimized=True, scan__partitions="wed") == []
+        with pytest.raises(ConfigError, match="has no partition sun"):
+            planned(lake, path, scan__partitions="mon,sun")
+
+
+@quick("iceberg")
+def test_where_rows_came_from(lake: LakeHarness, shed: House) -> None:
+    path = lake.create("places", buckets=2)
+    lake.append(path, [row(i) for i in range(50)])
+    lake.append(path, [row(i) for i in range(50, 100)])
+    alone = rows_of(shed.read(str(path), includeMetadata=True))
+    lake.tier(path)
+    _, parts = planned(lake, path, includeMetadata=True)
+    assert all(isinstance(part, LakePart) for part in parts)
+    assert rows_of(shed.read(str(path), includeMetadata=True)) == alone
+    lake.append(path, [row(i) for i in range(100, 120)])
+    found = rows_of(shed.read(str(path), includeMetadata=True))
+    assert len({(r["_bucket"], r["_log_offset"]) for r in found}) == len(found) == 120
+    only = rows_of(shed.read(str(path), columns="_log_offset,_bucket", scan__filter="id = 7"))
+    assert only == [{"_log_offset": r["_log_offset"], "_bucket": r["_bucket"]} for r in found if r["id"] == 7]
+
+
+@quick("paimon")
+def test_rows_that_only_the_lake_still_has(lake: LakeHarness, shed: House, tmp_path: Path) -> None:
+    path = lake.create("short", buckets=1, **{"table.log.ttl": "500ms"})
+    for step in range(10):
+        lake.append(path, [row(i) for i in range(step * 50, step * 50 + 50)])
+    lake.tier(path)
+    wait_for(lambda: lake.session.run(lake.session.admin.list_offsets(path, [0], OffsetSpec.earliest()))[0] > 0)
+    lake.append(path, [row(500)])
+    assert shed.read(str(path)).count() == 501
+    assert shed.read(str(path), scan__startup__mode="earliest").count() < 501
+    assert sorted(found[0] for found in shed.collect(shed.stream(str(path)), tmp_path)) == list(range(501))
+
+
+def test_how_the_work_is_cut(lake: LakeHarness) -> None:
+    path = lake.create("cut", buckets=2)
+    for step in range(4):
+        lake.append(path, [row(i) for i in range(step * 50, step * 50 + 50)])
+        lake.tier(path)
+    # Two batches: each goes to one bucket.
+    lake.append(path, [row(i) for i in range(200, 230)])
+    lake.append(path, [row(i) for i in range(230, 260)])
+    counts = {}
+    for name, options in (("one", {}), ("rows", {"scan__maxRecordsPerPartition": 50}), ("min", {"minPartitions": 9})):
+        _, parts = planned(lake, path, **options)
+        in_lake = [part for part in parts if isinstance(part, LakePart)]
+        counts[name] = (len(in_lake), len(parts) - len(in_lake))
+        assert direct(lake, path, **options) == in_order(row(i) for i in range(260))
+    assert counts["one"][0] == 1, "small files together"
+    assert counts["one"][1] in (1, 2)
+    assert counts["rows"][0] == (4 if lake.lake_format == "iceberg" else 1), "files are not cut"
+    assert sum(counts["min"]) >= 9
+
+
+def test_buckets_that_are_not_in_the_lake_yet(lake: LakeHarness) -> None:
+    """Their rows come from the server, as of the same cut as all others."""
+    path = lake.create("some", primary_keys=["id"], buckets=4)
+    lake.upsert(path, [row(0)])
+    lake.tier(path)
+    lake.upsert(path, [row(i) for i in range(60)])
+    reader, parts = planned(lake, path)
+    assert sorted(type(part).__name__ for part in parts) == ["LakePart", "Split", "Split", "Split"]
+    assert {part.kind for part in parts if isinstance(part, Split)} == {ROWS}
+    lake.upsert(path, [row(i, 1) for i in range(60)], [{"id": 3}])
+    found = in_order(r for part in parts for batch in reader.read(part) for r in batch.to_pylist())
+    assert found == in_order(row(i) for i in range(60))
+
+
+def test_what_is_refused(lake: LakeHarness, shed: House) -> None:
+    path = lake.create("refused")
+    lake.append(path, [row(1)])
+    lake.tier(path)
+    with pytest.raises(FlussError, match="is gone: it was expired or never there"):
+        planned(lake, path, **{"scan.snapshot-id": 77})
+    with pytest.raises(ConfigError, match="has no partitions"):
+        planned(lake, path, scan__partitions="mon")
+    with pytest.raises(PySparkException, match="no endingOffsets"):
+        shed.reader({"scan.snapshot-id": 1, "endingOffsets": '{"0": 1}'}).load(str(path)).count()
+
+
+def test_credentials_of_the_lake_reach_it(lake: LakeHarness, tmp_path: Path) -> None:
+    path = lake.create("options")
+    lake.append(path, [row(1)])
+    lake.tier(path)
+    prefix = f"datalake.{lake.lake_format}."
+    with pytest.raises(FlussError):
+        planned(lake, path, **{f"{prefix}warehouse": str(tmp_path), f"{prefix}uri": f"sqlite:///{tmp_path}/none.db"})
+    assert direct(lake, path, **{f"{prefix}extra": "hush"}) == [row(1)]
+    _, [part] = planned(lake, path, **{f"{prefix}extra": "hush"})
+    assert part.plan.config.options["extra"] == "hush"
+    assert "hush" not in repr(part.plan) + repr(read_options({**lake.client, "path": "a.b", f"{prefix}extra": "hush"}))
+
+
+@pytest.mark.parametrize("primary_keys", [pytest.param(None, marks=pytest.mark.slow), ["id"]])
+@quick("paimon")
+def test_while_writes_and_tiering_go_on(lake: LakeHarness, shed: House, primary_keys: list[str] | None) -> None:
+    path = lake.create(f"busy{len(primary_keys or ())}", primary_keys=primary_keys, buckets=2)
+    follow_writes(lake, path, lambda: rows_of(shed.read(str(path))), primary_keys is not None, reads=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("primary_keys", [None, ["id", "day"]])
+def test_while_writes_and_tiering_go_on_for_long(
+    lake: LakeHarness, shed: House, primary_keys: list[str] | None
+) -> None:
+    name = f"long{len(primary_keys or ())}"
+    path = lake.create(name, PARTITIONED, primary_keys=primary_keys, partitions={"day": ["mon", "tue"]}, buckets=2)
+    follow_writes(lake, path, lambda: rows_of(shed.read(str(path))), primary_keys is not None, reads=15, days=True)
+
+
+def follow_writes(
+    lake: LakeHarness, path: TablePath, read: Callable[[], list[Row]], keyed: bool, *, reads: int, days: bool = False
+) -> None:
+    """Write and tier in threads of their own; what is read is never less than what was acknowledged, nor doubled."""
+    stop = threading.Event()
+    written: list[int] = []
+    failures: list[BaseException] = []
+
+    def more(i: int) -> Row:
+        return {"day": "mon" if i % 3 else "tue"} if days else {}
+
+    def write() -> None:
+        step = 0
+        while not stop.is_set():
+            ids = range(step * 20, step * 20 + 20)
+            if keyed:
+                lake.upsert(path, [row(i, **more(i)) for i in ids])
+                lake.upsert(path, [row(i, 1, **more(i)) for i in ids])
+            else:
+                lake.append(path, [row(i, **more(i)) for i in ids])
+            written.append(step)
+            step += 1
+            time.sleep(0.01)
+
+    def tier() -> None:
+        try:
+            while not stop.is_set():
+                lake.tier(path)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write), threading.Thread(target=tier)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(reads):
+            before = len(written) * 20
+            found = read()
+            ids = [r["id"] for r in found]
+            assert len(ids) == len(set(ids)), "no row twice"
+            assert set(range(before)) <= set(ids), "no acknowledged row missing"
+            assert all(r == row(r["id"], 1 if keyed else 0, **more(r["id"])) for r in found if r["id"] < before)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+    total = range(len(written) * 20)
+    assert read() == in_order(row(i, 1 if keyed else 0, **more(i)) for i in total)
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+
+@quick("paimon")
+def test_a_stream_of_a_log_table_starts_in_the_lake(lake: LakeHarness, shed: House, tmp_path: Path) -> None:
+    path = lake.create("slog", buckets=2)
+    lake.append(path, [row(i) for i in range(60)])
+    lake.tier(path)
+    lake.append(path, [row(i) for i in range(60, 90)])
+    seen: list[list[int]] = []
+    run_batches(shed, path, tmp_path, lambda ids: seen.append(ids), maxRowsPerTrigger=20)
+    assert seen == [list(range(60)), seen[1], seen[2]], "the snapshot whole, then the log in bounded steps"
+    assert sorted(seen[1] + seen[2]) == list(range(60, 90))
+    lake.append(path, [row(i) for i in range(90, 95)])
+    lake.tier(path)
+    lake.append(path, [row(i) for i in range(95, 99)])
+    seen.clear()
+    run_batches(shed, path, tmp_path, lambda ids: seen.append(ids))
+    assert seen == [list(range(90, 99))], "after a restart it goes on in the log, whatever was tiered"
+    run_batches(shed, path, tmp_path, lambda ids: seen.append(ids))
+    assert len(seen) == 1
+
+
+@quick("iceberg")
+def test_a_stream_of_a_primary_key_table_starts_in_the_lake(lake: LakeHarness, shed: House, tmp_path: Path) -> None:
+    path = lake.create("spk", primary_keys=["id"], buckets=2)
+    lake.upsert(path, [row(i) for i in range(20)])
+    lake.upsert(path, [row(5, 1)], [{"id": 6}])
+    lake.tier(path)
+    lake.upsert(path, [row(5, 2), row(30)], [{"id": 7}])
+    rows = shed.collect(shed.stream(str(path), read__changelog=True, columns="id,name"), tmp_path)
+    snapshot = [("user-5-1" if i == 5 else f"user-{i}", "insert") for i in range(20) if i != 6]
+    assert sorted(found[1:] for found in rows[:19]) == sorted(snapshot)
+    changes = [(5, "user-5-1", "update_before"), (5, "user-5-2", "update_after"), (7, "user-7", "delete")]
+    assert sorted(rows[19:]) == sorted([*changes, (30, "user-30", "insert")])
+    lake.upsert(path, [row(40)])
+    lake.tier(path)
+    assert shed.collect(shed.stream(str(path), read__changelog=True, columns="id,name"), tmp_path) == [
+        (40, "user-40", "insert")
+    ]
+
+
+@pytest.mark.parametrize("primary_keys", [None, pytest.param(["id"], marks=pytest.mark.slow)])
+@quick("paimon")
+def test_a_broken_first_batch_runs_again_with_the_same_snapshot(
+    lake: LakeHarness, shed: House, tmp_path: Path, primary_keys: list[str] | None
+) -> None:
+    path = lake.create(f"broken{len(primary_keys or ())}", primary_keys=primary_keys, buckets=2)
+    write = lake.upsert if primary_keys else lake.append
+    write(path, [row(i) for i in range(50)])
+    lake.tier(path)
+    write(path, [row(i) for i in range(50, 60)])
+
+    def fail(ids: list[int]) -> None:
+        raise RuntimeError("the sink is full")
+
+    with pytest.raises(PySparkException, match="the sink is full"):
+        run_batches(shed, path, tmp_path, fail)
+    lake.tier(path)
+    write(path, [row(i) for i in range(60, 70)])
+    seen: list[list[int]] = []
+    run_batches(shed, path, tmp_path, lambda ids: seen.append(ids))
+    assert seen == [list(range(50)), list(range(50, 70))]
+
+
+def test_planning_of_streams(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "1")  # set by the reader in its own process otherwise
+    log, pk = lake.create("plog", buckets=3), lake.create("ppk", primary_keys=["id"], buckets=3)
+    parts = lake.create("pparts", PARTITIONED, partitions={"day": ["mon", "tue"]}, buckets=1)
+    for path in (log, pk, parts):
+        reader = stream_reader(lake, path)
+        start = reader.initialOffset()
+        assert start["snapshot"] is True
+        end = reader.latestOffset(start, ReadAllAvailable())
+        assert "lake" not in end, "no snapshot yet"
+        assert stream_rows(reader, start, end) == []
+    lake.append(log, [row(1)])
+    lake.upsert(pk, [row(1)])
+    lake.append(parts, [row(1, day="mon")])
+    for path in (log, pk, parts):
+        lake.tier(path)
+    lake.append(log, [row(i) for i in range(2, 40)])
+    lake.upsert(pk, [row(i) for i in range(2, 40)])
+    lake.append(parts, [row(2, day="tue"), row(3, day="mon")])
+    for path, batches in ((log, [1, 38]), (pk, [None, None]), (parts, [1, 2])):
+        reader = stream_reader(lake, path)
+        start, sizes, ids = reader.initialOffset(), [], set()
+        while (end := reader.latestOffset(start, ReadAllAvailable())) != start:
+            found = stream_rows(stream_reader(lake, path), start, end)
+            sizes.append(len(found))
+            ids |= {r["id"] for r in found}
+            start = end
+        assert ids == ({1, 2, 3} if path is parts else set(range(1, 40)))
+        assert sum(sizes) == len(ids)
+        if None not in batches:
+            assert sizes == batches
+        assert reader.partitions(start, start) == []
+    # A bucket of a primary-key table that the lake has nothing of is listed in the first batch.
+    reader = stream_reader(lake, pk)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert len(end["lake"]["listed"]) == 2
+    assert len(stream_rows(reader, start, end)) > 1
+    # The first batch is to run again, and its snapshot is gone.
+    gone = {**end, "lake": {"snapshot": 99, "listed": []}}
+    with pytest.raises(LakeTableChangedError, match="start again with a new checkpoint"):
+        reader.partitions(start, gone)
+
+
+@pytest.mark.slow
+def test_a_stream_while_writes_and_tiering_go_on(lake: LakeHarness, shed: House, tmp_path: Path) -> None:
+    path = lake.create("sbusy", buckets=2)
+    lake.append(path, [row(i) for i in range(-20, 0)])
+    lake.tier(path)
+    seen: list[int] = []
+
+    def read() -> list[Row]:
+        run_batches(shed, path, tmp_path, seen.extend)
+        return in_order(row(i) for i in seen if i >= 0)
+
+    follow_writes(lake, path, read, keyed=False, reads=2)
+    assert sorted(seen)[:20] == list(range(-20, 0))
+
+
+def stream_reader(lake: LakeHarness, path: TablePath) -> FlussStreamReader:
+    info = lake.session.info(path)
+    schema = source_schema(info, None, metadata=False, changelog=False)
+    return FlussStreamReader({**lake.client, "table": str(path)}, schema)
+
+
+def stream_rows(reader: FlussStreamReader, start: Any, end: Any) -> list[Row]:
+    return [r for part in reader.partitions(start, end) for batch in reader.read(part) for r in batch.to_pylist()]
+
+
+def run_batches(
+    shed: House, path: TablePath, checkpoint: Path, each: Callable[[list[int]], Any], **options: Any
+) -> None:
+    """Give the ids of every micro-batch there is now."""
+    query = (
+        shed.stream(str(path), **options)
+        .writeStream.foreachBatch(lambda batch, _: each(sorted(found.id for found in batch.collect())))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
