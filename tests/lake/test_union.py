@@ -133,6 +133,35 @@ def test_partitioned_primary_key_table(lake: LakeHarness) -> None:
     assert rows_of(lake.alone(path), PARTITIONED.names) == truth
 
 
+def test_partitions_are_chosen_by_what_a_caller_says(lake: LakeHarness) -> None:
+    path = lake.create("chosen", PARTITIONED, partitions={"day": ["mon", "tue", "wed"]}, buckets=1)
+    lake.append(path, [row(i, day=("mon", "tue")[i % 2]) for i in range(10)])
+    lake.tier(path)
+    lake.session.run(lake.session.admin.drop_partition(path, {"day": "tue"}))
+    lake.append(path, [row(10, day="wed")])
+    info, asked = lake.session.info(path), set()
+
+    def wanted(name: str) -> bool:
+        asked.add(name)
+        return name != "mon"
+
+    plan = plan_union(lake.session, info, partitions=wanted)
+    assert asked == {"mon", "tue", "wed"}, "of both places"
+    batches = [batch for split in plan.splits for batch in read_union_split(lake.session, plan.for_tasks(), split)]
+    expected = [row(i, day="tue") for i in range(1, 10, 2)] + [row(10, day="wed")]
+    assert rows_of(pa.Table.from_batches(batches)) == expected
+
+
+def test_columns_that_the_lake_adds(lake: LakeHarness) -> None:
+    path = lake.create("added", buckets=2)
+    lake.append(path, [row(i) for i in range(30)])
+    lake.tier(path)
+    plan = plan_union(lake.session, lake.session.info(path), lake_only=True)
+    columns = ["id", "__bucket", "__offset", "__timestamp"]
+    batches = [b for split in plan.splits for b in read_union_split(lake.session, plan, split, columns)]
+    assert rows_of(pa.Table.from_batches(batches)) == rows_of(lake.alone(path), columns)
+
+
 def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
     import asyncio
 

@@ -32,6 +32,20 @@ def test_the_password_is_not_shown() -> None:
     assert "hush" not in repr(read_options(given))
 
 
+def test_options_of_the_lake_are_for_reading_and_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "options.json"
+    file.write_text('{"datalake.paimon.s3.secret-key": "hush", "datalake.paimon.s3.region": "filed"}')
+    given = {**BASE, "client.options.file": str(file), "datalake.paimon.s3.region": "here"}
+    options = read_options(given)
+    assert options.lake == {"datalake.paimon.s3.secret-key": "hush", "datalake.paimon.s3.region": "here"}
+    assert options.client == {"bootstrap.servers": "localhost:9123"}
+    assert "hush" not in repr(options)
+    with pytest.raises(ConfigError, match=r"unknown option 'datalake\.paimon\.s3\.region'"):
+        write_options(given)
+    with pytest.raises(ConfigError, match=r"scan\.snapshot-id is for batch reads"):
+        read_options({**BASE, "scan.snapshot-id": "5"}, streaming=True)
+
+
 @pytest.mark.parametrize(
     ("extra", "text"),
     [
@@ -53,6 +67,10 @@ def test_the_password_is_not_shown() -> None:
         ({"endingOffsets": '{"a": 1}'}, "is no bucket and offset"),
         ({"maxRowsPerTrigger": "5"}, "is for streams"),
         ({"table": "t", "path": "db.u"}, "given twice"),
+        ({"scan.snapshot-id": "last"}, "scan.snapshot-id: got 'last'"),
+        ({"scan.snapshot-id": "5", "read.changelog": "true"}, "where there is no read.changelog"),
+        ({"snapshot-id": "5", "scan.incremental.start.timestamp": "1"}, "no scan.incremental.start.timestamp"),
+        ({"snapshot_id": "5", "scan.startup.mode": "earliest"}, "not the log from scan.startup.mode 'earliest' on"),
     ],
 )
 def test_bad_read_options_are_named(extra: dict[str, str], text: str) -> None:
