@@ -50,6 +50,54 @@ def rows_of(conn, path):
     return asyncio.run(read())
 
 
+def test_threads_that_poll_one_scanner_share_its_records(conn, path):
+    rows, polled = 40_000, 500
+
+    async def make():
+        table = await conn.get_table(path)
+        with table.new_append().create_writer() as writer:
+            for start in range(0, rows, 8_100):
+                ids = range(start, min(start + 8_100, rows))
+                writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": ids, "name": map(str, ids)}, schema=SCHEMA))
+        return await table.new_scan().create_log_scanner()
+
+    scanner = asyncio.run(make())
+    scanner.subscribe(0, 0)
+    seen: list[int] = []
+    errors: list[BaseException] = []
+
+    def work():
+        try:
+            while len(seen) < rows:
+                found = [record.offset for record in scanner.poll(100)]
+                assert found == sorted(found)
+                assert len(found) <= polled
+                seen.extend(found)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        ((_, position),) = scanner.get_subscribed_buckets()
+        assert position <= len(seen) + 3 * polled, "never ahead of what was handed out"
+        time.sleep(0.005)
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert sorted(seen) == list(range(rows)), "each record once"
+    scanner.subscribe(0, 10)
+    assert scanner.poll(5000)[0].offset == 10
+    assert next(iter(scanner)).offset == 510, "iteration goes on behind the poll"
+    scanner.subscribe(0, 20)
+    assert next(iter(scanner)).offset == 20, "nothing is left over from before"
+    scanner.poll(5000)
+    scanner.close()
+    with pytest.raises(fluss.FlussError, match="closed"):
+        scanner.poll(10)
+
+
 def test_one_connection_serves_many_loops_and_threads(conn, path):
     errors = []
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -179,7 +179,12 @@ class LogScanner(_Closing):
 
     def poll(self, timeout_ms: int) -> ScanRecords:
         """Records that are there, or come within the timeout; empty if none do. For record scanners."""
-        return self._background.block(self._core.poll(timeout_ms))
+        found = self._leftover()
+        return self._background.block(self._core.poll(timeout_ms)) if found is None else found
+
+    def _leftover(self) -> ScanRecords | None:
+        """Records that are here already, without a trip to the other thread."""
+        return None if self._background.thread.closed else self._core.poll_leftover()
 
     def poll_arrow(self, timeout_ms: int) -> pa.Table:
         """The same as an Arrow table. For batch scanners."""
@@ -195,11 +200,14 @@ class LogScanner(_Closing):
 
     def __iter__(self) -> Iterator[ScanRecord | RecordBatch]:
         while True:
-            yield from self._background.block(self._core.poll_items(ITERATION_POLL_MS))
+            yield from self._leftover() or self._background.block(self._core.poll_items(ITERATION_POLL_MS))
 
     async def __aiter__(self) -> AsyncIterator[ScanRecord | RecordBatch]:
         while True:
-            for item in await self._background.wrap(self._core.poll_items(ITERATION_POLL_MS)):
+            items: Iterable[ScanRecord | RecordBatch] | None = self._leftover()
+            if items is None:
+                items = await self._background.wrap(self._core.poll_items(ITERATION_POLL_MS))
+            for item in items:
                 yield item
 
     # -- reading up to now ----------------------------------------------------------------------------------------

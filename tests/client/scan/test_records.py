@@ -134,3 +134,12 @@ def test_nanoseconds_are_cut_the_same_way_with_and_without_nulls():
 def test_rows_without_columns():
     batch = pa.RecordBatch.from_pydict({"a": [1, 2]}).select([])
     assert rows_to_python(batch, []) == [{}] * batch.num_rows
+
+
+@pytest.mark.parametrize("width", [1, 2, 64, 65])
+def test_rows_of_any_width(width):
+    names = [f"c{i}" for i in range(width)]
+    batch = pa.RecordBatch.from_arrays([pa.array([i, None]) for i in range(width)], names=names)
+    rows = rows_to_python(batch, [DataTypes.bigint()] * width)
+    assert rows == [{f"c{i}": i for i in range(width)}, dict.fromkeys(names)]
+    assert all(list(row) == names for row in rows), "columns keep their order"

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ class LogScanner:
         self._fetcher = plan.fetcher(plan.fetch_options(), eager=not batches)
         self._leftover: dict[TableBucket, Decoded] = {}
         """What a poll fetched but had no room for."""
+        self._leftover_lock = threading.Lock()
+        """Leftovers are handed out in any thread, and put aside on the loop."""
         self._latest: set[TableBucket] = set()
         """Buckets whose subscription waits for the latest offset."""
         self._resolving: asyncio.Task[None] | None = None
@@ -134,7 +137,7 @@ class LogScanner:
                 )
         latest = [bucket for bucket, offset in offsets.items() if offset == LATEST_OFFSET]
         for bucket, offset in offsets.items():
-            self._leftover.pop(bucket, None)
+            self._drop_leftover(bucket)
             self._latest.discard(bucket)
             if offset == LATEST_OFFSET:
                 self._fetcher.remove(bucket)
@@ -197,7 +200,7 @@ class LogScanner:
     def _unsubscribe(self, bucket: TableBucket) -> None:
         self._check_no_reader()
         self._latest.discard(bucket)
-        self._leftover.pop(bucket, None)
+        self._drop_leftover(bucket)
         self._fetcher.remove(bucket)
 
     def get_subscribed_buckets(self) -> list[tuple[TableBucket, int]]:
@@ -210,9 +213,10 @@ class LogScanner:
 
     def _positions(self) -> dict[TableBucket, int]:
         positions = {}
-        for bucket, subscription in self._fetcher.subscriptions.items():
-            leftover = self._leftover.get(bucket)
-            positions[bucket] = leftover.first_offset if leftover is not None else subscription.position
+        with self._leftover_lock:
+            for bucket, subscription in self._fetcher.subscriptions.items():
+                leftover = self._leftover.get(bucket)
+                positions[bucket] = leftover.first_offset if leftover is not None else subscription.position
         return positions
 
     def is_partitioned(self) -> bool:
@@ -253,18 +257,36 @@ class LogScanner:
         self._check_kind(batches=False, call="poll")
         runs: dict[TableBucket, list[Run]] = {}
         room = self._plan.config.scanner_log_max_poll_records
-        types = self._fetcher.decoder.types
         timeout_s: float = max(0, timeout_ms) / 1000
         while room > 0:
             taken = await self._next(room, timeout_s)
             if taken is None:
                 break
             bucket, decoded = taken
-            base = decoded.first_offset if decoded.offsets is None else decoded.offsets
-            runs.setdefault(bucket, []).append(Run(decoded.batch, types, base, decoded.timestamp, decoded.change_types))
+            runs.setdefault(bucket, []).append(self._run(decoded))
             room -= decoded.rows
             timeout_s = 0
         return ScanRecords(runs)
+
+    def poll_leftover(self) -> ScanRecords | None:
+        """What an earlier poll fetched and had no room for, as a poll of its own; None when there is nothing.
+
+        May be called in any thread: who polls in another one need not wake the loop for records that are here.
+
+        Example:
+            records = scanner.poll_leftover() or await scanner.poll(timeout_ms=1000)
+        """
+        if not self._leftover or self._closed:
+            return None
+        taken = self._take_leftover(self._plan.config.scanner_log_max_poll_records)
+        if taken is None:
+            return None
+        bucket, decoded = taken
+        return ScanRecords({bucket: [self._run(decoded)]})
+
+    def _run(self, decoded: Decoded) -> Run:
+        base = decoded.first_offset if decoded.offsets is None else decoded.offsets
+        return Run(decoded.batch, self._fetcher.decoder.types, base, decoded.timestamp, decoded.change_types)
 
     async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
         """The batches that arrive within `timeout_ms`; may be empty.
@@ -316,9 +338,9 @@ class LogScanner:
 
     async def _next(self, rows_max: int | None, timeout_s: float) -> tuple[TableBucket, Decoded] | None:
         self._check_subscribed()
-        for bucket in list(self._leftover):
-            decoded = self._leftover.pop(bucket)
-            return bucket, self._cut(bucket, decoded, rows_max)
+        taken = self._take_leftover(rows_max)
+        if taken is not None:
+            return taken
         started = self._loop.time()
         if not await self.settled(timeout_s):
             return None
@@ -328,7 +350,22 @@ class LogScanner:
         subscription, decoded = found
         return subscription.bucket, self._cut(subscription.bucket, decoded, rows_max)
 
+    def _take_leftover(self, rows_max: int | None) -> tuple[TableBucket, Decoded] | None:
+        with self._leftover_lock:
+            for bucket, decoded in self._leftover.items():
+                del self._leftover[bucket]
+                return bucket, self._cut_locked(bucket, decoded, rows_max)
+        return None
+
+    def _drop_leftover(self, bucket: TableBucket) -> None:
+        with self._leftover_lock:
+            self._leftover.pop(bucket, None)
+
     def _cut(self, bucket: TableBucket, decoded: Decoded, rows_max: int | None) -> Decoded:
+        with self._leftover_lock:
+            return self._cut_locked(bucket, decoded, rows_max)
+
+    def _cut_locked(self, bucket: TableBucket, decoded: Decoded, rows_max: int | None) -> Decoded:
         if rows_max is None or decoded.rows <= rows_max:
             return decoded
         self._leftover[bucket] = decoded.slice(rows_max, decoded.rows - rows_max)
