@@ -91,7 +91,8 @@ def redraw() -> None:
     found = sections()
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        page.write_text(fill(text, found), encoding="utf-8")
+        if fill(text, found) != text:
+            page.write_text(fill(text, found), encoding="utf-8")
     CHARTS.mkdir(parents=True, exist_ok=True)
     for suite, title in TITLES.items():
         if results(suite):

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 
+from benchmarks.harness import Worker
 from benchmarks.scale.study import NO_COMPRESSION, Point, Study, client, folder_bytes, memory_mb, seconds
 from fluss.server.local import LocalServer
 
@@ -21,34 +22,31 @@ def measure(study: Study) -> Iterator[Point]:
     with study.server() as server:
         with client(server) as worker:
             worker.call("create", table="scale", properties=NO_COMPRESSION)
-        written = 0
+        megabytes = 0
         for size in sizes:
             if size > free * FREE_SHARE_MAX:
                 return  # the machine is not for this study alone
-            batches = max(1, round(size / MB) - written)
+            batches = max(1, size // MB - megabytes)
+            megabytes += batches + study.repeats
             with client(server) as worker:
-                fill = seconds(worker, "write_same", table="scale", batch_rows=BATCH_ROWS, batches=batches)
-                written += batches
-
-                def one_more(worker: object = worker) -> float:
-                    return seconds(worker, "write_same", table="scale", batch_rows=BATCH_ROWS, batches=1)  # type: ignore[arg-type]
-
-                again = study.middle(one_more)
-                written += study.repeats
-                tail = study.middle(lambda w=worker: seconds(w, "read_tail", table="scale", rows=BATCH_ROWS))  # type: ignore[misc]
-                whole = seconds(worker, "read_through", table="scale")
-            megabytes = written
-            costs = {
-                "append of the difference, ms a MB": fill / batches * 1e3,
-                "one more MB and a flush, ms": again * 1e3,
-                "the newest MB, ms": tail * 1e3,
-                "scan of everything, ms a MB": whole / megabytes * 1e3,
-                "memory of the server, MB": memory_mb(server),
-                "start, ms": _restart_ms(server, clean=True),
-                "start after a kill, ms": _restart_ms(server, clean=False),
-                "disk, MB a MB": folder_bytes(server.data_dir) / MB / megabytes,
-            }
+                costs = _costs(study, worker, batches, megabytes)
+            costs["memory of the server, MB"] = memory_mb(server)
+            costs["start, ms"] = _restart_ms(server, clean=True)
+            costs["start after a kill, ms"] = _restart_ms(server, clean=False)
+            costs["disk, MB a MB"] = folder_bytes(server.data_dir) / MB / megabytes
             yield Point(megabytes * MB, costs)
+
+
+def _costs(study: Study, worker: Worker, batches: int, megabytes: int) -> dict[str, float]:
+    def write(count: int) -> float:
+        return seconds(worker, "write_same", table="scale", batch_rows=BATCH_ROWS, batches=count)
+
+    return {
+        "append of the difference, ms a MB": write(batches) / batches * 1e3,
+        "one more MB and a flush, ms": study.middle(lambda: write(1)) * 1e3,
+        "the newest MB, ms": study.middle(lambda: seconds(worker, "read_tail", table="scale", rows=BATCH_ROWS)) * 1e3,
+        "scan of everything, ms a MB": seconds(worker, "read_through", table="scale") / megabytes * 1e3,
+    }
 
 
 def _restart_ms(server: LocalServer, *, clean: bool) -> float:

@@ -39,11 +39,17 @@ def growth(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return last / least, math.log(last / least) / math.log(last_x / least_x)
 
 
+def _verdict(times: float, power: float) -> str:
+    if times < STEEP:
+        return "flat or falling"
+    return f"{'CLIFF' if power >= 1 else 'grows'}: x^{power:.2f}"
+
+
 def markdown_of(axis: dict[str, Any]) -> str:
     names = list(series_of(axis))
     header = [axis["title"], *names]
     rows = [
-        [f"{point['x']:,g}", *(shown(point["costs"][name]) if name in point["costs"] else "" for name in names)]
+        [f"{point['x']:,.0f}", *(shown(point["costs"][name]) if name in point["costs"] else "" for name in names)]
         for point in axis["points"]
     ]
     return markdown(header, rows)
@@ -55,8 +61,8 @@ def summary(axes: Sequence[dict[str, Any]]) -> str:
     for axis in axes:
         for name, points in series_of(axis).items():
             times, power = growth(points)
-            verdict = "flat or falling" if times < STEEP else f"grows with x^{power:.2f}"
-            span = f"{points[0][0]:,g} … {points[-1][0]:,g}"
+            verdict = _verdict(times, power)
+            span = f"{points[0][0]:,.0f} … {points[-1][0]:,.0f}"
             rows.append((axis["title"], span, name, shown(points[0][1]), shown(points[-1][1]), f"{times:.2f}", verdict))
     return markdown(("what grows", "from … to", "cost", "first", "last", "last / least", ""), rows)
 

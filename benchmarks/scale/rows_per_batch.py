@@ -11,7 +11,7 @@ from benchmarks.scale.study import Point, Study, client, seconds
 def measure(study: Study) -> Iterator[Point]:
     with study.server() as server, client(server) as worker:
         for batch_rows in study.points(1, 10, 100, 1_000, 10_000, 100_000):
-            batches = max(20, min(20_000, 2_000_000 // batch_rows))
+            batches = max(50, min(20_000, 5_000_000 // batch_rows))
             flushes = max(2, min(200, 200_000 // batch_rows))
 
             def write(batch_rows: int = batch_rows, batches: int = batches) -> float:
