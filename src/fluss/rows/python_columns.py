@@ -3,8 +3,9 @@
 
 pyarrow converts a list of Python objects quickly but not strictly (it truncates 1.5 to 1 for an integer column, and
 drops the microseconds of a datetime). So the types that occur in the list are looked at first, which costs one pass
-in C: when all of them belong to the column's own kind the fast conversion is exact, otherwise each value takes the
-slow and careful way, which also knows how to name the one that does not fit.
+in C (none for strings and doubles, where the type that pyarrow itself finds says enough): when all of them belong to
+the column's own kind the fast conversion is exact, otherwise each value takes the slow and careful way, which also
+knows how to name the one that does not fit.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -47,8 +49,6 @@ _EXACT: dict[type[DataType], frozenset[type]] = {
     BooleanType: frozenset({bool, _NONE}),
     **{kind: frozenset({int, _NONE}) for kind in _INTEGERS},
     FloatType: frozenset({float, _NONE}),
-    DoubleType: frozenset({float, int, _NONE}),
-    StringType: frozenset({str, _NONE}),
     BytesType: frozenset({bytes, _NONE}),
     DecimalType: frozenset({decimal.Decimal, _NONE}),
     DateType: frozenset({dt.date, _NONE}),
@@ -79,18 +79,16 @@ class ColumnConverter:
         self.data_type = data_type
         self.name = name
         self.arrow_type = data_type.to_arrow()
-        self._exact = _EXACT.get(type(data_type))
         self._convert = _fast_conversion(data_type)
 
     def to_arrow(self, values: Sequence[Any]) -> pa.Array:
         """The values as an Arrow array. Raises `BadValues` when some do not fit."""
-        if self._exact is not None and self._exact.issuperset(map(type, values)):
-            try:
-                array = self._convert(values)
-            except (pa.ArrowException, OverflowError, ValueError, TypeError):
-                array = None  # one of the values does not fit: the careful way finds out which
-            if array is not None and (self.data_type.nullable or not array.null_count):
-                return array
+        try:
+            array = self._convert(values)
+        except (pa.ArrowException, OverflowError, ValueError, TypeError):
+            array = None  # one of the values does not fit: the careful way finds out which
+        if array is not None and (self.data_type.nullable or not array.null_count):
+            return array
         return self._carefully(values)
 
     def _carefully(self, values: Sequence[Any]) -> pa.Array:
@@ -133,6 +131,49 @@ def column_from_python(values: Sequence[Any], dtype: DataType, name: str | None 
 
 
 def _fast_conversion(data_type: DataType) -> Convert:
+    """A function that converts exactly, or gives None when it cannot be sure."""
+    inferred = _INFERRED.get(type(data_type))
+    if inferred is not None:
+        return inferred
+    exact = _EXACT.get(type(data_type))
+    if exact is None:
+        return lambda values: None
+    convert = _typed_conversion(data_type)
+
+    def when_exact(values: Sequence[Any]) -> pa.Array | None:
+        return convert(values) if exact.issuperset(map(type, values)) else None
+
+    if not isinstance(data_type, _INTEGERS):
+        return when_exact
+
+    def to_integer(values: Sequence[Any]) -> pa.Array | None:
+        # Counting one type and reading into numpy is the shortest way for plain integers without nulls.
+        if list(map(type, values)).count(int) != len(values):
+            return when_exact(values)
+        array = pa.array(np.array(values, np.int64))
+        return array if isinstance(data_type, BigIntType) else array.cast(data_type.to_arrow())
+
+    return to_integer
+
+
+def _infer_string(values: Sequence[Any]) -> pa.Array | None:
+    array = pa.array(values)
+    if array.type == pa.null():
+        return array.cast(pa.string())
+    return array if array.type == pa.string() else None
+
+
+def _infer_double(values: Sequence[Any]) -> pa.Array | None:
+    array = pa.array(values)
+    if array.type == pa.null() or array.type == pa.int64():
+        return pa.array(values, pa.float64())
+    return array if array.type == pa.float64() else None
+
+
+_INFERRED: dict[type[DataType], Convert] = {StringType: _infer_string, DoubleType: _infer_double}
+
+
+def _typed_conversion(data_type: DataType) -> Convert:
     arrow_type = data_type.to_arrow()
     if isinstance(data_type, FloatType):
 

@@ -259,7 +259,7 @@ def test_flush_waits_for_rows_that_another_thread_has_in_hand(run, config, datab
 
     async def use(conn, table):
         writer = table.new_append().create_writer()
-        writer._collector.rows_max = 2
+        writer._collector.limit(2)
         writer.append((1, "first"))
         monkeypatch.setattr(append_module.AppendWriter, "_convert", slowly)
         thread = threading.Thread(target=writer.append, args=((2, "completes the chunk"),))
@@ -406,7 +406,7 @@ def test_closing_fails_what_is_pending_once_and_clearly(run, config, database):
         batch = writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
         handles += [writer.append((i, "x")) for i in range(200, 205)]
         settled = []
-        ticket = handles[0][0]
+        ticket = handles[0].ticket
         settle = type(ticket).settle
 
         def counted(self, rows, positions=None, error=None):

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import itemgetter
 from typing import Any
 
-from fluss.client.write.handle import Ticket, WriteResultHandle
+from fluss.client.write.handle import Ticket, WriteResultHandle, make_handle
 from fluss.errors import InvalidRowError
 from fluss.metadata import ArrayType, BinaryType, BytesType, Column, MapType, RowType
 
@@ -120,27 +122,128 @@ class Chunk:
         """How many rows the writer had taken before these."""
 
 
+_PARK, _FILL = object(), object()
+
+
+def _count_alone() -> int:
+    held = object()
+    return sys.getrefcount(held)
+
+
+_ALONE = _count_alone()
+"""What the interpreter counts for an object that one variable holds."""
+
+
+def _passage(collector: RowCollector) -> Generator[WriteResultHandle | None, Any, None]:
+    """Takes rows into the chunk that is being filled, and answers with their handles.
+
+    A generator, for two reasons that only count a million times a second: its local variables are the fastest storage
+    there is, and the interpreter lets one thread in at a time (another one gets a `ValueError`), which is a lock for
+    nothing, where a real one costs more than all the rest. It is parked, and answers None, until it is told to fill.
+    """
+    alone, references, new_handle = _ALONE, sys.getrefcount, WriteResultHandle
+    width = collector.width
+    handle: WriteResultHandle | None = None
+    while True:
+        values = yield handle
+        handle = None
+        if values is not _FILL:
+            continue
+        place, last, extend = len(collector.flat), collector.last, collector.flat.extend
+        ticket = collector.ticket
+        if not 0 < place < last:
+            continue
+        values = yield None
+        filled = new_handle()
+        filled.ticket = ticket
+        while values is not _PARK:
+            extend(values)
+            if references(filled) != alone:
+                # The caller kept the last one. Most callers drop it at once, and it can be given out again.
+                filled = new_handle()
+                filled.ticket = ticket
+            filled.place = place
+            place += width
+            if place >= last:
+                handle = filled
+                break
+            values = yield filled
+
+
 class RowCollector:
-    """The rows of one writer that are not converted yet. `lock` guards everything in it.
+    """The rows of one writer that are not converted yet. `with collector:` guards everything in it.
 
     Everything that leaves gets a number under the lock; what leaves in several threads at once is put back into the
-    order of the numbers on the other side.
+    order of the numbers on the other side. How many rows there are is the length of `flat` alone: an interrupt between
+    two steps cannot make two counts disagree.
     """
 
-    __slots__ = ("_make_ticket", "flat", "lock", "marks", "numbers", "rows", "rows_before", "rows_max", "ticket")
+    __slots__ = (
+        "_lock",
+        "_make_ticket",
+        "flat",
+        "last",
+        "marks",
+        "numbers",
+        "rows_before",
+        "send",
+        "ticket",
+        "width",
+    )
 
-    def __init__(self, make_ticket: Callable[[], Ticket], rows_max: int) -> None:
-        self.lock = threading.Lock()
+    def __init__(self, make_ticket: Callable[[], Ticket], width: int, rows_max: int) -> None:
+        self._lock = threading.Lock()
+        self.width = width
         self.flat: list[Any] = []
-        self.rows = 0
         self.rows_before = 0
         self.marks: list[int] = []
         """Positions of rows that are deletes."""
-        self.rows_max = rows_max
+        self.last = 0
+        """The length of `flat` from which on the next row completes the chunk."""
+        self.limit(rows_max)
         self.numbers = 0
         """How many numbers were given."""
         self._make_ticket = make_ticket
         self.ticket = make_ticket()
+        self._open_passage()
+
+    def _open_passage(self) -> None:
+        passage = _passage(self)
+        next(passage)
+        self.send: Callable[[Any], WriteResultHandle | None] = passage.send
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        while True:
+            try:
+                self.send(_PARK)
+            except ValueError:
+                # Another thread is about to put a row in: that takes no time, but it needs its turn.
+                time.sleep(0)
+            except StopIteration:
+                # An interrupt of the user's ended it. What it had taken is in `flat`.
+                self._open_passage()
+            else:
+                return
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def limit(self, rows_max: int) -> None:
+        """Let a chunk have so many rows. Call it with the lock held; with 0, every row is the last of its chunk."""
+        self.last = (rows_max - 1) * self.width
+
+    def add(self, values: Values, is_delete: bool) -> WriteResultHandle:
+        """Take a row. Call it with the lock held."""
+        place = len(self.flat)
+        self.flat.extend(values)
+        if is_delete:
+            self.marks.append(place // self.width)
+        return make_handle(self.ticket, place)
+
+    def let_pass(self) -> None:
+        """The rows after this one may go the quick way. Call it as the last thing with the lock held."""
+        self.send(_FILL)
 
     def next_number(self) -> int:
         """The number of what leaves next. Call it with the lock held."""
@@ -150,12 +253,13 @@ class RowCollector:
 
     def take(self) -> Chunk | None:
         """All rows, as a chunk whose ticket is closed; None if there are none. Call it with the lock held."""
-        if not self.rows:
+        rows = len(self.flat) // self.width
+        if not rows:
             return None
-        chunk = Chunk(self.next_number(), self.flat, self.rows, self.marks, self.ticket, self.rows_before)
-        self.rows_before += self.rows
-        self.flat, self.rows, self.marks, self.ticket = [], 0, [], self._make_ticket()
-        chunk.ticket.close(chunk.rows)
+        chunk = Chunk(self.next_number(), self.flat, rows, self.marks, self.ticket, self.rows_before)
+        self.rows_before += rows
+        self.flat, self.marks, self.ticket = [], [], self._make_ticket()
+        chunk.ticket.close(rows)
         return chunk
 
 
@@ -167,8 +271,7 @@ def quick(
     It does itself what most rows need: complete dicts and tuples that neither begin nor end a chunk. All others, and
     all mistakes, go the long way through `reader` and `collect`.
     """
-    width, lock, values_of, read = reader.width, collector.lock, reader.fast, reader.read
-    new, handle = tuple.__new__, WriteResultHandle
+    width, values_of, read = reader.width, reader.fast, reader.read
 
     def take(row: Any) -> WriteResultHandle:
         kind = type(row)
@@ -181,13 +284,11 @@ def quick(
             values = row
         else:
             return collect(read(row))
-        with lock:
-            position = collector.rows
-            if 0 < position < collector.rows_max - 1:
-                collector.flat.extend(values)
-                collector.rows = position + 1
-                return new(handle, (collector.ticket, position))
-        return collect(values)
+        try:
+            handle = collector.send(values)
+        except (ValueError, StopIteration):
+            handle = None
+        return handle or collect(values)
 
     return take if reader.is_plain else lambda row: collect(read(row))
 

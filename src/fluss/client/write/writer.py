@@ -25,7 +25,7 @@ from fluss.client.promise import Promise
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import Encoder, OpenBatch, Piece, Share, WriteBatch, settle_shares
 from fluss.client.write.collector import Chunk, RowCollector
-from fluss.client.write.handle import Positions, Ticket, WriteResultHandle
+from fluss.client.write.handle import Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.routing import BadRows
 from fluss.client.write.sender import Lane, Sender, Target
 from fluss.client.write.sizing import BatchSizer
@@ -118,7 +118,8 @@ class TableWriter:
         self._flushes: list[tuple[set[int], Promise[None]]] = []
         self._linger: asyncio.TimerHandle | None = None
         self._failures = Failures()
-        self._collector = RowCollector(lambda: Ticket(self._hurry), _CHUNK_ROWS_FIRST)
+        width = len(info.schema.columns)
+        self._collector = RowCollector(lambda: Ticket(self._hurry, width), width, _CHUNK_ROWS_FIRST)
         self._shut = False
         self._handed: deque[Handover] = deque()
         """On their way from other threads. Whoever takes one out is the one who deals with it."""
@@ -193,7 +194,7 @@ class TableWriter:
             # On a loop nobody can wait: what was begun is taken whole, and the next call is refused.
             if may_block or not taken:
                 memory.wait_for_room(may_block=may_block)
-            with self._collector.lock:
+            with self._collector:
                 self._check_open()
                 chunk = self._collector.take()
                 number = self._collector.next_number()
@@ -202,7 +203,7 @@ class TableWriter:
                 self._emit(chunk)
             self._emit_batch(number, batch, ticket, taken, is_delete)
             taken += batch.num_rows
-        return WriteResultHandle((ticket, None))
+        return make_handle(ticket, None)
 
     def _emit_batch(self, number: int, batch: pa.RecordBatch, ticket: Ticket, first_row: int, is_delete: bool) -> None:
         routed: Sequence[Routed] = ()
@@ -247,39 +248,36 @@ class TableWriter:
 
     def _collect(self, values: Sequence[Any], is_delete: bool = False) -> WriteResultHandle:
         collector = self._collector
-        with collector.lock:
-            position = collector.rows
-            last = position + 1 >= collector.rows_max
+        with collector:
+            first = not collector.flat
+            last = len(collector.flat) >= collector.last
             if not last:
-                collector.flat.extend(values)
-                if is_delete:
-                    collector.marks.append(position)
-                collector.rows = position + 1
-                ticket = collector.ticket
+                handle = collector.add(values, is_delete)
+                collector.let_pass()
         if last:
             return self._collect_last(values, is_delete)
-        if position == 0:
+        if first:
             self._arm()
-        return WriteResultHandle((ticket, position))
+        return handle
 
     def _collect_last(self, values: Sequence[Any], is_delete: bool) -> WriteResultHandle:
         """The row that completes a chunk; it waits here when there is too much on its way already."""
         self._check_open()
         self._sender.memory.wait_for_room(may_block=not self._on_loop())
         collector = self._collector
-        with collector.lock:
+        with collector:
             self._check_open()
-            position, ticket = collector.rows, collector.ticket
-            collector.flat.extend(values)
-            if is_delete:
-                collector.marks.append(position)
-            collector.rows = position + 1
-            chunk = collector.take() if collector.rows >= collector.rows_max else None
+            first = not collector.flat
+            chunk = None
+            full = len(collector.flat) >= collector.last
+            handle = collector.add(values, is_delete)
+            if full:
+                chunk = collector.take()
         if chunk is not None:
             self._emit(chunk)
-        elif position == 0:
+        elif first:
             self._arm()
-        return WriteResultHandle((ticket, position))
+        return handle
 
     def _arm(self) -> None:
         """The first row of a chunk starts the time after which the chunk leaves, full or not."""
@@ -328,9 +326,9 @@ class TableWriter:
         memory = self._sender.memory
         memory.reserve(size_bytes)
         if memory.used_bytes >= memory.limit_bytes:
-            with self._collector.lock:
+            with self._collector:
                 # The very next row comes to where the wait for room is, however few rows a chunk has got by then.
-                self._collector.rows_max = min(self._collector.rows_max, 1)
+                self._collector.last = min(self._collector.last, 0)
         self._handed.append(Handover(number, routed, ticket, size_bytes))
         if self._on_loop():
             self._accept_handed()
@@ -348,9 +346,9 @@ class TableWriter:
         wanted = self._sizer.target * rows // max(size_bytes, 1)
         grown = max(_CHUNK_ROWS_FIRST, rows * _CHUNK_ROWS_GROWTH)
         collector = self._collector
-        with collector.lock:
+        with collector:
             if not self._shut:
-                collector.rows_max = max(1, min(_CHUNK_ROWS_MAX, wanted, grown))
+                collector.limit(max(1, min(_CHUNK_ROWS_MAX, wanted, grown)))
 
     def _hurry(self) -> None:
         """Somebody waits: nothing is gained by waiting for more rows."""
@@ -370,7 +368,7 @@ class TableWriter:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        with self._collector.lock:
+        with self._collector:
             chunk = self._collector.take()
         if chunk is not None:
             self._emit(chunk)
@@ -446,7 +444,7 @@ class TableWriter:
             await writer.flush()
         """
         self._push()
-        with self._collector.lock:
+        with self._collector:
             given = self._collector.numbers
         if self._accepted < given and not self._shut:
             # Other threads are still converting rows that were given before this call.
@@ -492,9 +490,9 @@ class TableWriter:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        with self._collector.lock:
+        with self._collector:
             self._shut = True
-            self._collector.rows_max = 0  # the next row comes to where the check is
+            self._collector.limit(0)  # the next row comes to where the check is
             chunk = self._collector.take()
         error = ConnectionClosedError(
             f"the connection was closed before rows for {self._info.table_path} were sent; they were not written"

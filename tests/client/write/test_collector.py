@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows one by one into chunks: nothing lost, nothing mixed up, whoever comes and whatever interrupts."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from fluss.client.write.collector import RowCollector, RowReader, quick
+from fluss.client.write.handle import Ticket
+from fluss.metadata import Schema
+
+SCHEMA = Schema(pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())]))
+
+
+class Desk:
+    """A collector with the long way of a writer, and the chunks that left it."""
+
+    def __init__(self, rows_max: int) -> None:
+        self.collector = RowCollector(lambda: Ticket(lambda: None, 2), 2, rows_max)
+        self.long_way = 0
+        self.chunks: list = []
+        self.take = quick(self.collector, RowReader("table t", SCHEMA.columns), self._collect)
+
+    def _collect(self, values):
+        collector = self.collector
+        with collector:
+            self.long_way += 1
+            last = len(collector.flat) >= collector.last
+            handle = collector.add(values, False)
+            if last:
+                self.chunks.append(collector.take())
+            else:
+                collector.let_pass()
+        return handle
+
+    def finish(self):
+        with self.collector:
+            self.chunks.append(self.collector.take())
+        return [chunk for chunk in self.chunks if chunk is not None]
+
+
+def rows_of(chunk):
+    return list(zip(chunk.flat[::2], chunk.flat[1::2]))
+
+
+def test_rows_keep_their_order_and_the_quick_way_is_taken():
+    desk = Desk(rows_max=100)
+    given = [(i, f"n{i}") for i in range(1050)]
+    for i, row in enumerate(given):
+        desk.take(row if i % 2 else {"name": row[1], "id": row[0]})
+    chunks = desk.finish()
+    assert [row for chunk in chunks for row in rows_of(chunk)] == given
+    assert [chunk.rows for chunk in chunks] == [100] * 10 + [50]
+    assert [chunk.number for chunk in chunks] == list(range(11))
+    assert desk.long_way == 2 * 10 + 1, "only the first and the last row of a chunk go the long way"
+
+
+def test_a_kept_handle_stays_the_one_of_its_row():
+    desk = Desk(rows_max=50)
+    kept = {}
+    for i in range(200):
+        handle = desk.take((i, "x"))
+        if i % 3 == 0:
+            kept[i] = handle
+    for i, handle in kept.items():
+        assert handle.place == (i % 50) * 2
+    assert len({id(handle) for handle in kept.values()}) == len(kept)
+    tickets = {i: handle.ticket for i, handle in kept.items()}
+    desk.finish()
+    assert all(tickets[i] is desk.chunks[i // 50].ticket for i in kept)
+
+
+def test_a_dropped_handle_is_given_out_again():
+    desk = Desk(rows_max=1000)
+    desk.take((0, "x"))
+    seen = {id(desk.take((i, "x"))) for i in range(500)}
+    assert len(seen) == 1
+
+
+def test_many_threads_lose_and_double_nothing_and_keep_their_own_order():
+    desk = Desk(rows_max=64)
+    mixed = []
+
+    def produce(thread: int) -> None:
+        for i in range(5_000):
+            handle = desk.take((thread * 10_000 + i, "x"))
+            if i % 1000 == 0:
+                mixed.append((thread * 10_000 + i, handle))
+
+    threads = [threading.Thread(target=produce, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        with desk.collector:
+            desk.chunks.append(desk.collector.take())
+    for thread in threads:
+        thread.join(60)
+    chunks = desk.finish()
+    ids = [value for chunk in chunks for value in chunk.flat[::2]]
+    assert sorted(ids) == sorted(t * 10_000 + i for t in range(4) for i in range(5_000))
+    for t in range(4):
+        own = [value for value in ids if value // 10_000 == t]
+        assert own == sorted(own)
+    by_ticket = {id(chunk.ticket): chunk for chunk in chunks}
+    for value, handle in mixed:
+        assert by_ticket[id(handle.ticket)].flat[handle.place] == value
+
+
+def test_an_interrupt_in_the_quick_way_loses_no_row_and_ends_nothing():
+    desk = Desk(rows_max=1000)
+    for i in range(10):
+        desk.take((i, "x"))
+
+    def interrupted():
+        yield 10
+        yield "x"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        desk.collector.send(interrupted())
+    del desk.collector.flat[20:]  # the values of a real row come all at once
+    for i in range(10, 30):
+        desk.take((i, "x"))
+    (chunk,) = desk.finish()
+    assert rows_of(chunk) == [(i, "x") for i in range(30)]
