@@ -6,6 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 HERE = Path(__file__).resolve().parent
 ONE_PROCESS = ("spark",)
