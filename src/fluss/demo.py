@@ -433,11 +433,13 @@ def read_lake_and_log(console: Console, spark: SparkSession, shop: Shop, tiering
     mark = "[green]exact[/green]" if right else "[red]differs[/red]"
     console.print(
         f"[green]6.[/green] {tiered:,} orders were tiered to Paimon in {tiering.took_s:.1f} s while more came in; lake "
-        f"and log read as one table:"
+        f"and log read as one table:",
+        soft_wrap=True,
     )
     console.print(
         f"  {tiered:,} in the lake + {row.orders - tiered:,} in the log = {row.orders:,} orders, revenue "
-        f"{row.revenue:,.2f}: {mark} against the live table  [dim]{took_s:.1f} s[/dim]"
+        f"{row.revenue:,.2f}: {mark} against the live table  [dim]{took_s:.1f} s[/dim]",
+        soft_wrap=True,
     )
     return bool(right)
 

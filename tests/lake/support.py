@@ -120,6 +120,24 @@ class LakeHarness:
     def union(self, path: TablePath, **options: Any) -> list[dict[str, Any]]:
         return rows_of(union_read(self.session, path, **options))
 
+    def spark_plan(self, path: TablePath, **options: Any) -> tuple[Any, list[Any]]:
+        """The reader that Spark would use, and its partitions, without Spark around them."""
+        from fluss.spark.batches import source_schema
+        from fluss.spark.options import read_options
+        from fluss.spark.reader import FlussReader
+
+        given = {"table": str(path), **{name.replace("__", "."): str(value) for name, value in options.items()}}
+        parsed = read_options({**self.client, **given})
+        info = self.session.info(path)
+        schema = source_schema(info, parsed["columns"], metadata=parsed["includeMetadata"], changelog=False)
+        reader = FlussReader(parsed, schema)
+        return reader, list(reader.partitions())
+
+    def spark_union(self, path: TablePath, **options: Any) -> list[dict[str, Any]]:
+        reader, parts = self.spark_plan(path, **options)
+        batches = [batch for part in parts for batch in reader.read(part)]
+        return rows_of(pa.Table.from_batches(batches)) if batches else []
+
     def alone(self, path: TablePath, snapshot_id: int | None = None) -> pa.Table:
         """What the library of the format reads, with no help of ours."""
         if self.lake_format == "paimon":

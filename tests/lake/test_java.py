@@ -144,6 +144,9 @@ def test_a_real_fluss_is_served(real: LakeHarness, lake_jars: str, tmp_path: Pat
     live = [row(i, 2 if i == 5 else 1) for i in range(10)] + [row(i) for i in range(10, 49)]
     assert real.union(log) == [row(i) for i in range(120)]
     assert real.union(pk) == live
+    assert real.spark_union(log) == [row(i) for i in range(120)]
+    assert real.spark_union(pk) == live
+    assert real.spark_union(log, read__optimized=True) == [row(i) for i in range(100)]
     thread = threading.Thread(target=service.run_forever)
     thread.start()
     deadline = time.monotonic() + 60

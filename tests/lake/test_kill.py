@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
-from tests.lake.support import ROW, LakeHarness, row, rows_of
+from tests.lake.support import PARTITIONED, ROW, LakeHarness, row, rows_of
 
 _KILLED = """
 import json, os, signal, sys
@@ -78,3 +79,36 @@ def test_killed_at_each_step(lake: LakeHarness, primary_keys: list[str] | None, 
     assert lake.table(path).sweep(older_than_ms=2**53) == []
     assert lake.union(path) == truth
     assert lake.tier(path).snapshot_id is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("primary_keys", [None, ["id", "day"]], ids=["log", "primary key"])
+def test_partitions_killed_at_each_step(lake: LakeHarness, primary_keys: list[str] | None) -> None:
+    """One table goes through all crashes, one after the other, while partitions come and go."""
+    path = lake.create("parts", PARTITIONED, primary_keys=primary_keys, partitions={"day": ["mon", "tue"]}, buckets=2)
+    live: dict[tuple[int, str], dict[str, object]] = {}
+
+    def write(first: int, days: tuple[str, ...], version: int) -> None:
+        # Primary-key tables: half of the keys are changed by the next step.
+        rows = [row(i, version, day=day) for i in range(first, first + 40) for day in days]
+        lake.upsert(path, rows) if primary_keys else lake.append(path, rows)
+        live.update({(r["id"], r["day"]): r for r in rows})
+
+    def truth() -> list[dict[str, object]]:
+        return rows_of(pa.Table.from_pylist(list(live.values())))
+
+    write(0, ("mon", "tue"), 0)
+    lake.tier(path)
+    apart = 20 if primary_keys else 40
+    for number, step in enumerate(STEPS, 1):
+        day = f"day{number}"
+        lake.session.run(lake.session.admin.create_partition(path, {"day": day}))
+        write(number * apart, ("mon", day), number)
+        killed_round(lake, (path.database_name, path.table_name), step)
+        assert lake.union(path) == truth(), f"after a crash at {step!r}"
+        assert lake.spark_union(path) == truth()
+        write((number + 10) * 40, ("tue", day), number)
+        lake.tier(path)
+        assert rows_of(lake.alone(path), PARTITIONED.names) == lake.union(path) == truth()
+    lake.table(path).sweep(older_than_ms=2**53)
+    assert rows_of(lake.alone(path), PARTITIONED.names) == truth()

@@ -26,6 +26,7 @@ def main() -> None:
         .trigger(availableNow=True)
         .start(target)
     )
+    print("started", flush=True)
     seen = -1
     while query.isActive:
         last = query.lastProgress

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
+from fluss.lake import TieringService
 from fluss.metadata import Schema, TableDescriptor, TablePath
 from fluss.spark.connect import Client
 
@@ -31,16 +33,19 @@ JOB = Path(__file__).with_name("copy_job.py")
 class Copies:
     """A source and a target table, and jobs that copy one to the other."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, folder: Path, *, lake: bool = False) -> None:
         self.bootstrap = bootstrap
         self.folder = folder
         self.client = Client({"bootstrap.servers": bootstrap})
         for name in ("source", "target"):
-            descriptor = TableDescriptor(Schema(SCHEMA), bucket_count=2)
+            properties = {"table.datalake.enabled": "true"} if lake and name == "source" else {}
+            descriptor = TableDescriptor(Schema(SCHEMA), bucket_count=2, properties=properties)
             self.client.run(self.client.admin.create_table(TablePath("fluss", name), descriptor))
+
+    def write(self, ids: range) -> None:
         table = self.client.table(TablePath("fluss", "source"))
         writer = self.client.call(lambda: table.new_append().create_writer())
-        writer.write_arrow(pa.table({"id": range(ROWS), "s": ["x" * 500] * ROWS}, schema=SCHEMA))
+        writer.write_arrow(pa.table({"id": ids, "s": ["x" * 500] * len(ids)}, schema=SCHEMA))
         self.client.run(writer.flush())
 
     def start(self, master: str, rows_per_batch: int) -> subprocess.Popen[str]:
@@ -69,6 +74,7 @@ class Copies:
 def copies(tmp_path: Path) -> Iterator[Copies]:
     with fluss.LocalServer() as server:
         made = Copies(server.bootstrap_servers, tmp_path)
+        made.write(range(ROWS))
         yield made
         made.client.close()
 
@@ -107,6 +113,47 @@ def test_a_killed_driver_loses_and_doubles_nothing(copies: Copies) -> None:
     finally:
         end(job)
     assert copies.counts() == Counter(range(ROWS))
+
+
+@pytest.mark.parametrize("lake_format", ["paimon", "iceberg"])
+def test_a_killed_driver_goes_on_from_the_lake(tmp_path: Path, lake_format: str) -> None:
+    """Killed before, in and after the micro-batch that reads the lake, while the lake gets new snapshots."""
+    options = {"datalake.format": lake_format, f"datalake.{lake_format}.warehouse": str(tmp_path / "lake")}
+    with fluss.LocalServer(options=options) as server:
+        copies = Copies(server.bootstrap_servers, tmp_path, lake=True)
+        tiering = TieringService({"bootstrap.servers": server.bootstrap_servers})
+        copies.write(range(ROWS // 3))
+        tiering.run_once()
+        copies.write(range(ROWS // 3, ROWS // 2))
+        for step, kill_at in enumerate(("started", "batch 0", "batch 2")):
+            job = copies.start("local[2]", 500)
+            try:
+                assert kill_at in lines(job, kill_at), (copies.folder / "job.log").read_text()[-3000:]
+                if kill_at == "started":
+                    # The first micro-batch is planned, with the snapshot it reads, and not done.
+                    wait_for_file(copies.folder / "c" / "offsets" / "0")
+                time.sleep(0.15)
+            finally:
+                end(job)
+            done = (copies.folder / "c" / "commits" / "0").exists()
+            assert done == (kill_at != "started")
+            assert max(copies.counts().values(), default=1) == 1
+            tiering.run_once()
+            copies.write(range(ROWS // 2 + step * ROWS // 6, ROWS // 2 + (step + 1) * ROWS // 6))
+        job = copies.start("local[2]", 500)
+        try:
+            assert lines(job, "complete")[-1] == "complete", (copies.folder / "job.log").read_text()[-3000:]
+        finally:
+            end(job)
+        assert copies.counts() == Counter(range(ROWS))
+        copies.client.close()
+
+
+def wait_for_file(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.05)
 
 
 def executors(job: subprocess.Popen[str]) -> list[int]:
@@ -148,4 +195,7 @@ def test_the_demo_ends_by_itself(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "exact against what was generated" in done.stdout
+    assert re.search(
+        r"in the lake \+ [\d,]+ in the log = 5,000 orders, revenue [\d,.]+: exact against the live", done.stdout
+    )
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("fluss-demo")] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from fluss.server.local import LocalServer
 from fluss.spark.batches import source_schema
 from fluss.spark.lake import LakePart
 from fluss.spark.options import read_options
-from fluss.spark.reader import FlussReader
 from fluss.spark.splits import ROWS, Split
 from fluss.spark.stream_reader import FlussStreamReader
 
@@ -60,26 +59,11 @@ def shed(lake: LakeHarness, spark: SparkSession) -> Iterator[House]:
 
 
 def rows_of(frame: Any) -> list[Row]:
-    return sorted((found.asDict() for found in frame.collect()), key=lambda r: tuple(map(str, r.values())))
+    return in_order(found.asDict() for found in frame.collect())
 
 
-def in_order(rows: Any) -> list[Row]:
-    return sorted(rows, key=lambda r: tuple(map(str, r.values())))
-
-
-def planned(lake: LakeHarness, path: TablePath, **options: Any) -> tuple[FlussReader, list[Any]]:
-    """A reader and its partitions, without Spark around them."""
-    given = {"table": str(path), **{name.replace("__", "."): str(value) for name, value in options.items()}}
-    parsed = read_options({**lake.client, **given})
-    info = lake.session.info(path)
-    schema = source_schema(info, parsed["columns"], metadata=parsed["includeMetadata"], changelog=False)
-    reader = FlussReader(parsed, schema)
-    return reader, list(reader.partitions())
-
-
-def direct(lake: LakeHarness, path: TablePath, **options: Any) -> list[Row]:
-    reader, parts = planned(lake, path, **options)
-    return in_order(found for part in parts for batch in reader.read(part) for found in batch.to_pylist())
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda r: tuple((value is None, value) for value in r.values()))
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
@@ -88,24 +72,22 @@ def direct(lake: LakeHarness, path: TablePath, **options: Any) -> list[Row]:
 def test_log_table(lake: LakeHarness, shed: House) -> None:
     path = lake.create("log", buckets=2)
     lake.append(path, [row(i) for i in range(100)])
-    assert rows_of(shed.read(str(path))) == in_order(row(i) for i in range(100)), "no snapshot: the log"
-    assert shed.read(str(path), read__optimized=True).count() == 100
+    assert lake.spark_union(path) == [row(i) for i in range(100)], "no snapshot: the log"
+    assert lake.spark_union(path, read__optimized=True) == [row(i) for i in range(100)]
     first = lake.tier(path)
     assert first.snapshot_id is not None
     lake.append(path, [row(i) for i in range(100, 130)])
     frame = shed.read(str(path))
-    assert rows_of(frame) == in_order(row(i) for i in range(130))
+    assert rows_of(frame) == [row(i) for i in range(130)]
     assert shed.read(str(path), read__optimized=True).count() == 100
     # What was planned stays, whatever is written and tiered later.
     lake.append(path, [row(i) for i in range(130, 150)])
     lake.tier(path)
     assert frame.count() == 130
-    assert rows_of(shed.read(str(path), columns="name", scan__filter="id >= 95 and id < 135")) == in_order(
-        {"name": f"user-{i}"} for i in range(95, 135)
-    )
-    reader = shed.reader({"scan.snapshot-id": first.snapshot_id})
-    assert rows_of(reader.load(str(path))) == in_order(row(i) for i in range(100))
-    assert shed.read(str(path), scan__startup__mode="earliest").count() == 150
+    names = in_order({"name": f"user-{i}"} for i in range(95, 135))
+    assert lake.spark_union(path, columns="name", scan__filter="id >= 95 and id < 135") == names
+    assert lake.spark_union(path, **{"scan.snapshot-id": first.snapshot_id}) == [row(i) for i in range(100)]
+    assert lake.spark_union(path, scan__startup__mode="earliest") == [row(i) for i in range(150)]
 
 
 def test_primary_key_table(lake: LakeHarness, shed: House) -> None:
@@ -122,9 +104,9 @@ def test_primary_key_table(lake: LakeHarness, shed: House) -> None:
     frame = shed.read(str(path))
     assert rows_of(frame) == in_order(live.values())
     assert frame.rdd.getNumPartitions() == 2
-    assert rows_of(shed.read(str(path), read__optimized=True)) == before
+    assert lake.spark_union(path, read__optimized=True) == before
     wanted = in_order({"name": r["name"]} for r in live.values() if r["score"] >= 40)
-    assert rows_of(shed.read(str(path), columns="name", scan__filter="score >= 40")) == wanted
+    assert lake.spark_union(path, columns="name", scan__filter="score >= 40") == wanted
     lake.upsert(path, [row(i, 9) for i in range(200)])
     lake.tier(path)
     assert rows_of(frame) == in_order(live.values()), "the moment of planning"
@@ -150,16 +132,16 @@ def test_partitions(lake: LakeHarness, shed: House) -> None:
         assert rows_of(shed.read(str(path))) == in_order(truth)
         # Fluss drops a partition: it lives on in the lake.
         lake.session.run(lake.session.admin.drop_partition(path, PartitionSpec({"day": "tue"})))
-        assert rows_of(shed.read(str(path))) == in_order(truth)
+        assert lake.spark_union(path) == in_order(truth)
         for day in ("mon", "tue", "wed"):
             chosen = in_order(r for r in truth if r["day"] == day)
-            assert direct(lake, path, scan__partitions=day) == chosen
-            assert direct(lake, path, scan__filter=f"day = '{day}'") == chosen
-        _, parts = planned(lake, path, scan__filter="day = 'tue'")
+            assert lake.spark_union(path, scan__partitions=day) == chosen
+            assert lake.spark_union(path, scan__filter=f"day = '{day}'") == chosen
+        _, parts = lake.spark_plan(path, scan__filter="day = 'tue'")
         assert len(parts) == 1, "partitions that cannot match are not read"
-        assert direct(lake, path, read__optimized=True, scan__partitions="wed") == []
+        assert lake.spark_union(path, read__optimized=True, scan__partitions="wed") == []
         with pytest.raises(ConfigError, match="has no partition sun"):
-            planned(lake, path, scan__partitions="mon,sun")
+            lake.spark_plan(path, scan__partitions="mon,sun")
 
 
 @quick("iceberg")
@@ -169,7 +151,7 @@ def test_where_rows_came_from(lake: LakeHarness, shed: House) -> None:
     lake.append(path, [row(i) for i in range(50, 100)])
     alone = rows_of(shed.read(str(path), includeMetadata=True))
     lake.tier(path)
-    _, parts = planned(lake, path, includeMetadata=True)
+    _, parts = lake.spark_plan(path, includeMetadata=True)
     assert all(isinstance(part, LakePart) for part in parts)
     assert rows_of(shed.read(str(path), includeMetadata=True)) == alone
     lake.append(path, [row(i) for i in range(100, 120)])
@@ -187,8 +169,8 @@ def test_rows_that_only_the_lake_still_has(lake: LakeHarness, shed: House, tmp_p
     lake.tier(path)
     wait_for(lambda: lake.session.run(lake.session.admin.list_offsets(path, [0], OffsetSpec.earliest()))[0] > 0)
     lake.append(path, [row(500)])
-    assert shed.read(str(path)).count() == 501
-    assert shed.read(str(path), scan__startup__mode="earliest").count() < 501
+    assert lake.spark_union(path) == [row(i) for i in range(501)]
+    assert len(lake.spark_union(path, scan__startup__mode="earliest")) < 501
     assert sorted(found[0] for found in shed.collect(shed.stream(str(path)), tmp_path)) == list(range(501))
 
 
@@ -202,10 +184,10 @@ def test_how_the_work_is_cut(lake: LakeHarness) -> None:
     lake.append(path, [row(i) for i in range(230, 260)])
     counts = {}
     for name, options in (("one", {}), ("rows", {"scan__maxRecordsPerPartition": 50}), ("min", {"minPartitions": 9})):
-        _, parts = planned(lake, path, **options)
+        _, parts = lake.spark_plan(path, **options)
         in_lake = [part for part in parts if isinstance(part, LakePart)]
         counts[name] = (len(in_lake), len(parts) - len(in_lake))
-        assert direct(lake, path, **options) == in_order(row(i) for i in range(260))
+        assert lake.spark_union(path, **options) == in_order(row(i) for i in range(260))
     assert counts["one"][0] == 1, "small files together"
     assert counts["one"][1] in (1, 2)
     assert counts["rows"][0] == (4 if lake.lake_format == "iceberg" else 1), "files are not cut"
@@ -218,7 +200,7 @@ def test_buckets_that_are_not_in_the_lake_yet(lake: LakeHarness) -> None:
     lake.upsert(path, [row(0)])
     lake.tier(path)
     lake.upsert(path, [row(i) for i in range(60)])
-    reader, parts = planned(lake, path)
+    reader, parts = lake.spark_plan(path)
     assert sorted(type(part).__name__ for part in parts) == ["LakePart", "Split", "Split", "Split"]
     assert {part.kind for part in parts if isinstance(part, Split)} == {ROWS}
     lake.upsert(path, [row(i, 1) for i in range(60)], [{"id": 3}])
@@ -231,11 +213,11 @@ def test_what_is_refused(lake: LakeHarness, shed: House) -> None:
     lake.append(path, [row(1)])
     lake.tier(path)
     with pytest.raises(FlussError, match="is gone: it was expired or never there"):
-        planned(lake, path, **{"scan.snapshot-id": 77})
+        lake.spark_plan(path, **{"scan.snapshot-id": 77})
     with pytest.raises(ConfigError, match="has no partitions"):
-        planned(lake, path, scan__partitions="mon")
-    with pytest.raises(PySparkException, match="no endingOffsets"):
-        shed.reader({"scan.snapshot-id": 1, "endingOffsets": '{"0": 1}'}).load(str(path)).count()
+        lake.spark_plan(path, scan__partitions="mon")
+    with pytest.raises(PySparkException, match="is gone: it was expired or never there"):
+        shed.reader({"scan.snapshot-id": 77}).load(str(path)).count()
 
 
 def test_credentials_of_the_lake_reach_it(lake: LakeHarness, tmp_path: Path) -> None:
@@ -244,9 +226,9 @@ def test_credentials_of_the_lake_reach_it(lake: LakeHarness, tmp_path: Path) -> 
     lake.tier(path)
     prefix = f"datalake.{lake.lake_format}."
     with pytest.raises(FlussError):
-        planned(lake, path, **{f"{prefix}warehouse": str(tmp_path), f"{prefix}uri": f"sqlite:///{tmp_path}/none.db"})
-    assert direct(lake, path, **{f"{prefix}extra": "hush"}) == [row(1)]
-    _, [part] = planned(lake, path, **{f"{prefix}extra": "hush"})
+        lake.spark_plan(path, **{f"{prefix}warehouse": str(tmp_path), f"{prefix}uri": f"sqlite:///{tmp_path}/none.db"})
+    assert lake.spark_union(path, **{f"{prefix}extra": "hush"}) == [row(1)]
+    _, [part] = lake.spark_plan(path, **{f"{prefix}extra": "hush"})
     assert part.plan.config.options["extra"] == "hush"
     assert "hush" not in repr(part.plan) + repr(read_options({**lake.client, "path": "a.b", f"{prefix}extra": "hush"}))
 
