@@ -203,6 +203,11 @@ class Sender:
         if lane.task is None:
             lane.task = self.loop.create_task(self._run(lane))
 
+    def is_idle(self, target: Target, partition_name: str | None, bucket_id: int) -> bool:
+        """Whether nothing for this bucket waits or is under way."""
+        lane = self._lanes.get((target, partition_name, bucket_id))
+        return lane is None or not (lane.queue or lane.in_flight)
+
     async def drain(self) -> None:
         """Wait until everything queued so far is settled."""
         while pending := [task for task in (*self._tasks, *(lane.task for lane in self._lanes.values())) if task]:

@@ -44,6 +44,8 @@ _CHUNK_ROWS_FIRST = 16
 """How large rows are is known after the first few of them were converted."""
 _CHUNK_ROWS_GROWTH = 16
 _CHUNK_ROWS_MAX = 16_384
+_EARLY_BYTES = 128 * 1024
+"""A batch of this size need not wait for more when the server has nothing to do for its bucket."""
 
 Key = tuple["str | None", int]
 """Partition name or None, bucket id."""
@@ -388,6 +390,7 @@ class TableWriter:
             self._accepted += 1
             self._accept(next_one)
         if self._open:
+            self._seal_early()
             self._start_linger()
         self._tell_arrivals()
 
@@ -416,9 +419,16 @@ class TableWriter:
         for key in list(self._open):
             self._seal(key)
 
-    def _seal(self, key: Key) -> None:
+    def _seal_early(self) -> None:
+        """Keep the servers busy: client and server then work at the same time, from the first rows to the last."""
+        for key, opened in list(self._open.items()):
+            if opened.size_bytes >= _EARLY_BYTES and self._sender.is_idle(self._target, *key):
+                self._seal(key, early=True)
+
+    def _seal(self, key: Key, early: bool = False) -> None:
         opened = self._open.pop(key)
-        self._sizer.sealed(opened.size_bytes)
+        if not early:
+            self._sizer.sealed(opened.size_bytes)
         self._sealed(key)
         self._batch_number += 1
         self._unsettled.add(self._batch_number)
@@ -429,6 +439,8 @@ class TableWriter:
         self._unsettled.discard(number)
         if error is not None:
             self._failures.add(batch.rows, str(lane), error)
+        if self._open:
+            self._seal_early()
         for waited_for, promise in self._flushes:
             waited_for.discard(number)
             if not waited_for:
