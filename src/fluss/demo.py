@@ -283,7 +283,7 @@ def show_lookups(console: Console, watcher: Watcher) -> None:
 @click.option("--seconds", default=45.0, show_default=True, type=click.FloatRange(1), help="How long they stream in.")
 @click.option("--keep", is_flag=True, help="Keep the data, and say how to open it again.")
 def main(rows: int, seconds: float, keep: bool) -> None:
-    """Show the main job: live orders, a Spark pipeline, results to look up."""
+    """Show the main job: live orders, a Spark pipeline, results to look up, a lake behind it."""
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="fluss-demo-"))
     began = time.monotonic()
@@ -341,7 +341,10 @@ def run(console: Console, folder: Path, rows: int, seconds: float, keep: bool) -
             spark.stop()
         if keep:
             console.print(f"\nThe data stays in {folder / 'data'}. Open it again with:")
-            console.print(f"  {Path(sys.executable).name} -m fluss.server --data-dir {folder / 'data'}")
+            again = "".join(f" -D {name}={value}" for name, value in options.items())
+            console.print(
+                f"  {Path(sys.executable).name} -m fluss.server --data-dir {folder / 'data'}{again}", soft_wrap=True
+            )
         say_what_next(console)
         return complete
 
