@@ -19,7 +19,7 @@ from fluss.protocol.frames import Buffer, FrameReader
 JOIN_BYTES_MAX: Final = 64 * 1024
 """Parts are joined into one write up to this size: one system call is dearer than copying that much."""
 
-SLICE_BYTES: Final = 256 * 1024
+SLICE_BYTES: Final = 1024 * 1024
 
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 

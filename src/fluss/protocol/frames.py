@@ -8,7 +8,7 @@ Nothing here touches a socket. `FrameReader` owns the receive buffers and is dri
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -139,6 +139,11 @@ def parse_error(body: Buffer) -> tuple[int, str | None]:
     return error.error_code, text.decode("utf-8", "replace") if isinstance(text, bytes) else error.error_message
 
 
+def _uncleared(size_bytes: int) -> memoryview:
+    # Memory from numpy is not cleared, so a peer that announces much and sends little costs little.
+    return np.empty(size_bytes, dtype=np.uint8).data
+
+
 class FrameReader:
     """Cuts a byte stream into frames.
 
@@ -148,6 +153,8 @@ class FrameReader:
     their memory and may be kept.
 
     After a `FormatError` the stream position is lost and the reader refuses further work.
+
+    `allocate` makes the buffers of large frames, for those who use memory again.
     """
 
     def __init__(
@@ -156,11 +163,13 @@ class FrameReader:
         *,
         frame_bytes_min: int = 1,
         buffer_bytes: int = 64 * 1024,
+        allocate: Callable[[int], memoryview] | None = None,
     ) -> None:
         if buffer_bytes < LENGTH_BYTES:
             raise ValueError(f"buffer_bytes must be at least {LENGTH_BYTES}, not {buffer_bytes}")
         self._frame_bytes_max = min(frame_bytes_max, FRAME_BYTES_MAX)
         self._frame_bytes_min = frame_bytes_min
+        self._allocate = allocate or _uncleared
         self._shared = memoryview(bytearray(buffer_bytes))
         self._filled = 0  # bytes of the shared buffer that wait for the rest of a length prefix or frame
         self._large: memoryview | None = None
@@ -235,8 +244,7 @@ class FrameReader:
 
     def _start_large(self, length: int, head: memoryview) -> None:
         try:
-            # Memory from numpy is not cleared, so a peer that announces much and sends little costs little.
-            large = np.empty(length, dtype=np.uint8).data
+            large = self._allocate(length)
         except MemoryError:
             self._failure = f"There is no memory for a frame of {length} bytes; lower the limit on frames or fetch less"
             raise FormatError(self._failure) from None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
 import crc32c
@@ -29,6 +30,44 @@ def checksum(parts: Iterable[Part], value: int = 0) -> int:
     for part in parts:
         value = crc32c.crc32c(part, value)
     return value
+
+
+_POLYNOMIAL = 0x82F63B78
+_TOP = 0x8000_0000
+
+
+def _product(a: int, b: int) -> int:
+    """The product of two polynomials modulo that of CRC-32C, bits reflected."""
+    product, bit = 0, _TOP
+    while bit:
+        if a & bit:
+            product ^= b
+        bit >>= 1
+        b = b >> 1 ^ _POLYNOMIAL if b & 1 else b >> 1
+    return product
+
+
+@lru_cache(maxsize=1024)
+def _shift(digit: int, place: int) -> int:
+    """What a checksum is multiplied with when `digit * 256**place` bytes follow it."""
+    if digit == 1:
+        return _TOP >> 8 if place == 0 else _product(_shift(128, place - 1), _shift(128, place - 1))
+    half = _shift(digit // 2, place)
+    whole = _product(half, half)
+    return _product(whole, _shift(1, place)) if digit % 2 else whole
+
+
+def checksum_joined(head: int, tail: int, tail_bytes: int) -> int:
+    """CRC-32C of two stretches from that of each: the second may have been summed before the first was known."""
+    place = 0
+    rest = tail_bytes
+    while rest:
+        # Digit by digit: sizes differ from batch to batch, their digits come again.
+        if rest & 0xFF:
+            head = _product(_shift(rest & 0xFF, place), head)
+        rest >>= 8
+        place += 1
+    return head ^ tail
 
 
 def parts_size(parts: Iterable[Part]) -> int:

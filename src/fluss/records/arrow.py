@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss.errors import FormatError, InvalidArgumentError
-from fluss.records._bytes import INT32_MAX, Part, as_view, malformed, parts_size
+from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, malformed, parts_size
 from fluss.records.arrow_layout import SchemaLayout, layout_of
 from fluss.records.arrow_message import LZ4_FRAME, ArrowMessage, read_message, write_metadata
 from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
@@ -38,6 +38,7 @@ _ALIGNMENT = 8
 _PADDING = (b"", *(bytes(n) for n in range(1, _ALIGNMENT)))
 _NOTHING = memoryview(b"")
 _STORED_RAW = -1
+_CRC_AHEAD_BYTES_MIN = 64 * 1024
 _PREFIX_SIZE = 8
 
 
@@ -49,6 +50,8 @@ class EncodedBody(NamedTuple):
     record_count: int
     append_only: bool
     statistics: bytes | None = None
+    crc: int | None = None
+    """Checksum of the parts. Made with them, where that is worth it: it takes long, and the header is ready late."""
 
 
 def encode_arrow_body(
@@ -88,7 +91,8 @@ def encode_arrow_body(
     size = parts_size(parts)
     if size > INT32_MAX - 64:
         raise InvalidArgumentError(f"{rows} rows encode to {size} bytes, too many for one batch; split it")
-    return EncodedBody(parts, size, rows, change_types is None, statistics)
+    crc = checksum(parts) if size >= _CRC_AHEAD_BYTES_MIN else None
+    return EncodedBody(parts, size, rows, change_types is None, statistics, crc)
 
 
 def seal_log_batch(
@@ -110,6 +114,7 @@ def seal_log_batch(
         writer_id=writer_id,
         batch_sequence=batch_sequence,
         magic=magic,
+        crc=body.crc,
     )
 
 

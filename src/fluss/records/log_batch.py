@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluss.errors import CorruptMessageError, FormatError, InvalidArgumentError
-from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, malformed
+from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, checksum_joined, malformed
 
 MAGIC_V0 = 0
 MAGIC_V1 = 1
@@ -315,8 +315,12 @@ def build_batch(
     writer_id: int,
     batch_sequence: int,
     magic: int | None,
+    crc: int | None = None,
 ) -> list[Part]:
-    """Put header and statistics in front of a finished records section; the section itself is not copied."""
+    """Put header and statistics in front of a finished records section; the section itself is not copied.
+
+    `crc` is the checksum of the section, if somebody has made it already.
+    """
     if magic is None:
         magic = MAGIC_V1 if statistics else MAGIC_V0
     if magic not in (MAGIC_V0, MAGIC_V1, MAGIC_V2):
@@ -344,14 +348,17 @@ def build_batch(
         record_count=record_count,
         statistics_length=len(statistics),
     )
-    return seal_header(header, statistics, parts)
+    return seal_header(header, statistics, parts, crc, size_bytes)
 
 
-def seal_header(header: LogBatchHeader, statistics: bytes, parts: list[Part]) -> list[Part]:
+def seal_header(
+    header: LogBatchHeader, statistics: bytes, parts: list[Part], parts_crc: int | None = None, parts_bytes: int = 0
+) -> list[Part]:
     """The batch as parts, with the checksum that belongs to its bytes."""
     head = bytearray(header.pack())
     head += statistics
     start = header.schema_id_position
-    crc = checksum(parts, checksum((memoryview(head)[start:],)))
+    crc = checksum((memoryview(head)[start:],))
+    crc = checksum(parts, crc) if parts_crc is None else checksum_joined(crc, parts_crc, parts_bytes)
     head[start - 4 : start] = crc.to_bytes(4, "little")
     return [bytes(head), *parts]

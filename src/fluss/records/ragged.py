@@ -56,15 +56,16 @@ def _equally_long(view: memoryview, pos: int, count: int) -> Int64Array | None:
 def _short(view: memoryview, pos: int, count: int) -> Int64Array | None:
     """Where the records start if all are shorter than 256 bytes: reading one byte is cheaper than decoding four."""
     data = bytes(view)
-    heads: list[int] = []
-    append = heads.append
+    start = pos
     try:
-        for _ in range(count):
-            append(pos)
-            pos += data[pos] + 4
+        ends = [pos := pos + data[pos] + 4 for _ in range(count)]
     except IndexError:
         return None
-    return np.asarray(heads, dtype=np.int64) if pos == len(data) else None
+    if pos != len(data):
+        return None
+    heads = np.empty(count, dtype=np.int64)
+    heads[0], heads[1:] = start, ends[:-1]
+    return heads
 
 
 def _careful(view: memoryview, pos: int, count: int, what: str, size_min: int) -> list[int]:

@@ -23,7 +23,7 @@ from fluss.server.datadir import DataDir
 from fluss.server.handlers import Handler, register_all
 from fluss.server.kv import Kv
 from fluss.server.listener import Listener
-from fluss.server.memory import MemoryBudget
+from fluss.server.memory import FrameBuffers, MemoryBudget
 from fluss.server.metrics import Metrics
 from fluss.server.metrics_page import MetricsPage
 from fluss.server.session import Session
@@ -46,6 +46,7 @@ class Server:
         self.clock = clock or Clock()
         self.metrics = Metrics()
         self.memory = MemoryBudget(self.config.integer("server.buffer.memory-size"))
+        self.frame_buffers = FrameBuffers()
         self.executor = ThreadPoolExecutor(self.config.integer("server.io-pool.size"), thread_name_prefix="fluss-io")
         self.handlers: dict[int, Handler] = {}
         register_all(self.handlers)

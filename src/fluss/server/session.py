@@ -56,7 +56,11 @@ class Session:
         """Held while a large answer is made, so that they are made one at a time and only when there is room."""
         self._room_waiters: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
-        reader = FrameReader(config.integer("netty.server.max-request-size"), frame_bytes_min=REQUEST_HEADER_BYTES)
+        reader = FrameReader(
+            config.integer("netty.server.max-request-size"),
+            frame_bytes_min=REQUEST_HEADER_BYTES,
+            allocate=server.frame_buffers.take,
+        )
         self.channel = Channel(
             self._loop, sock, reader, on_frame=self._on_frame, on_closed=self._on_closed, on_sent=self._on_sent
         )

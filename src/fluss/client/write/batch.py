@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -68,6 +69,7 @@ class WriteBatch:
         "attempts",
         "deadline",
         "encoder",
+        "encoding",
         "failures",
         "maybe_written",
         "on_done",
@@ -95,6 +97,8 @@ class WriteBatch:
         self.deadline = time.monotonic() + timeout_ms / 1000
         self.on_done = on_done
         self.seal: Seal | None = None
+        self.encoding: Future[None] | None = None
+        """Under way in a thread, if it is."""
         self.attempts = 0
         """How often it was sent."""
         self.failures = 0

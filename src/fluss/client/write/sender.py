@@ -58,6 +58,8 @@ logger = logging.getLogger("fluss.client.write")
 
 _SEQUENCE_MAX = 2**31 - 1
 _ENCODE_INLINE_BYTES = 16 * 1024
+_ENCODED_AHEAD = 3
+"""Batches of a lane that are made ready while those before them are under way."""
 _ANSWER_GRACE_MS = 5_000
 _WRITTEN_PERHAPS = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
 """The leader has the batch in its log, but not enough others have."""
@@ -242,6 +244,8 @@ class Sender:
         try:
             while lane.queue:
                 if len(lane.in_flight) >= self.in_flight_max or (lane.silent and lane.in_flight):
+                    for waiting in itertools.islice(lane.queue, _ENCODED_AHEAD):
+                        self._encode_in_thread(waiting)
                     lane.changed.clear()
                     await lane.changed.wait()
                     continue
@@ -254,7 +258,7 @@ class Sender:
                     continue
                 batch = lane.queue[0]
                 try:
-                    ready = await self._prepare_in_time(lane, batch)
+                    ready = self._ready(lane, batch) or await self._prepare_in_time(lane, batch)
                 except FlussError as error:
                     # A sibling that came back meanwhile may have moved it from the front.
                     lane.queue.remove(batch)
@@ -269,6 +273,24 @@ class Sender:
                 self._post(ready, lane, batch)
         finally:
             lane.task = None
+
+    def _ready(self, lane: Lane, batch: WriteBatch) -> Connection | None:
+        """The connection to send a batch over at once, if nothing is left to wait for."""
+        if lane.bucket is None or (self.idempotent and lane.writer_id is None):
+            return None
+        if batch.seal is None or batch.size_bytes > self.request_size_max or time.monotonic() >= batch.deadline:
+            return None
+        node_id = self.cluster.known_leader(lane.bucket)
+        return None if node_id is None else self.cluster.ready_node(node_id)
+
+    def _encode_in_thread(self, batch: WriteBatch) -> asyncio.Future[None] | None:
+        """Begin to encode; None when there is nothing to do, or too little for a thread."""
+        if batch.seal is not None or batch.size_bytes <= _ENCODE_INLINE_BYTES:
+            return None
+        if batch.encoding is None or batch.encoding.cancelled():
+            batch.encoding = self.loop.run_in_executor(self._encoders, batch.encode)
+            batch.encoding.add_done_callback(_look_at)
+        return batch.encoding
 
     async def _prepare_in_time(self, lane: Lane, batch: WriteBatch) -> Connection:
         """`_prepare`, ended by the batch's deadline; whatever goes wrong is an error that ends up in a handle."""
@@ -289,10 +311,11 @@ class Sender:
         if batch.seal is None:
             # Small batches are encoded at once: the way to a thread costs more, and lanes that are ready in the same
             # turn of the loop share a request.
-            if batch.size_bytes <= _ENCODE_INLINE_BYTES:
+            encoding = self._encode_in_thread(batch)
+            if encoding is None:
                 batch.encode()
             else:
-                await self.loop.run_in_executor(self._encoders, batch.encode)
+                await encoding
             if batch.size_bytes > self.request_size_max:
                 raise RecordTooLargeError(
                     f"a batch of {batch.size_bytes} bytes for {lane} is larger than a request may be; "
@@ -556,3 +579,9 @@ class Sender:
             self.metrics.add("writer_errors_total")
         batch.settle(error)
         batch.on_done(batch, lane, error)
+
+
+def _look_at(encoding: asyncio.Future[None]) -> None:
+    """Whoever wanted the batch may be gone by now; an error that nobody waits for is not worth a warning."""
+    if not encoding.cancelled():
+        encoding.exception()

@@ -276,7 +276,7 @@ class KvTablet:
         found = self.store.get_many(keys)
         for pending in waiting:
             changes = pending.outcome.changes
-            if not changes:
+            if changes.keys().isdisjoint(keys):
                 continue
             for i, key in enumerate(keys):
                 if key in changes:

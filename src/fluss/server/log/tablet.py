@@ -37,6 +37,8 @@ logger = logging.getLogger("fluss.server.log")
 INLINE_APPEND_BYTES_MAX = 64 * 1024
 """Smaller appends are cheaper on the event loop than the way to a thread and back."""
 _DAMAGES_REPORTED_MAX = 100
+_PARENTS_SYNCED = 4
+"""A new bucket brings new folders; their names must be durable as well, up to the folder of all tables."""
 
 CommitListener = Callable[[int], None]
 
@@ -75,6 +77,8 @@ class SyncPlan:
     position: int
     checkpoint: Checkpoint | None
     mark: CommittedMark | None
+    folders: tuple[Path, ...] = ()
+    """With names that are new."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,7 @@ class LogTablet:
         self._commit_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._fetch_waiters: set[asyncio.Future[None]] = set()
         self._dirty_files: list[SegmentFile] = []
+        self._dirty_folders: list[Path] = []
         self._newly_sealed: list[tuple[Segment, SegmentIndex, bytes]] = []
         self._bytes_since_checkpoint = 0
         self._checkpoint_offset = 0
@@ -314,9 +319,10 @@ class LogTablet:
                 self.folder.mkdir(parents=True, exist_ok=True)
             segment = Segment(self.folder, self.end_offset, self.settings, self._open_files)
             segment.create()
-            sync_folder(self.folder)
+            # The names must be durable before anything in the file is acknowledged, not before it is written.
+            self._dirty_folders.append(self.folder)
             if not self.segments:
-                _sync_parents(self.folder)
+                self._dirty_folders += list(self.folder.parents)[:_PARENTS_SYNCED]
         except OSError as error:
             raise LogStorageError(f"cannot begin a log file in '{self.folder}': {error.strerror}") from error
         if self.segments:
@@ -390,6 +396,7 @@ class LogTablet:
         A checkpoint is part of it when asked for, or when one is due and ``checkpoint_due`` permits it.
         """
         files, self._dirty_files = tuple(self._dirty_files), []
+        folders, self._dirty_folders = tuple(self._dirty_folders), []
         if mark and self._mark is None and self.segments:
             self._mark = CommittedMark(self.folder)
         segment = self.segments[-1]
@@ -397,7 +404,9 @@ class LogTablet:
             bool(self._newly_sealed) or self._bytes_since_checkpoint >= self.settings.recovery_point_interval_bytes
         )
         taken = self._checkpoint() if due or checkpoint else None
-        return SyncPlan(self, files, self.end_offset, segment, segment.size_bytes, taken, self._mark if mark else None)
+        return SyncPlan(
+            self, files, self.end_offset, segment, segment.size_bytes, taken, self._mark if mark else None, folders
+        )
 
     def commit(self, plan: SyncPlan) -> None:
         """The plan's files are on disk: let readers and waiting writers see it."""
@@ -515,6 +524,9 @@ def run_sync(plan: SyncPlan) -> None:
     """Flush a plan's files. Runs in a thread."""
     for file in plan.files:
         file.sync()
+    for folder in plan.folders:
+        if os.access(folder, os.R_OK):
+            sync_folder(folder)
     if plan.mark is not None:
         plan.mark.write(plan.offset)
 
@@ -567,10 +579,3 @@ def _reject(future: asyncio.Future[AppendResult] | asyncio.Future[None], error: 
         future.set_exception(error)
         # Whoever asked may be gone by now; an error that nobody waits for is not worth a warning.
         future.exception()
-
-
-def _sync_parents(folder: Path) -> None:
-    """A new bucket brings new folders; their names must be durable as well, up to the folder of all tables."""
-    for parent in list(folder.parents)[:4]:
-        if os.access(parent, os.R_OK):
-            sync_folder(parent)
