@@ -14,21 +14,35 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.harness import Bar, Result, Settings, Worker, alternate, ratio_of
+from benchmarks.client_ops import arrow_batches
+from benchmarks.harness import Bar, Result, Settings, Worker, alternate, free_python, ratio_of
 
 NONE = {"table.log.arrow.compression.type": "NONE"}
 _CHUNK_BYTES = 1 << 20
+_SETTLE_S = 0.3
+"""Until the files of the table before are deleted, which is no part of an append."""
 
 
-def _into_file(size_bytes: int, folder: Path) -> float:
-    """Seconds to send bytes through a loopback socket into a file, which is then flushed like a commit is."""
-    payload = memoryview(bytes(_CHUNK_BYTES))
+def _bytes_of(rows: int) -> memoryview:
+    """The columns of the rows that our side writes, byte for byte."""
+    buffers = [
+        buffer
+        for batch in arrow_batches(rows, 65_536)
+        for column in batch.columns
+        for buffer in column.buffers()
+        if buffer is not None
+    ]
+    return memoryview(b"".join(buffers))
+
+
+def _into_file(payload: memoryview, folder: Path) -> float:
+    """Seconds to send bytes through a loopback socket into a file. Ours also brings them to the disk meanwhile."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def send() -> None:
         with socket.create_connection(listener.getsockname()) as out:
-            for _ in range(size_bytes // _CHUNK_BYTES):
-                out.sendall(payload)
+            for at in range(0, len(payload), _CHUNK_BYTES):
+                out.sendall(payload[at : at + _CHUNK_BYTES])
 
     sender = threading.Thread(target=send)
     path = folder / "raw"
@@ -72,23 +86,27 @@ def _from_file(path: Path) -> float:
 
 def raw_cases(settings: Settings, ours: Worker) -> Iterator[Result]:
     """Appends and scans of uncompressed batches, in bytes a second."""
+    if not settings.wanted("server append") and not settings.wanted("server scan"):
+        return
     rows = settings.rows(5_000_000)
-    size = rows * 28 // _CHUNK_BYTES * _CHUNK_BYTES
+    payload = _bytes_of(rows)
+    size = len(payload)
     folder = Path(tempfile.mkdtemp(prefix="fluss-bench-"))
     try:
         if settings.wanted("server append"):
 
             def append() -> float:
                 ours.call("create", table="raw", properties=NONE)
+                time.sleep(_SETTLE_S)
                 return size / float(ours.call("write_batches", table="raw", rows=rows)["seconds"]) / 1e6
 
-            pair = alternate(append, lambda: size / _into_file(size, folder) / 1e6, settings.repeats)
+            pair = alternate(append, lambda: size / _into_file(payload, folder) / 1e6, settings.repeats)
             yield Result("append against socket into file", *pair, "MB/s", ratio_of(*pair), Bar(0.4, 0.7))
         if settings.wanted("server scan"):
             ours.call("create", table="raw", properties=NONE)
             ours.call("write_batches", table="raw", rows=rows)
             path = folder / "file"
-            path.write_bytes(bytes(size))
+            path.write_bytes(payload)
 
             def scan() -> float:
                 return size / float(ours.call("to_arrow", table="raw")["seconds"]) / 1e6
@@ -133,9 +151,11 @@ def _start_once(folder: str) -> tuple[float, float]:
 
 def growth_cases(settings: Settings, ours: Worker) -> Iterator[Result]:
     """Whether appends and lookups stay as quick when there is a hundred times the data."""
-    if not settings.wanted("growth"):
-        return
     small, large = settings.rows(50_000), settings.rows(5_000_000)
+    if settings.wanted("growth lookup"):
+        yield _lookup_growth(ours.servers, small, large)
+    if not settings.wanted("growth append"):
+        return
     ours.call("create", table="grow")
     first = [small / float(ours.call("write_batches", table="grow", rows=small)["seconds"]) for _ in range(5)]
     ours.call("write_batches", table="grow", rows=large)
@@ -143,3 +163,23 @@ def growth_cases(settings: Settings, ours: Worker) -> Iterator[Result]:
     ratio = statistics.median(later) / statistics.median(first)
     rates = ([rate / 1e6 for rate in later], [rate / 1e6 for rate in first])
     yield Result("append at 100 x the data", *rates, "M rows/s", ratio, Bar(0.8, 0.95))
+
+
+def _lookup_growth(servers: str, small: int, large: int) -> Result:
+    worker = Worker("ours", free_python(), servers, ops="scale_ops")
+    together = 64 * 100
+
+    def rates(keys: int) -> list[float]:
+        work = {"table": "grow_keyed", "count": together, "keys": keys}
+        return [together / float(worker.call("lookups_together", **work)["seconds"]) / 1e3 for _ in range(6)][1:]
+
+    try:
+        worker.call("create", table="grow_keyed", primary_key=True)
+        worker.call("upsert_range", table="grow_keyed", start=0, stop=small)
+        first = rates(small)
+        worker.call("upsert_range", table="grow_keyed", start=small, stop=large)
+        later = rates(large)
+        worker.call("drop", table="grow_keyed")
+    finally:
+        worker.close()
+    return Result("lookup at 100 x the data", later, first, "k/s", ratio_of(later, first), Bar(0.8, 0.95))
