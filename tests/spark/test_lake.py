@@ -23,6 +23,7 @@ from fluss.metadata import OffsetSpec, PartitionSpec, TablePath
 from fluss.server.local import LocalServer
 from fluss.spark.batches import source_schema
 from fluss.spark.lake import LakePart
+from fluss.spark.ledger import Delivery, Ledger, create_ledger
 from fluss.spark.options import read_options
 from fluss.spark.splits import ROWS, Split
 from fluss.spark.stream_reader import FlussStreamReader
@@ -299,6 +300,19 @@ def follow_writes(
     assert failures == []
     total = range(len(written) * 20)
     assert read() == in_order(row(i, 1 if keyed else 0, **more(i)) for i in total)
+
+
+def test_deliveries_are_noted_whatever_the_lake(lake: LakeHarness, shed: House) -> None:
+    """A server with a lake decides how keys of all its tables are written, also of those that are not in the lake."""
+    path = TablePath(lake.database, "ledger")
+    create_ledger(shed.client, path)
+    ledger = Ledger(shed.client, path)
+    first, second, other = Delivery("q", 3, 1), Delivery("q", 3, 2), Delivery("r", 3, 1)
+    for writer, delivery in enumerate((first, second, other)):
+        shed.client.run(ledger.begin(delivery, writer, {"0": 5}))
+    assert [ledger.attempts(delivery) for delivery in (first, second, other)] == [{i: {"0": 5}} for i in range(3)]
+    ledger.commit("q", 3, [(first, [0]), (second, [1])])
+    assert (ledger.attempts(first), ledger.attempts(other), ledger.committed("q")) == ({}, {2: {"0": 5}}, 3)
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

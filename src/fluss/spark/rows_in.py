@@ -146,18 +146,18 @@ class RowsIn:
             ) from None
 
     @contextlib.contextmanager
-    def writer(self, client: Client, table: aio.FlussTable) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    def writer(self, client: Client, table: aio.FlussTable) -> Iterator[Callable[[pa.RecordBatch], object]]:
         """A function that writes shaped batches; everything is acknowledged when the block ends."""
         if self._mode == "append":
             append = client.call(lambda: table.new_append().create_writer())
-            yield lambda batch: append.write_arrow_batch(batch) and None
+            yield append.write_arrow_batch
             client.run(append.flush())
             return
         upsert = client.call(lambda: table.new_upsert(self.partial).create_writer())
         if self._mode == "delete":
-            yield lambda batch: upsert.delete_arrow_batch(batch) and None
+            yield upsert.delete_arrow_batch
         elif self._kind_column is None:
-            yield lambda batch: upsert.write_arrow_batch(batch) and None
+            yield upsert.write_arrow_batch
         else:
             yield lambda batch: self._write_kinds(upsert, batch)
         client.run(upsert.flush())
