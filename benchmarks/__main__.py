@@ -56,7 +56,7 @@ def main(
     if remember:
         record.remember(results)
     if docs:
-        documents.keep(suite, report.to_json(results, facts))
+        documents.keep(suite, report.to_json(results, facts), part=bool(cases))
     sys.exit(1 if missed or (fallen and not remember) else 0)
 
 

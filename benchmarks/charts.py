@@ -34,7 +34,10 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dashes: str =
 
 
 def bars(title: str, ratios: Sequence[tuple[str, float, float]]) -> str:
-    """Names with a ratio and what it must be; the dashed line at 1 is the peer or the limit. Logarithmic."""
+    """Ratios, to the right of the peer or the limit or to its left; the short line is what must be reached.
+
+    Logarithmic: twice as fast and half as fast are equally long.
+    """
     width, left, row, top = 820, 290, 26, 56
     height = top + row * len(ratios) + 16
     values = [value for _, value, _ in ratios] + [must for _, _, must in ratios] + [1.0]
@@ -43,16 +46,18 @@ def bars(title: str, ratios: Sequence[tuple[str, float, float]]) -> str:
     def at(value: float) -> float:
         return left + (math.log10(value) - low) / (high - low) * (width - left - 70)
 
-    parts = [_text(at(1), top - 12, "equal", "middle", 11), _line(at(1), top - 8, at(1), height - 12, INK, "4 3")]
+    parts = [_text(at(1), top - 12, "equal", "middle", 11)]
     for i, (name, value, must) in enumerate(ratios):
         y = top + i * row
+        start, end = sorted((at(1), at(value)))
         colour = GOOD if value >= must else POOR
         parts += [
             _text(left - 8, y + 13, name, "end"),
-            f'<rect x="{left}" y="{y}" width="{max(1.0, at(value) - left):.1f}" height="18" fill="{colour}"/>',
+            f'<rect x="{start:.1f}" y="{y}" width="{max(1.0, end - start):.1f}" height="18" fill="{colour}"/>',
             _line(at(must), y - 2, at(must), y + 20, INK),
-            _text(at(value) + 6, y + 13, f"{value:.2f} x"),
+            _text(max(end, at(must)) + 6, y + 13, f"{value:.2f} x"),
         ]
+    parts.append(_line(at(1), top - 8, at(1), height - 12, INK, "4 3"))
     return _page(width, height, title, parts)
 
 

@@ -23,11 +23,11 @@ PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "performance.md")
 _SECTION = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end figures -->)", re.DOTALL)
 
 
-def keep(suite: str, content: dict[str, Any], folder: Path = RESULTS) -> None:
-    """Keeps the results of a run, adding to those of cases that did not run this time, and redraws the documents."""
+def keep(suite: str, content: dict[str, Any], *, part: bool = False, folder: Path = RESULTS) -> None:
+    """Keeps the results of a run, those of a part beside what is there, and redraws the documents."""
     path = folder / f"{suite}.json"
     key = "name" if suite != "scale" else "axis"
-    if path.exists():
+    if part and path.exists():
         new = {one[key]: one for one in content["results"]}
         old = json.loads(path.read_text())["results"]
         content = {**content, "results": [new.pop(one[key], one) for one in old] + list(new.values())}

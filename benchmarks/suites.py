@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tests.interop.environment import wheel_python
 
@@ -66,6 +67,11 @@ def server(settings: Settings) -> Iterator[Result]:
     ):
         pair = Pair(settings, ours, peer, settings.warm_up_s, embedded.pid or 0, cluster.tablets[0].pid or 0)
         yield from java.logs(pair)
+        with (
+            LocalServer(options={"log.commit.sync": "none"}) as loose,
+            worker("embedded", free_python(), loose.bootstrap_servers) as client,
+        ):
+            yield from java.unsynced(replace(pair, ours=client, our_server_pid=loose.pid or 0))
         yield from java.keyed(pair)
 
 

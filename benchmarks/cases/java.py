@@ -47,6 +47,14 @@ def logs(pair: Pair) -> Iterator[Result]:
             yield pair.rates(f"scan against Java, {label}", count, read("to_arrow", table="read"), BAR)
 
 
+def unsynced(pair: Pair) -> Iterator[Result]:
+    """Appends with what the Java server promises by default: an acknowledged row may still be in memory only."""
+    count = pair.settings.rows(5_000_000)
+    if pair.settings.wanted("java append unsynced"):
+        work = fill("write_batches", properties=NO_COMPRESSION, rows=count)
+        yield pair.rates("append against Java, none, both unsynced", count, work, BAR)
+
+
 def keyed(pair: Pair) -> Iterator[Result]:
     """Upserts of rows, and lookups among them."""
     keys = pair.settings.rows(200_000)

@@ -67,7 +67,7 @@ def main(
     for axis in results:
         (out.parent / f"scale-{axis['axis']}.svg").write_text(chart_of(axis))
     if docs:
-        documents.keep("scale", content)
+        documents.keep("scale", content, part=bool(wanted))
 
 
 if __name__ == "__main__":

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from benchmarks.scale.study import Point, Study, client, seconds
 
 VALUES = 10_000_000
-VALUES_PER_BATCH = 500_000
+DICT_VALUES = 400_000
+BATCH_ROWS = 2_500
 
 
 def measure(study: Study) -> Iterator[Point]:
     with study.server() as server, client(server) as worker:
         for columns in study.points(1, 5, 10, 50, 100, 200):
-            batch_rows = VALUES_PER_BATCH // columns
-            rows = batch_rows * (VALUES // VALUES_PER_BATCH)
-            size = {"columns": columns, "batch_rows": batch_rows, "batches": VALUES // VALUES_PER_BATCH}
-            few = 100_000 // columns
+            batches = VALUES // columns // BATCH_ROWS
+            rows = batches * BATCH_ROWS
+            size = {"columns": columns, "batch_rows": BATCH_ROWS, "batches": batches}
+            few = DICT_VALUES // columns
 
             def write(columns: int = columns, size: dict[str, int] = size) -> float:
                 worker.call("create", table="scale", columns=columns)
@@ -25,7 +26,7 @@ def measure(study: Study) -> Iterator[Point]:
 
             def append(columns: int = columns, few: int = few) -> float:
                 worker.call("create", table="dicts", columns=columns)
-                return seconds(worker, "append_flush", table="dicts", rows=few, flushes=2, columns=columns)
+                return seconds(worker, "append_flush", table="dicts", rows=few, flushes=1, columns=columns)
 
             def read(wanted: list[str] | None = None) -> float:
                 return seconds(worker, "read_through", table="scale", columns=wanted)
@@ -35,7 +36,7 @@ def measure(study: Study) -> Iterator[Point]:
                 {
                     "write_arrow_batch, ns a value": study.middle(write) / (rows * columns) * 1e9,
                     "scan of all columns, ns a value": study.middle(read) / (rows * columns) * 1e9,
-                    "scan of one column, ns a value": study.middle(lambda: read(["c0"])) / rows * 1e9,
-                    "append() of dicts, ns a value": study.middle(append) / (few * 2 * columns) * 1e9,
+                    "scan of one column, ns a row": study.middle(lambda: read(["c0"])) / rows * 1e9,
+                    "append() of dicts, ns a value": study.middle(append) / (few * columns) * 1e9,
                 },
             )
