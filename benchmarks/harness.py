@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -174,6 +175,11 @@ class Settings:
 
     def wanted(self, name: str) -> bool:
         return not self.cases or any(part in name for part in self.cases)
+
+
+def end_tidily() -> None:
+    """Let a request to end run the same clean-up as an error: servers stop, and their data goes."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def cpu_seconds(pid: int) -> float:

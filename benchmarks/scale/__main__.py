@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from benchmarks import documents, report
-from benchmarks.harness import REPOSITORY, machine_facts
+from benchmarks.harness import REPOSITORY, end_tidily, machine_facts
 from benchmarks.scale import buckets, clients, columns, data_size, keys, row_size, rows_per_batch, tables
 from benchmarks.scale.report import chart_of, markdown_of, summary
 from benchmarks.scale.study import Point, Study
@@ -45,6 +45,7 @@ def main(
     """Measure how the cost of a unit of work changes as one thing grows and all else stays."""
     study = Study(x_max, repeats, folder or Path(REPOSITORY / ".cache"))
     study.folder.mkdir(exist_ok=True)
+    end_tidily()
     console = Console()
     console.width = max(console.width, 150)
     facts = machine_facts()
