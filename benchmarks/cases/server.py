@@ -21,6 +21,8 @@ NONE = {"table.log.arrow.compression.type": "NONE"}
 _CHUNK_BYTES = 1 << 20
 _SETTLE_S = 0.3
 """Until the files of the table before are deleted, which is no part of an append."""
+_SPILL_S = 5.0
+"""Until rows that do not fit in memory are on disk: the rate is that among much data, not that while it moves."""
 
 
 def _bytes_of(rows: int) -> memoryview:
@@ -178,6 +180,7 @@ def _lookup_growth(servers: str, small: int, large: int) -> Result:
         worker.call("upsert_range", table="grow_keyed", start=0, stop=small)
         first = rates(small)
         worker.call("upsert_range", table="grow_keyed", start=small, stop=large)
+        time.sleep(_SPILL_S)
         later = rates(large)
         worker.call("drop", table="grow_keyed")
     finally:

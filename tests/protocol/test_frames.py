@@ -196,3 +196,12 @@ def test_no_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_buffer_must_hold_a_length() -> None:
     with pytest.raises(ValueError, match="at least 4"):
         frames.FrameReader(buffer_bytes=3)
+
+
+@pytest.mark.parametrize("lead", range(9))
+def test_a_large_frame_lies_where_its_reader_wants_it(lead: int) -> None:
+    reader = frames.FrameReader(buffer_bytes=64, align=lambda head, length: lead)
+    payload = bytes(range(256)) * 4
+    (frame,) = reader.feed(len(payload).to_bytes(4, "big") + payload)
+    assert bytes(frame) == payload
+    assert (np.frombuffer(frame, np.uint8).ctypes.data + lead) % 8 == 0

@@ -41,6 +41,7 @@ from fluss.protocol.frames import (
     parse_error,
     parse_response,
 )
+from fluss.protocol.record_messages import fetched_records_position
 from fluss.protocol.sasl import PlainCredentials, encode_plain_token
 from fluss.protocol.wire import parse_message
 
@@ -85,7 +86,7 @@ class Connection:
         self._lost_reason: FlussError | None = None
         self._closing = False
         self._refused_for_now: RetriableAuthenticateError | None = None
-        reader = FrameReader(max_frame_bytes)
+        reader = FrameReader(max_frame_bytes, align=fetched_records_position)
         self._transport = FrameTransport(f"{host}:{port}", reader, self._frame_received, self._connection_lost)
 
     @classmethod

@@ -31,6 +31,7 @@ class GroupCommitter:
         self._dirty: dict[LogTablet, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
         # One flush at a time: a second one would not know of the files that the first has not finished, acknowledge
         # what is in them, and write a committed mark that the older one of the first then replaces.
         self._flushing = asyncio.Lock()
@@ -43,7 +44,9 @@ class GroupCommitter:
     async def stop(self) -> None:
         """Flush what is dirty and end."""
         if self._task is not None:
-            self._task.cancel()
+            # Not cancelled: a round that has begun is finished, so that a stop does not lose its outcome.
+            self._stopping = True
+            self._wake.set()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         while self._dirty:
@@ -57,11 +60,10 @@ class GroupCommitter:
         self._wake.set()
 
     async def _run(self) -> None:
-        while True:
+        while not self._stopping:
             await self._wake.wait()
             self._wake.clear()
-            # Shielded: a round that has begun is finished, so that a stop does not lose its outcome.
-            await asyncio.shield(self._round())
+            await self._round()
 
     async def _round(self) -> None:
         async with self._flushing:
@@ -85,6 +87,8 @@ class GroupCommitter:
     async def _in_threads(self, work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:
         loop = asyncio.get_running_loop()
         chunks = [plans[at : at + _FILES_PER_THREAD] for at in range(0, len(plans), _FILES_PER_THREAD)]
+        if len(chunks) == 1:
+            return await loop.run_in_executor(self._executor, _each, work, plans)
         outcomes = await asyncio.gather(*(loop.run_in_executor(self._executor, _each, work, chunk) for chunk in chunks))
         return [outcome for chunk in outcomes for outcome in chunk]
 
