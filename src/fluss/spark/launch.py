@@ -44,7 +44,7 @@ def session(
 
     Args:
         app_name: The name of the application.
-        master: Where to run, such as `local[2]`; default `local[*]`.
+        master: Where to run, such as `local[2]`; default what `spark-submit` or Spark's settings say, else `local[*]`.
         config: More Spark options, which win over the defaults of this function.
     """
     try:
@@ -55,7 +55,9 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     ensure_java()
-    builder = SparkSession.builder.appName(app_name).master(master or "local[*]")
+    builder = SparkSession.builder.appName(app_name)
+    if master is not None:  # else a job that was sent to a cluster would run where it was sent from
+        builder = builder.master(master)
     for name, value in {**_DEFAULTS, **(config or {})}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

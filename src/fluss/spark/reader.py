@@ -11,7 +11,13 @@ from pyspark.sql.types import StructType
 
 from fluss import aio
 from fluss.aio import RecordBatch
-from fluss.errors import ConfigError, LogOffsetOutOfRangeError, TableNotExistError
+from fluss.errors import (
+    ConfigError,
+    LeaderNotAvailableError,
+    LogOffsetOutOfRangeError,
+    PartitionNotExistsError,
+    TableNotExistError,
+)
 from fluss.metadata import Predicate, TableInfo
 from fluss.spark.batches import CHANGE_TYPE, METADATA_FIELDS, Shaper, check_schema, table_columns
 from fluss.spark.connect import Client, client_of
@@ -223,7 +229,44 @@ def _batches(
         rows = folded_rows(client, table, bucket, split.start, split.stop, columns)
         return _filtered(rows, predicate, info)
     scan = _scan(client, table, columns, predicate)
-    return client.iterate(scan.read_batches({bucket: split.start}, {bucket: split.stop}))
+    return _log_batches(client, scan, split, info, go_on=not options["failOnDataLoss"])
+
+
+def _log_batches(
+    client: Client, scan: aio.TableScan, split: Split, info: TableInfo, *, go_on: bool
+) -> Iterator[RecordBatch]:
+    """The rows of a split of the log; with `go_on`, those that are left where some vanished since it was planned."""
+    bucket, position = split.bucket.of(split.table_id), split.start
+    while position < split.stop:
+        try:
+            if _dropped(client, split, info):  # a scan would wait for a server to come up with it
+                raise PartitionNotExistsError(f"partition '{split.bucket.partition_name}' was dropped")
+            for item in client.iterate(scan.read_batches({bucket: position}, {bucket: split.stop})):
+                yield item
+                position = item.last_offset + 1
+            return
+        except (LogOffsetOutOfRangeError, PartitionNotExistsError, LeaderNotAvailableError) as error:
+            first = split.stop
+            if not _dropped(client, split, info):
+                layout = Layout(client, info, {split.bucket.partition_id: split.bucket.partition_name})
+                first = layout.earliest().get(split.bucket, split.stop)
+            if first <= position:
+                raise
+            if not go_on:
+                raise LogOffsetOutOfRangeError(
+                    f"rows of {split.bucket} of {info.table_path} from offset {position} to {min(first, split.stop)} "
+                    "are gone since the read was planned; set failOnDataLoss to false to go on with those that are left"
+                ) from error
+            position = first
+
+
+def _dropped(client: Client, split: Split, info: TableInfo) -> bool:
+    bucket = split.bucket
+    if bucket.partition_id < 0:
+        return False
+    spec = dict(zip(info.partition_keys, bucket.partition_name.split("$")))
+    found = client.run(client.admin.list_partition_infos(info.table_path, spec))
+    return all(part.partition_id != bucket.partition_id for part in found)
 
 
 def _scan(client: Client, table: aio.FlussTable, columns: list[str], predicate: Predicate | None) -> aio.TableScan:
