@@ -9,7 +9,6 @@ from __future__ import annotations
 import calendar
 import datetime
 import re
-import zoneinfo
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -146,6 +145,8 @@ def parse_time_zone(text: str) -> datetime.tzinfo:
             return datetime.timezone(datetime.timedelta(minutes=-minutes if match[1] == "-" else minutes))
     if text.strip() in ("Z", "UTC", "GMT", "UT"):
         return datetime.timezone.utc
+    import zoneinfo  # few processes ever make a partition by time
+
     try:
         return zoneinfo.ZoneInfo(text.strip())
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

@@ -12,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from fluss.errors import FormatError, StorageError
 from fluss.protocol import apis, messages
 
 if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
     from fluss.client.cluster import Cluster
 
 _BLOCK_BYTES = 8 * 1024 * 1024
@@ -96,6 +97,8 @@ class RemoteReader:
             unread.reads.append(asyncio.ensure_future(read))
 
     async def _open(self, directory: str) -> tuple[pafs.FileSystem, str]:
+        import pyarrow.fs as pafs  # only readers of a remote log need it
+
         if "://" not in directory:
             return pafs.LocalFileSystem(), directory.rstrip("/")
         scheme, _, rest = directory.partition("://")
@@ -108,6 +111,8 @@ class RemoteReader:
 
     async def _remote_filesystem(self, scheme: str, directory: str) -> pafs.FileSystem:
         """A file system with the credentials the cluster lends its readers."""
+        import pyarrow.fs as pafs
+
         token = await self._cluster.call_tablet(
             apis.GET_FILESYSTEM_SECURITY_TOKEN, messages.GetFileSystemSecurityTokenRequest()
         )
@@ -125,6 +130,8 @@ class RemoteReader:
 
 
 def _object_store(token: messages.GetFileSystemSecurityTokenResponse) -> pafs.FileSystem:
+    import pyarrow.fs as pafs
+
     options = {pair.key: pair.value for pair in token.addition_info}
     credentials = json.loads(token.token) if token.token else {}
     endpoint = options.get("fs.s3a.endpoint") or options.get("fs.oss.endpoint")
