@@ -4,7 +4,8 @@
 All blocks of a page run in order and share one namespace and one event loop, as if somebody typed them into a notebook:
 a block may use a bare `await`. A fenced ``text`` or ``json`` block that follows is what the block must have printed
 (`...` stands for anything). A block that needs more than this package says so in the line before it:
-`<!-- needs: spark -->`; such a line at the very top of a page speaks for the whole page.
+`<!-- needs: spark -->`; such a line at the very top of a page speaks for the whole page. The tests of Spark run those
+blocks: `tests/spark/test_documents.py`, and `test_clusters.py` the ones that need a cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import io
 import re
 import shlex
 import socket
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from fluss.server.command import build_config
 
 ROOT = Path(__file__).resolve().parents[2]
 
-NEEDS = ("spark", "java")
+NEEDS = ("spark", "cluster", "java")
 """What a block may need beyond this package. Nothing else excuses a block from running."""
 
 ROUNDS_MAX = 3
@@ -94,6 +95,48 @@ def check_output(block: Block, printed: str) -> None:
 
 
 # -- Python --------------------------------------------------------------------------------------------------------
+
+
+class LazyServer:
+    """A server that is started when a block needs it: some pages have none."""
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._options = options
+        self._server: fluss.LocalServer | None = None
+
+    @property
+    def address(self) -> str:
+        """Of the last listener: the one for clients."""
+        if self._server is None:
+            self._server = fluss.LocalServer(options=self._options).start()
+        return self._server.addresses[-1]
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+
+
+async def run_page(blocks: Iterable[Block], server: LazyServer) -> None:
+    """Run blocks in order and compare what they print with what the page shows."""
+    names = namespace()
+    try:
+        for block in blocks:
+            printed = ""
+            if block.language == "python":
+                try:
+                    printed = await run_python(block, names, server.address)
+                except Exception as error:
+                    raise AssertionError(f"{block.where} failed: {type(error).__name__}: {error}") from error
+            elif block.language == "bash":
+                for line in command_lines(block.text):
+                    # The command line runs a loop of its own.
+                    address = server.address if "fluss " in line else ""
+                    printed += await asyncio.to_thread(run_command, line, address)
+            check_output(block, printed)
+    finally:
+        for value in names.values():
+            if isinstance(value, fluss.LocalServer):
+                value.stop()  # does nothing where the page stopped it
 
 
 class _Bounded(ast.NodeTransformer):
@@ -233,7 +276,7 @@ def _check_other(program: str, arguments: list[str], line: str) -> None:
         for extras in re.findall(r"fluss-python\[([a-z,]+)\]", line):
             for extra in extras.split(","):
                 assert re.search(rf"(?m)^{extra} = \[", project), f"there is no extra {extra!r}: {line}"
-    elif program == "python":
+    elif program in ("python", "spark-submit", "spark-class"):
         for argument in arguments:
             if argument.endswith(".py"):
                 assert (ROOT / argument).is_file(), f"there is no {argument}: {line}"

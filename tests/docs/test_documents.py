@@ -17,12 +17,10 @@ from tests.docs.blocks import (
     NEEDS,
     ROOT,
     Block,
-    check_output,
-    command_lines,
-    namespace,
+    LazyServer,
     read_blocks,
     run_command,
-    run_python,
+    run_page,
 )
 
 import fluss
@@ -35,45 +33,11 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.
 LANGUAGES = {"python", "bash", "text", "json", "yaml", "toml", ""}
 
 
-class LazyServer:
-    """A server that is started when a block needs it: some pages have none."""
-
-    def __init__(self) -> None:
-        self._server: fluss.LocalServer | None = None
-
-    @property
-    def address(self) -> str:
-        if self._server is None:
-            self._server = fluss.LocalServer().start()
-        return self._server.bootstrap_servers
-
-    def stop(self) -> None:
-        if self._server is not None:
-            self._server.stop()
-
-
 @pytest.fixture
 def server() -> Iterator[LazyServer]:
     server = LazyServer()
     yield server
     server.stop()
-
-
-async def _run_page(blocks: list[Block], server: LazyServer) -> None:
-    names = namespace()
-    for block in blocks:
-        printed = ""
-        if block.language == "python":
-            try:
-                printed = await run_python(block, names, server.address)
-            except Exception as error:
-                raise AssertionError(f"{block.where} failed: {type(error).__name__}: {error}") from error
-        elif block.language == "bash":
-            for line in command_lines(block.text):
-                # The command line runs a loop of its own.
-                address = server.address if "fluss " in line else ""
-                printed += await asyncio.to_thread(run_command, line, address)
-        check_output(block, printed)
 
 
 def _name(path: Path) -> str:
@@ -84,7 +48,7 @@ def _name(path: Path) -> str:
 def test_every_block_runs(page: Path, server: LazyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = [block for block in read_blocks(page) if block.needs is None]
-    asyncio.run(_run_page(blocks, server))
+    asyncio.run(run_page(blocks, server))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -155,9 +119,9 @@ def test_a_wrong_block_is_found(server: LazyServer) -> None:
     """The checks above can fail."""
     wrong = Block("page.md", 1, "python", "print(await asyncio.sleep(0, 1))", None, "2\n")
     with pytest.raises(AssertionError, match="this was printed\n1"):
-        asyncio.run(_run_page([Block("page.md", 0, "python", "import asyncio", None, None), wrong], server))
+        asyncio.run(run_page([Block("page.md", 0, "python", "import asyncio", None, None), wrong], server))
     with pytest.raises(AssertionError, match=r"page\.md:1 failed: NameError"):
-        asyncio.run(_run_page([Block("page.md", 1, "python", "nothing", None, None)], server))
+        asyncio.run(run_page([Block("page.md", 1, "python", "nothing", None, None)], server))
     with pytest.raises(AssertionError, match="no target"):
         run_command("make coffee", "127.0.0.1:1")
     with pytest.raises(AssertionError, match="no command"):
