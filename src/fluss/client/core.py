@@ -6,9 +6,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from fluss.client.admin import FlussAdmin
 from fluss.client.cluster import Cluster
 from fluss.client.runner import Direct, Runner
 from fluss.client.scan import TableScan
@@ -18,6 +17,9 @@ from fluss.client.write import AppendWriter, Sender, UpsertWriter
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import TablePath
+
+if TYPE_CHECKING:
+    from fluss.client.admin import FlussAdmin
 
 
 def check_config(config: object) -> Config:
@@ -97,6 +99,8 @@ class FlussConnection:
 
     def get_admin(self) -> FlussAdmin:
         """The administration of the cluster. It may be awaited, and gives itself."""
+        from fluss.client.admin import FlussAdmin  # readers and writers do without its many modules
+
         return FlussAdmin(self._runner)
 
     async def get_table(self, table_path: TablePath) -> FlussTable:

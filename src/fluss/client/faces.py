@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fluss.client import core
-from fluss.client.admin import FlussAdmin
 from fluss.client.cluster import Cluster
 from fluss.client.scan_faces import TableScan
 from fluss.client.state import TableState
@@ -31,6 +30,8 @@ from fluss.net.background import LoopThread
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from fluss.client.admin import FlussAdmin
 
 T = TypeVar("T")
 
@@ -279,6 +280,8 @@ class FlussConnection:
 
     def get_admin(self) -> FlussAdmin:
         """The administration of the cluster; `await` it or use it directly."""
+        from fluss.client.admin import FlussAdmin  # readers and writers do without its many modules
+
         return FlussAdmin(self._background)
 
     async def get_table(self, table_path: TablePath) -> FlussTable:

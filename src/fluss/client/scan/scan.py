@@ -104,6 +104,8 @@ class ScanPlan:
 
     async def offsets(self, buckets: Sequence[TableBucket], spec: OffsetSpec) -> dict[TableBucket, int]:
         """Offsets of many buckets at once, tried again where a leader moved or the network failed."""
+        if not buckets:
+            return {}
         path = self.info.table_path
 
         def forget(error: FlussError) -> None:
@@ -120,12 +122,14 @@ class ScanPlan:
         self, start_offsets: dict[TableBucket, int], stop_offsets: dict[TableBucket, int] | None = None
     ) -> AsyncGenerator[RecordBatch, None]:
         """All rows of the buckets from their start offsets up to the end of the log now (or the given ends)."""
-        if stop_offsets is None:
-            stop_offsets = await self.offsets(list(start_offsets), OffsetSpec.latest())
         # A log whose beginning was removed may have nothing before its end: where "earliest" is must be known.
         earliest = [bucket for bucket, start in start_offsets.items() if start == EARLIEST_OFFSET]
-        if earliest:
-            start_offsets = {**start_offsets, **await self.offsets(earliest, OffsetSpec.earliest())}
+        unknown = list(start_offsets) if stop_offsets is None else []
+        ends, starts = await asyncio.gather(
+            self.offsets(unknown, OffsetSpec.latest()), self.offsets(earliest, OffsetSpec.earliest())
+        )
+        start_offsets = {**start_offsets, **starts}
+        stop_offsets = ends if stop_offsets is None else stop_offsets
         fetcher = self.fetcher(self.bounded_options())
         try:
             for bucket, start in start_offsets.items():
