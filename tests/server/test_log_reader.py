@@ -169,3 +169,15 @@ def test_any_walk_returns_every_row_once(
         offset = ids[-1] + 1
     assert seen == list(range(total))
     harness.crash()
+
+
+def test_a_batch_that_has_no_place_is_not_looked_at(harness: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[int] = []
+
+    def crc_fits(view: memoryview, span: BatchSpan) -> bool:
+        checked.append(span.base_offset)
+        return True
+
+    monkeypatch.setattr(reader, "crc_fits", crc_fits)
+    assert ids_of(joined(harness.read(0, SIZE * 2 + 5))) == [0, 1, 2, 3, 4, 5]
+    assert checked == [0, 3]

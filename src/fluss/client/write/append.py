@@ -35,10 +35,10 @@ class ArrowPiece:
 
     __slots__ = ("batch", "rows", "size_bytes")
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, size_bytes: int) -> None:
         self.batch = batch
         self.rows = batch.num_rows
-        self.size_bytes = batch.nbytes
+        self.size_bytes = size_bytes
 
 
 class ArrowEncoder:
@@ -203,8 +203,9 @@ class AppendWriter(TableWriter):
     def _pieces(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
         """Cut what is larger than a request may be."""
         size_max = min(self._row_size_max, max(self._batch_size_max, _ARROW_BATCH_BYTES_MAX))
-        if batch.nbytes <= size_max or batch.num_rows == 1:
-            return [(key, ArrowPiece(batch), positions)]
+        size_bytes = batch.nbytes  # asked for once: it looks at every buffer
+        if size_bytes <= size_max or batch.num_rows == 1:
+            return [(key, ArrowPiece(batch, size_bytes), positions)]
         middle = batch.num_rows // 2
         halves = (0, middle), (middle, batch.num_rows - middle)
         return [

@@ -51,6 +51,11 @@ class ReadPlan:
         return self.bytes_max >= _LARGE_BYTES_MIN
 
     @property
+    def is_plain(self) -> bool:
+        """Batches go out as they lie."""
+        return self.projection is None and self.may_match is None
+
+    @property
     def window_bytes(self) -> int:
         """Bytes per read: enough for the answer and for the batches before it that the sparse index leaves."""
         return min(max(self.bytes_max, 64 * 1024) + 64 * 1024, _WINDOW_BYTES_MAX)
@@ -132,6 +137,7 @@ class _Reading:
         self.plan = plan
         self.result = ReadResult()
         self.scanned_bytes = 0
+        self._full = False
 
     def run(self, segment: Segment, end: int, end_offset: int) -> bool:
         """Read one segment; False when the answer is full."""
@@ -166,7 +172,7 @@ class _Reading:
         run = _Run(file, self.result.parts, in_memory=not plan.is_large)
         source = MappedFile(file) if plan.is_large else file
         try:
-            for view, span, position in walk_file(source, start, end, plan.window_bytes):
+            for view, span, position in walk_file(source, start, end, plan.window_bytes, self._has_room):
                 if expected is None:
                     if span.last_offset != indexed_last or span.base_offset < segment.base_offset:
                         raise _IndexMismatch(position, "the index points to another batch")
@@ -187,6 +193,8 @@ class _Reading:
                 expected, newest = span.last_offset + 1, span.timestamp
                 if span.last_offset < plan.offset:
                     continue
+                if not self._has_room(span.end - span.start):
+                    return False
                 if not crc_fits(view, span):
                     raise _damaged(segment, position, "the checksum does not fit")
                 if not self._take(view, span, position, run):
@@ -195,9 +203,18 @@ class _Reading:
             raise _damaged_or_index(segment, bad.position, start, bad.reason) from None
         finally:
             run.flush()
+        if self._full:
+            return False
         if expected != end_offset:
             raise _damaged(segment, position, f"the file ends at offset {expected}, expected {end_offset}")
         return True
+
+    def _has_room(self, size_bytes: int) -> bool:
+        """False when a batch of this size surely has no place in the answer, so that nobody need look at it."""
+        result = self.result
+        if self.plan.is_plain and result.size_bytes and result.size_bytes + size_bytes > self.plan.bytes_max:
+            self._full = True
+        return not self._full
 
     def _take(self, view: memoryview, span: BatchSpan, position: int, run: _Run) -> bool:
         """Put a checked batch into the answer, if it is wanted and fits; False when the answer is full."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import crc32c
@@ -100,11 +100,16 @@ class ReadableFile(Protocol):
 
 
 def walk_file(
-    file: ReadableFile, position: int, end: int, window_bytes: int
+    file: ReadableFile,
+    position: int,
+    end: int,
+    window_bytes: int,
+    wanted: Callable[[int], bool] | None = None,
 ) -> Iterator[tuple[memoryview, BatchSpan, int]]:
     """All batches between two positions: the bytes read, where the batch lies in them, and its position in the file.
 
-    Checksums are left to the caller. Raises BadBatch where the bytes stop being whole batches.
+    Checksums are left to the caller. Raises BadBatch where the bytes stop being whole batches. `wanted` is asked, with
+    its size, whether more has to be read for a batch that goes on beyond what was read; if not, the walk ends.
     """
     while position < end:
         view = file.read(position, min(window_bytes, end - position))
@@ -114,6 +119,8 @@ def walk_file(
                 span = read_span(view, at)
             except NeedMoreBytes as more:
                 if at > 0:
+                    if wanted is not None and not wanted(more.size_bytes):
+                        return
                     break
                 if position + more.size_bytes > end:
                     raise BadBatch(position, "the batch is cut off") from None
