@@ -14,7 +14,7 @@ from benchmarks.scale.study import Point, Study, client, memory_mb
 
 BATCH_ROWS = 8_192
 BATCHES = 1_024
-LOOKUPS = 12_800
+LOOKUPS = 6_400
 KEYS = 50_000
 
 
