@@ -31,6 +31,7 @@ from fluss.errors import (
 )
 from fluss.metadata import TableBucket, TableInfo
 from fluss.net.connection import Connection
+from fluss.net.eager import start_eagerly
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 from fluss.protocol.lookup_messages import decode_lookup_response, encode_lookup
@@ -290,9 +291,10 @@ class LookupQueue(Generic[T]):
         wake([item.promise for item in items])
 
     def _spawn(self, coro: Any) -> None:
-        task = self._cluster.loop.create_task(coro)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = start_eagerly(self._cluster.loop, coro)
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def drain(self) -> None:
         """Nothing to bring anywhere: lookups change nothing."""

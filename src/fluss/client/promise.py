@@ -136,13 +136,15 @@ def wake(promises: Iterable[Promise[Any]]) -> None:
 class Inbox(Generic[T]):
     """A queue into the cluster's loop. `put` may be called from anywhere; `deliver` runs on the loop."""
 
-    __slots__ = ("_deliver", "_items", "_loop", "_scheduled")
+    __slots__ = ("_deliver", "_gathering", "_items", "_loop", "_scheduled")
 
     def __init__(self, loop: _Loop, deliver: Callable[[list[T]], None]) -> None:
         self._loop = loop
         self._deliver = deliver
         self._items: deque[T] = deque()
         self._scheduled = False
+        self._gathering: _Loop | None = None
+        """Another loop, whose present turn may put in more."""
 
     def put(self, item: T) -> None:
         """Hand an item over; it is delivered in the next turn of the loop, together with what else came in.
@@ -150,12 +152,31 @@ class Inbox(Generic[T]):
         Raises RuntimeError when the loop is closed.
         """
         self._items.append(item)
-        if not self._scheduled:
+        if self._scheduled:
+            return
+        here = asyncio._get_running_loop()
+        if here is self._loop:
             self._scheduled = True
-            if asyncio._get_running_loop() is self._loop:
-                self._loop.call_soon(self._drain)
-            else:
+            self._loop.call_soon(self._drain)
+        elif here is None:
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._drain)
+        elif self._gathering is not here:
+            # To wake the other thread now would be to share the interpreter with it, and to let the first item leave
+            # alone: tasks that are started together put their items in one after the other.
+            if self._loop.is_closed():
+                raise RuntimeError("the loop is closed")
+            self._gathering = here
+            here.call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._gathering = None
+        if self._items and not self._scheduled:
+            self._scheduled = True
+            try:
                 self._loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:  # closed meanwhile: whoever takes the items in then says so
+                self._drain()
 
     def _drain(self) -> None:
         # The flag goes down before the queue is emptied, so an item put meanwhile schedules another turn.

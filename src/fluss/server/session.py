@@ -13,6 +13,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
+from fluss.net.eager import start_eagerly
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, api_name
 from fluss.protocol.frames import (
     ERROR_MESSAGE_CHARS_MAX,
@@ -93,9 +94,14 @@ class Session:
             return
         size = len(frame)
         self.server.memory.take(size)
-        task = self._loop.create_task(self._answer(request, size))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = start_eagerly(self._loop, self._answer(request, size))
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._answered)
+        self._adjust_reading()
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         self._adjust_reading()
 
     async def _answer(self, request: Request, size_bytes: int) -> None:
@@ -120,8 +126,6 @@ class Session:
             self.server.metrics.request(
                 request.api_key, seconds=self._loop.time() - started, size_bytes=size_bytes, error_code=error_code
             )
-            # The task leaves the set only after this coroutine ends.
-            self._loop.call_soon(self._adjust_reading)
 
     async def _call(self, request: Request) -> Parts:
         if not self.authenticated and request.api_key not in _BEFORE_AUTHENTICATION:

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Coroutines that begin at once, instead of in the next turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+
+def start_eagerly(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+    """Run a coroutine at once up to where it first waits; None if it never waits, else a task for the rest.
+
+    What has nothing to wait for, such as the answer to a lookup, would spend half of its time waiting for that turn.
+    An exception of the part that runs at once is raised here.
+    """
+    if sys.version_info >= (3, 12):
+        task = asyncio.Task(work, loop=loop, eager_start=True)
+        if not task.done():
+            return task
+        task.result()
+        return None
+    try:
+        waits_for = work.send(None)
+    except StopIteration:
+        return None
+    rest = loop.create_task(_go_on(work, waits_for))
+    # Cancelled before its first turn, the task ends without having touched the coroutine.
+    rest.add_done_callback(lambda _: work.close())
+    return rest
+
+
+@types.coroutine
+def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    while True:
+        try:
+            answer = yield waits_for
+        except BaseException as error:
+            resume: Callable[[Any], Any] = work.throw
+            answer = error
+        else:
+            resume = work.send
+        try:
+            waits_for = resume(answer)
+        except StopIteration:
+            return

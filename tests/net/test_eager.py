@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Coroutines that begin at once behave like tasks in all else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fluss.net.eager import start_eagerly
+
+
+def test_what_never_waits_is_done_at_once():
+    async def main():
+        seen = []
+
+        async def work():
+            seen.append(1)
+
+        assert start_eagerly(asyncio.get_running_loop(), work()) is None
+        assert seen == [1]
+
+    asyncio.run(main())
+
+
+def test_the_rest_goes_on_as_a_task_with_results_and_errors_of_what_it_waits_for():
+    async def main():
+        loop = asyncio.get_running_loop()
+        gate, seen = loop.create_future(), []
+
+        async def work():
+            seen.append("begun")
+            seen.append(await gate)
+            await asyncio.sleep(0)
+            try:
+                await asyncio.wait_for(loop.create_future(), 0.001)
+            except asyncio.TimeoutError:
+                seen.append("late")
+
+        task = start_eagerly(loop, work())
+        assert seen == ["begun"]
+        gate.set_result("passed")
+        await task
+        assert seen == ["begun", "passed", "late"]
+
+    asyncio.run(main())
+
+
+def test_errors_are_raised_where_they_happen():
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        async def at_once():
+            raise KeyError("now")
+
+        async def later():
+            await asyncio.sleep(0)
+            raise KeyError("later")
+
+        with pytest.raises(KeyError, match="now"):
+            start_eagerly(loop, at_once())
+        with pytest.raises(KeyError, match="later"):
+            await start_eagerly(loop, later())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_cancelling_reaches_the_coroutine_whenever_it_comes(turns):
+    async def main():
+        loop, ended = asyncio.get_running_loop(), []
+
+        async def work():
+            try:
+                await loop.create_future()
+            finally:
+                ended.append(True)
+
+        task = start_eagerly(loop, work())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0)
+        assert ended == [True]
+
+    asyncio.run(main())
