@@ -277,7 +277,7 @@ def follow_writes(
 
     def tier() -> None:
         try:
-            while not stop.is_set():
+            while not stop.wait(0.1):
                 lake.tier(path)
         except BaseException as error:
             failures.append(error)

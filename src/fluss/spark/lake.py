@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from fluss.aio import RecordBatch
 from fluss.errors import ConfigError
+from fluss.lake.api import LakeSplit
 from fluss.lake.layout import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss.lake.session import session_of
 from fluss.lake.union import UnionPlan, UnionSplit, plan_union, read_union_split
@@ -36,9 +38,9 @@ _SYSTEM_COLUMNS = {"_log_offset": OFFSET_COLUMN, "_commit_timestamp": TIMESTAMP_
 class LakePart(d.InputPartition):  # type: ignore[misc]
     """What one task reads of the lake, or of one bucket of lake and log."""
 
-    def __init__(self, plan: UnionPlan, splits: tuple[UnionSplit, ...]) -> None:
+    def __init__(self, plan: UnionPlan, split: UnionSplit) -> None:
         self.plan = plan
-        self.splits = splits
+        self.split = split
 
 
 def lake_is_read(options: SourceOptions, info: TableInfo) -> bool:
@@ -132,7 +134,7 @@ def _bucket_part(plan: UnionPlan, split: UnionSplit) -> d.InputPartition:
     if not split.lake and split.start < 0:
         # Nothing of this bucket is in the lake: its rows come from the server, as of the end that was pinned.
         return Split(split.table_id, _bucket(split), 0, split.stop, ROWS)
-    return LakePart(plan.for_tasks(), (split,))
+    return LakePart(plan.for_tasks(), split)
 
 
 def _bucket(split: UnionSplit) -> Bucket:
@@ -149,16 +151,16 @@ def _packed(options: SourceOptions, plan: UnionPlan, splits: Sequence[UnionSplit
         rows = sum(split.rows_max for split in plan.splits)
         size = min(size, math.ceil(rows / options["minPartitions"]))
     shared = plan.for_tasks()
-    waiting: list[UnionSplit] = []
+    waiting: list[LakeSplit] = []
     rows = 0
     for split in splits:
         if waiting and rows + split.rows_max > size:
-            yield LakePart(shared, tuple(waiting))
+            yield LakePart(shared, replace(split, lake=tuple(waiting)))
             waiting, rows = [], 0
-        waiting.append(split)
+        waiting += split.lake
         rows += split.rows_max
     if waiting:
-        yield LakePart(shared, tuple(waiting))
+        yield LakePart(shared, replace(splits[0], lake=tuple(waiting)))
 
 
 def read_lake_part(
@@ -174,11 +176,10 @@ def read_lake_part(
     session = session_of(options.client)
     # Rows of one batch may come from several buckets: where each comes from stands in its columns.
     bucket = TableBucket(info.table_id, 0)
-    for split in part.splits:
-        for found in read_union_split(session, part.plan, split, [*columns, *metadata.values()]):
-            batch = found if expression is None else _filtered(found, expression)
-            if batch.num_rows:
-                yield RecordBatch(_with_metadata(batch, columns, metadata), bucket, -1, -1)
+    for found in read_union_split(session, part.plan, part.split, [*columns, *metadata.values()]):
+        batch = found if expression is None else _filtered(found, expression)
+        if batch.num_rows:
+            yield RecordBatch(_with_metadata(batch, columns, metadata), bucket, -1, -1)
 
 
 def _filtered(batch: pa.RecordBatch, expression: pc.Expression) -> pa.RecordBatch:
