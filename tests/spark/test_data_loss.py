@@ -93,7 +93,7 @@ def sentence(caught: pytest.ExceptionInfo[PySparkException]) -> str:
     return text
 
 
-@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("fail", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_rows_that_expire_between_micro_batches(short_lived: ShortLived, tmp_path: Path, fail: str) -> None:
     path = short_lived.create(ROWS, buckets=1)
     short_lived.put_ids(path, range(10))
@@ -111,6 +111,7 @@ def test_rows_that_expire_between_micro_batches(short_lived: ShortLived, tmp_pat
         assert found == [*range(4), *range(990, 1000)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_partitions_that_are_dropped_between_micro_batches(short_lived: ShortLived, tmp_path: Path, fail: str) -> None:
     path = short_lived.create(ROWS, partition_keys=["day"], buckets=1)
