@@ -180,4 +180,12 @@ def test_a_batch_that_has_no_place_is_not_looked_at(harness: LogHarness, monkeyp
 
     monkeypatch.setattr(reader, "crc_fits", crc_fits)
     assert ids_of(joined(harness.read(0, SIZE * 2 + 5))) == [0, 1, 2, 3, 4, 5]
-    assert checked == [0, 3]
+    assert checked == [], "these were checked when they came"
+    harness.close()
+    again = LogHarness(harness.folder, index_interval_bytes=SIZE * 2, segment_bytes_max=SIZE * 12)
+    for _ in range(2):
+        assert ids_of(joined(again.read(0, SIZE * 2 + 5))) == [0, 1, 2, 3, 4, 5]
+        assert checked == [0, 3], "each once, and no more than there is room for"
+    assert ids_of(joined(again.read(3, SIZE * 2 + 5))) == [3, 4, 5, 6, 7, 8]
+    assert checked == [0, 3, 6]
+    again.crash()

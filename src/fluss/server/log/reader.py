@@ -195,8 +195,12 @@ class _Reading:
                     continue
                 if not self._has_room(span.end - span.start):
                     return False
-                if not crc_fits(view, span):
-                    raise _damaged(segment, position, "the checksum does not fit")
+                end_of_batch = position + span.end - span.start
+                # Whoever gets a whole batch checks it again. Of parts of a batch this is the only check there is.
+                if not (plan.is_plain and segment.is_checked(position, end_of_batch)):
+                    if not crc_fits(view, span):
+                        raise _damaged(segment, position, "the checksum does not fit")
+                    segment.note_checked(position, end_of_batch)
                 if not self._take(view, span, position, run):
                     return False
         except BadBatch as bad:

@@ -293,6 +293,7 @@ def _check_segment(segment: Segment) -> tuple[int, int]:
                 raise BadBatch(position, "the checksum or the offset does not fit")
             expected, newest = span.last_offset + 1, span.timestamp
     except BadBatch as bad:
+        segment.doubt()
         raise DamagedLogError(
             f"the log file '{segment.path}' is damaged at byte {bad.position}: {bad.reason}; it is not copied"
         ) from None

@@ -45,6 +45,7 @@ class Segment:
         self._index: SegmentIndex | None = None
         self._index_lock = threading.Lock()
         self._max_timestamp: int | None = None
+        self._checked = (0, 0)
         self.size_bytes = 0
         self.end_offset = base_offset
         self.bytes_since_entry = settings.index_interval_bytes + 1  # so that the first batch gets an entry
@@ -161,6 +162,23 @@ class Segment:
         self.size_bytes = position + span.end - span.start
         self.end_offset = span.last_offset + 1
         self._max_timestamp = span.timestamp
+
+    def is_checked(self, start: int, end: int) -> bool:
+        """Whether the bytes of this range fitted their checksums once, since this segment was opened."""
+        checked = self._checked
+        return checked[0] <= start and end <= checked[1]
+
+    def doubt(self) -> None:
+        """Something is wrong with the file: believe no earlier check."""
+        self._checked = (0, 0)
+
+    def note_checked(self, start: int, end: int) -> None:
+        """The checksums of this range fit. One range is remembered: logs are written and read from front to back."""
+        first, last = self._checked
+        if first <= start <= last:
+            self._checked = (first, max(last, end))
+        elif end - start > last - first:
+            self._checked = (start, end)
 
     @property
     def max_timestamp(self) -> int:

@@ -368,6 +368,7 @@ class LogTablet:
                 self.writers.record(
                     span.writer_id, WrittenBatch(span.sequence, span.last_offset, delta, span.timestamp)
                 )
+        segment.note_checked(pending.position, position)
         base_offset = self.end_offset
         self.end_offset = pending.end_offset
         self.max_timestamp = pending.timestamp
