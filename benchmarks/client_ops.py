@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-import os
 import resource
 import statistics
 import sys
@@ -187,7 +186,9 @@ class Side:
         watch = Watch()
         table_read = await done(scanner.to_arrow())
         answer = watch.answer()
-        return {**answer, "result": fingerprint(table_read)}
+        # Before the rows are added up, which takes memory of its own.
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {**answer, "peak_bytes": peak_bytes, "result": fingerprint(table_read)}
 
     async def poll_rows(self, table: str, rows: int) -> dict[str, Any]:
         scanner = await (await self._table(table)).new_scan().create_log_scanner()
@@ -234,9 +235,6 @@ class Side:
             )
             total += sum(row["score"] for row in rows)
         return watch.answer([count, total])
-
-    async def peak_memory(self) -> dict[str, Any]:
-        return {"seconds": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0, "result": os.getpid()}
 
     async def version(self) -> dict[str, Any]:
         return {"result": [getattr(fluss, "__version__", "?"), sys.version.split()[0], pa.__version__]}

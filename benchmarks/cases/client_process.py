@@ -35,8 +35,7 @@ def memory(pair: Pair, peer_python: str) -> Iterator[Result]:
     def peak_mb(python: str, name: str) -> float:
         worker = Worker(name, python, pair.ours.servers)
         try:
-            worker.call("to_arrow", table="memory")
-            return float(worker.call("peak_memory")["seconds"]) / 1e6
+            return float(worker.call("to_arrow", table="memory")["peak_bytes"]) / 1e6
         finally:
             worker.close()
 

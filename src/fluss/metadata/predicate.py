@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from fluss._lazy import LazyModule
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.schema import Schema
 from fluss.metadata.types import (
@@ -45,6 +45,11 @@ from fluss.metadata.types import (
     TinyIntType,
     arrow_time_unit,
 )
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")
 
 LITERALS_MAX = 10_000
 """The most values of one `is_in`."""

@@ -7,11 +7,11 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from fluss._lazy import LazyModule
 from fluss.errors import FormatError, InvalidArgumentError, InvalidRowError
 from fluss.metadata.schema import Schema
 from fluss.metadata.types import (
@@ -33,6 +33,11 @@ from fluss.metadata.types import (
 )
 from fluss.records._bytes import as_view, malformed
 from fluss.rows import aligned, logical
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")
 
 STATISTICS_VERSION = 1
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from fluss._lazy import LazyModule
 from fluss.errors import InvalidRowError
 from fluss.metadata.types import (
     ArrayType,
@@ -31,6 +31,11 @@ from fluss.metadata.types import (
     arrow_time_unit,
 )
 from fluss.rows import values as v
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")
 
 NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 

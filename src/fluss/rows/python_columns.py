@@ -14,12 +14,12 @@ import datetime as dt
 import decimal
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from fluss._lazy import LazyModule
 from fluss.errors import InvalidRowError
 from fluss.metadata.types import (
     BigIntType,
@@ -40,6 +40,11 @@ from fluss.metadata.types import (
 )
 from fluss.rows.arrow_values import to_arrow
 from fluss.rows.logical import from_python
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")
 
 _NONE = type(None)
 _INTEGERS = (TinyIntType, SmallIntType, IntType, BigIntType)

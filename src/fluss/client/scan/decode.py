@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from fluss._lazy import LazyModule
 from fluss.metadata import Predicate, Schema, TableInfo
 from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")
 
 _FIRST_SCHEMA_ID = 1
 

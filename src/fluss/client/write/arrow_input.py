@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from fluss._lazy import LazyModule
 from fluss.errors import InvalidRowError
 from fluss.metadata import CharType, Column, TimestampLtzType, TimeType
 from fluss.rows import BadValues, ColumnConverter, conform
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")
 
 
 class BatchReader:
