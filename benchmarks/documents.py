@@ -20,6 +20,13 @@ RESULTS = Path(__file__).resolve().parent / "results"
 CHARTS = REPOSITORY / "docs" / "charts"
 PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "performance.md")
 
+PRELIMINARY = (
+    "**Preliminary**: from short or partial runs on a busy machine, not the full measurement described above. "
+)
+
+UNMEASURED = "Not measured yet.\n"
+"""What stands in a section until there are figures for it."""
+
 _SECTION = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end figures -->)", re.DOTALL)
 
 
@@ -29,8 +36,11 @@ def keep(suite: str, content: dict[str, Any], *, part: bool = False, folder: Pat
     key = "name" if suite != "scale" else "axis"
     if part and path.exists():
         new = {one[key]: one for one in content["results"]}
-        old = json.loads(path.read_text())["results"]
-        content = {**content, "results": [new.pop(one[key], one) for one in old] + list(new.values())}
+        before = json.loads(path.read_text())
+        merged = [new.pop(one[key], one) for one in before["results"]] + list(new.values())
+        # What was put together from several runs is only as good as the worst of them.
+        preliminary = content.get("preliminary", False) or before.get("preliminary", False)
+        content = {**content, "results": merged, "preliminary": preliminary}
     report.write_json(content, path)
     redraw()
 
@@ -48,19 +58,28 @@ def results(suite: str) -> list[Result]:
 
 def sections() -> dict[str, str]:
     """The text of every section that has figures."""
-    found = {suite: report.to_markdown(results(suite)) + _machine(suite) for suite in TITLES if results(suite)}
+    found = {
+        suite: _picture(suite, TITLES[suite]) + report.to_markdown(results(suite)) + _machine(suite)
+        for suite in TITLES
+        if results(suite)
+    }
     everything = [result for suite in TITLES for result in results(suite)]
+    warning = f"{PRELIMINARY}\n\n" if any(kept(suite).get("preliminary") for suite in TITLES) else ""
     if everything:
-        found["goals"] = report.goals(everything)
-    if results("bench"):
-        found["headline"] = report.headline(everything)
+        found["goals"] = warning + report.goals(everything)
+        found["headline"] = warning + report.headline(everything)
     if results("server"):
-        found["paper"] = paper.table(results("server"))
+        found["paper"] = warning + paper.table(results("server"))
     for axis in kept("scale")["results"]:
-        found[f"scale-{axis['axis']}"] = scale_report.markdown_of(axis)
+        name = f"scale-{axis['axis']}"
+        found[name] = _picture(name, f"Cost by {axis['title']}") + scale_report.markdown_of(axis)
     if kept("scale")["results"]:
         found["scale"] = scale_report.summary(kept("scale")["results"]) + _machine("scale")
     return found
+
+
+def _picture(name: str, title: str) -> str:
+    return f"![{title}](charts/{name}.svg)\n\n"
 
 
 def _machine(suite: str) -> str:
@@ -69,7 +88,7 @@ def _machine(suite: str) -> str:
     if "memory_gb" in facts:
         words.append(f"{facts['memory_gb']} GB of memory")
     words += [f"Python {facts.get('python')}", f"load {facts.get('load', 0):.1f} at the start", str(facts.get("time"))]
-    return f"\nMeasured on {'; '.join(words)}.\n"
+    return f"\n{PRELIMINARY if kept(suite).get('preliminary') else ''}Measured on {'; '.join(words)}.\n"
 
 
 def fill(text: str, found: dict[str, str]) -> str:
@@ -77,9 +96,9 @@ def fill(text: str, found: dict[str, str]) -> str:
     return _SECTION.sub(lambda part: f"{part[1]}{found[part[2]]}{part[3]}" if part[2] in found else part[0], text)
 
 
-def marks(text: str) -> list[str]:
-    """Names of the sections that a page asks for."""
-    return [part[2] for part in _SECTION.finditer(text)]
+def marks(text: str) -> dict[str, str]:
+    """The sections that a page asks for, and what stands in them."""
+    return {part[2]: part[0].removeprefix(part[1]).removesuffix(part[3]) for part in _SECTION.finditer(text)}
 
 
 def charts_of(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -23,7 +24,8 @@ def test_bars_show_names_values_and_who_missed() -> None:
     assert {"Ratios <&>", "quick & good", "3.00 x", "slow", "0.30 x"} <= set(texts(svg))
     bars = [rect for rect in ElementTree.fromstring(svg).iter(f"{SVG}rect") if rect.get("height") == "18"]
     assert [bar.get("fill") for bar in bars] == [charts.GOOD, charts.POOR]
-    assert float(bars[0].get("width") or 0) > float(bars[1].get("width") or 0)
+    (good, poor), width = [float(bar.get("x") or 0) for bar in bars], float(bars[1].get("width") or 0)
+    assert poor + width == pytest.approx(good, abs=0.2), "one begins where the other ends: at 1"
 
 
 def test_lines_lie_inside_the_chart_and_are_flat_when_the_cost_is() -> None:
@@ -66,8 +68,10 @@ def test_the_growth_of_a_cost_counts_from_its_least_value() -> None:
 
 def test_the_summary_names_what_grows_and_what_does_not() -> None:
     text = report.summary([AXIS])
-    assert "| columns | 1 … 100 | scan | 10.0 | 50.0 | 10.00 | grows with x^1.00 |" in text
+    slower = {**AXIS, "points": [{"x": 1, "costs": {"scan": 1.0}}, {"x": 100, "costs": {"scan": 10.0}}]}
+    assert "| columns | 1 … 100 | scan | 10.0 | 50.0 | 10.00 | CLIFF: x^1.00 |" in text
     assert "| columns | 1 … 100 | append | 8.00 | 9.00 | 1.12 | flat or falling |" in text
+    assert "grows: x^0.50 |" in report.summary([slower])
     assert "| 10 | 5.00 | 8.00 |" in report.markdown_of(AXIS)
     assert "scan" in texts(report.chart_of(AXIS))
 
@@ -84,13 +88,27 @@ def test_the_documents_show_the_figures_that_are_kept() -> None:
         assert documents.fill(text, found) == text, f"run `python -m benchmarks.documents`: {page.name} is out of date"
 
 
-def test_every_mark_of_the_page_has_figures_and_every_chart_is_there() -> None:
+def test_every_section_has_figures_or_says_that_it_has_none_and_every_chart_is_there() -> None:
     page = documents.PAGES[1]
     text = page.read_text(encoding="utf-8")
-    for name in documents.marks(text):
-        assert name in documents.sections(), f"no figures for {name}"
+    for name, shown in documents.marks(text).items():
+        assert name in documents.sections() or shown == documents.UNMEASURED, f"no figures for {name}"
     for chart in documents.charts_of(text):
         assert (page.parent / chart).exists(), f"{chart} was not drawn"
+
+
+def test_a_part_of_a_preliminary_result_stays_preliminary_and_a_whole_run_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "redraw", lambda: None)
+    one, two = {"name": "one", "value": 1}, {"name": "two", "value": 2}
+    documents.keep("bench", {"results": [one], "preliminary": True}, folder=tmp_path)
+    documents.keep("bench", {"results": [two, {"name": "one", "value": 3}]}, part=True, folder=tmp_path)
+    found = documents.kept("bench", tmp_path)
+    assert found["results"] == [{"name": "one", "value": 3}, two]
+    assert found["preliminary"] is True
+    documents.keep("bench", {"results": [two]}, folder=tmp_path)
+    assert documents.kept("bench", tmp_path) == {"results": [two]}
 
 
 def test_an_axis_can_be_cut_short_but_never_to_nothing() -> None:
