@@ -92,6 +92,21 @@ def test_a_lost_answer_is_asked_for_again_after_the_request_timeout(proxy, throu
     through(use, **{"request-timeout": 300, "writer.delivery-timeout-ms": 20000})
 
 
+def test_a_lost_answer_holds_back_what_would_lie_too_far_ahead(proxy, through, log_of):
+    """The server remembers the last five numbers of a writer: a sixth must not be used while the first is unknown."""
+
+    async def use(conn, path):
+        writer = (await conn.get_table(path)).new_append().create_writer()
+        writer.append((0, "first"))
+        await writer.flush()
+        proxy.on_response = times(1, Fault.DROP, PRODUCE)
+        await append_all(writer, [(i, "x" * 100) for i in range(1, 2000)])
+        await writer.flush()
+        assert (await log_of(conn, path)).column("id").to_pylist() == list(range(2000))
+
+    through(use, **{**SMALL_BATCHES, "request-timeout": 300, "writer.delivery-timeout-ms": 20000})
+
+
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_concurrent_appends_survive_chaos(proxy, through, log_of, seed):
     async def use(conn, path):

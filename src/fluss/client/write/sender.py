@@ -243,7 +243,7 @@ class Sender:
     async def _run(self, lane: Lane) -> None:
         try:
             while lane.queue:
-                if len(lane.in_flight) >= self.in_flight_max or (lane.silent and lane.in_flight):
+                if self._is_full(lane) or (lane.silent and lane.in_flight):
                     for waiting in itertools.islice(lane.queue, _ENCODED_AHEAD):
                         self._encode_in_thread(waiting)
                     lane.changed.clear()
@@ -273,6 +273,19 @@ class Sender:
                 self._post(ready, lane, batch)
         finally:
             lane.task = None
+
+    def _is_full(self, lane: Lane) -> bool:
+        """Whether the lane must wait for an answer before it sends more.
+
+        It is not enough to count: while one answer is lost, the others may come and go. The server remembers the last
+        few numbers of a writer only, so none may be sent that lies further ahead of the oldest one without an answer.
+        """
+        if len(lane.in_flight) >= self.in_flight_max:
+            return True
+        if not self.idempotent or not lane.in_flight or lane.in_flight[0].writer_id != lane.writer_id:
+            return False
+        ahead = (lane.next_sequence - lane.in_flight[0].sequence) % (_SEQUENCE_MAX + 1)
+        return lane.queue[0].sequence < 0 and ahead >= self.in_flight_max
 
     def _ready(self, lane: Lane, batch: WriteBatch) -> Connection | None:
         """The connection to send a batch over at once, if nothing is left to wait for."""
