@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket, TableInfo
+from fluss.net.eager import start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import FetchedBucket, decode_fetch_log_response
 from fluss.records import LogBatch, iter_log_batches
@@ -170,6 +171,8 @@ class Fetcher:
         self.decoder = decoder_of(self._schemas.__getitem__)
         self._projection = projection
         self._predicate = predicate
+        self._plain_bytes = info.log_format == "ARROW" and info.arrow_compression[0] == "NONE"
+        """Batches are used as they lie in memory: a thread would be woken for little more than a checksum."""
         self._loop = asyncio.get_running_loop()
         self._remote = RemoteReader(
             cluster, threads=options.remote_threads, segments=options.remote_prefetch, reads=options.remote_reads
@@ -327,12 +330,13 @@ class Fetcher:
                 self._wake.cancel()
             self._wake = self._loop.call_at(when, self.pump)
 
-    def _start(self, group: Iterable[Subscription], work: Awaitable[None]) -> None:
+    def _start(self, group: Iterable[Subscription], work: Coroutine[Any, Any, None]) -> None:
         for subscription in group:
             subscription.busy = True
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = start_eagerly(self._loop, work)
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _find_leaders(self, group: list[Subscription]) -> None:
         for subscription in group:
@@ -474,6 +478,10 @@ class Fetcher:
             except FlussError as error:
                 future.set_exception(error)
                 future.exception()
+        elif self._plain_bytes:
+            # The next request leaves before this turn of the loop ends, and the server works while this is decoded.
+            future = self._loop.create_future()
+            self._loop.call_soon(self._decode_soon, future, batch, start, stop, projected, remote_dir)
         else:
             future = asyncio.ensure_future(
                 self._loop.run_in_executor(decode_threads(), self._decode, batch, start, stop, projected, remote_dir)
@@ -484,6 +492,16 @@ class Fetcher:
         subscription.buffered_bytes += header.size_bytes
         self._buffered_bytes += header.size_bytes
         subscription.fetch_offset = next_offset
+        self._changed.set()
+
+    def _decode_soon(self, future: asyncio.Future[Decoded | None], *work: Any) -> None:
+        if future.done():
+            return
+        try:
+            future.set_result(self._decode(*work))
+        except FlussError as error:
+            future.set_exception(error)
+            future.exception()
         self._changed.set()
 
     def _decode(

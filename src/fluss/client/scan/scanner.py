@@ -56,6 +56,7 @@ class LogScanner:
         self._fetcher = plan.fetcher(plan.fetch_options(), eager=not batches)
         self._leftover: dict[TableBucket, Decoded] = {}
         """What a poll fetched but had no room for."""
+        self._polling = asyncio.Lock()
         self._leftover_lock = threading.Lock()
         """Leftovers are handed out in any thread, and put aside on the loop."""
         self._latest: set[TableBucket] = set()
@@ -341,14 +342,28 @@ class LogScanner:
         taken = self._take_leftover(rows_max)
         if taken is not None:
             return taken
-        started = self._loop.time()
-        if not await self.settled(timeout_s):
-            return None
-        found = await self._fetcher.next(max(0.0, timeout_s - (self._loop.time() - started)))
-        if found is None:
-            return None
-        subscription, decoded = found
-        return subscription.bucket, self._cut(subscription.bucket, decoded, rows_max)
+        deadline = self._loop.time() + timeout_s
+        # One after the other: what the first one has no room for is the next one's to take.
+        if self._polling.locked():
+            try:
+                await asyncio.wait_for(self._polling.acquire(), timeout_s)
+            except asyncio.TimeoutError:
+                return None
+        else:
+            await self._polling.acquire()
+        try:
+            taken = self._take_leftover(rows_max)
+            if taken is not None:
+                return taken
+            if not await self.settled(max(0.0, deadline - self._loop.time())):
+                return None
+            found = await self._fetcher.next(max(0.0, deadline - self._loop.time()))
+            if found is None:
+                return None
+            subscription, decoded = found
+            return subscription.bucket, self._cut(subscription.bucket, decoded, rows_max)
+        finally:
+            self._polling.release()
 
     def _take_leftover(self, rows_max: int | None) -> tuple[TableBucket, Decoded] | None:
         with self._leftover_lock:
