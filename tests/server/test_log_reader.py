@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -189,3 +190,13 @@ def test_a_batch_that_has_no_place_is_not_looked_at(harness: LogHarness, monkeyp
     assert ids_of(joined(again.read(3, SIZE * 2 + 5))) == [3, 4, 5, 6, 7, 8]
     assert checked == [0, 3, 6]
     again.crash()
+
+
+def test_an_index_that_is_made_anew_and_a_recovery_point_do_not_disturb_each_other(harness: LogHarness) -> None:
+    segment = harness.log.segments[-1]
+    with ThreadPoolExecutor(4) as threads:
+        work = [threads.submit(segment.discard_index) for _ in range(20)]
+        work += [threads.submit(segment.write_index, segment.index) for _ in range(60)]
+        for done in work:
+            done.result(30)
+    assert harness.read_all() == list(range(90))

@@ -44,6 +44,7 @@ class Segment:
         self._file: SegmentFile | None = None
         self._index: SegmentIndex | None = None
         self._index_lock = threading.Lock()
+        self._index_files_lock = threading.Lock()
         self._max_timestamp: int | None = None
         self._checked = (0, 0)
         self.size_bytes = 0
@@ -119,12 +120,14 @@ class Segment:
 
     def write_index(self, index: SegmentIndex) -> None:
         offsets, times = index.offset_file(), index.time_file()
-        write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), offsets)
-        write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), times)
-        if index.trusted:
-            write_atomically(
-                segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX), _index_check(offsets, times)
-            )
+        # A reader that made the index anew and a recovery point may come at the same time.
+        with self._index_files_lock:
+            write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), offsets)
+            write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), times)
+            if index.trusted:
+                write_atomically(
+                    segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX), _index_check(offsets, times)
+                )
 
     def discard_index(self) -> None:
         """The index told something that the log contradicts: build it from the log."""
