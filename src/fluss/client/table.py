@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -100,22 +101,24 @@ class TableUpsert(Generic[UpsertT]):
         return f"TableUpsert({self._info.table_path}{columns})"
 
 
-class TableBase(Generic[AppendT, UpsertT, ScanT]):
+class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
     """A table to read from and write to. Obtain it with `await conn.get_table(path)`."""
 
     def __init__(self, runner: Runner, state: TableState) -> None:
         self._runner = runner
         self._state = state
 
-    def _append_writer(self) -> AppendT:
-        raise NotImplementedError  # each face says what it builds
+    # Each face says what it builds.
 
-    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertT:
-        raise NotImplementedError
+    @abstractmethod
+    def _append_writer(self) -> AppendT: ...
 
+    @abstractmethod
+    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertT: ...
+
+    @abstractmethod
     def new_scan(self) -> ScanT:
         """A builder of scanners."""
-        raise NotImplementedError
 
     def new_append(self) -> TableAppend[AppendT]:
         """A builder of append writers, for log tables."""

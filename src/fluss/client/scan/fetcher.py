@@ -15,14 +15,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss.client.retry import DEFAULT_BACKOFF, DEFAULT_DEADLINE_MS
+from fluss.client.retry import DEFAULT_BACKOFF
 from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.remote import RemoteReader
+from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.errors import (
     ConnectionClosedError,
     DeadlineExceededError,
@@ -76,76 +76,6 @@ def decode_threads() -> ThreadPoolExecutor:
     if _pool is None or _pool[0] != os.getpid():  # threads do not survive a fork
         _pool = (os.getpid(), ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="fluss-decode"))
     return _pool[1]
-
-
-@dataclass(frozen=True)
-class FetchOptions:
-    """Limits of one scan."""
-
-    max_bytes: int
-    max_bytes_for_bucket: int
-    min_bytes: int
-    max_wait_ms: int
-    buffered_bytes_for_bucket: int
-    request_timeout_ms: int
-    buffered_bytes: int = 64 * 1024 * 1024
-    """What all buckets together may have waiting."""
-    patience_ms: int = DEFAULT_DEADLINE_MS
-    """How long a bucket may fail with errors that pass before the last one is raised."""
-    remote_prefetch: int = 4
-    remote_threads: int = 3
-    remote_reads: int = 4
-
-
-class Subscription:
-    """One bucket of a scan."""
-
-    __slots__ = (
-        "bucket",
-        "buffered_bytes",
-        "busy",
-        "error",
-        "failing_since",
-        "failures",
-        "fetch_offset",
-        "high_watermark",
-        "not_before",
-        "position",
-        "queue",
-        "remote",
-        "remote_offset",
-        "stop_offset",
-        "taken",
-    )
-
-    def __init__(self, bucket: TableBucket, start_offset: int, stop_offset: int | None = None) -> None:
-        self.bucket = bucket
-        self.position = start_offset
-        """The next offset to hand out."""
-        self.fetch_offset = start_offset
-        """The next offset to ask for."""
-        self.stop_offset = stop_offset
-        self.high_watermark: int | None = None
-        self.queue: deque[tuple[asyncio.Future[Decoded | None], int, int]] = deque()
-        """Decoded (or being decoded) batches, the offset after each, and its size."""
-        self.buffered_bytes = 0
-        self.busy = False
-        self.not_before = 0.0
-        self.failures = 0
-        self.failing_since = 0.0
-        self.error: FlussError | None = None
-        self.remote: asyncio.Task[None] | None = None
-        self.remote_offset: int | None = None
-        """Where the next batch of the remote log must begin; None before the first one."""
-        self.taken = asyncio.Event()
-
-    @property
-    def fetched_all(self) -> bool:
-        return self.stop_offset is not None and self.fetch_offset >= self.stop_offset
-
-    @property
-    def done(self) -> bool:
-        return self.fetched_all and not self.queue
 
 
 class Fetcher:
@@ -473,15 +403,11 @@ class Fetcher:
         future: asyncio.Future[Decoded | None]
         if header.size_bytes < _DECODE_INLINE_BYTES:
             future = self._loop.create_future()
-            try:
-                future.set_result(self._decode(batch, start, stop, projected, remote_dir))
-            except FlussError as error:
-                future.set_exception(error)
-                future.exception()
+            self._decode_into(future, batch, start, stop, projected, remote_dir)
         elif self._plain_bytes:
             # The next request leaves before this turn of the loop ends, and the server works while this is decoded.
             future = self._loop.create_future()
-            self._loop.call_soon(self._decode_soon, future, batch, start, stop, projected, remote_dir)
+            self._loop.call_soon(self._decode_into, future, batch, start, stop, projected, remote_dir)
         else:
             future = asyncio.ensure_future(
                 self._loop.run_in_executor(decode_threads(), self._decode, batch, start, stop, projected, remote_dir)
@@ -494,14 +420,15 @@ class Fetcher:
         subscription.fetch_offset = next_offset
         self._changed.set()
 
-    def _decode_soon(self, future: asyncio.Future[Decoded | None], *work: Any) -> None:
+    def _decode_into(self, future: asyncio.Future[Decoded | None], *work: Any) -> None:
+        """Decode here and now. Whatever goes wrong is for whoever takes the batch, as if a thread had decoded it."""
         if future.done():
             return
         try:
             future.set_result(self._decode(*work))
-        except FlussError as error:
+        except Exception as error:
             future.set_exception(error)
-            future.exception()
+            _look_at(future)
         self._changed.set()
 
     def _decode(

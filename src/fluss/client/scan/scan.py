@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from fluss.client.fanout import list_bucket_offsets
 from fluss.client.scan.decode import BatchDecoder, read_columns
-from fluss.client.scan.fetcher import Fetcher, FetchOptions, Subscription
+from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
+from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.config import Config
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Predicate, Schema, TableBucket, TableInfo

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from fluss.client.scan.blocking import blocking_batches
 from fluss.client.scan.decode import Decoded
-from fluss.client.scan.fetcher import Fetcher, Subscription
+from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.records import RecordBatch, Run, ScanRecord, ScanRecords
+from fluss.client.scan.subscription import Subscription
 from fluss.errors import ConnectionClosedError, FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, LATEST_OFFSET, OffsetSpec, TableBucket
 

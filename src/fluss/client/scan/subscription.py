@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a fetcher keeps of each bucket, and the limits it works within."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from fluss.client.retry import DEFAULT_DEADLINE_MS
+from fluss.client.scan.decode import Decoded
+from fluss.errors import FlussError
+from fluss.metadata import TableBucket
+
+
+@dataclass(frozen=True)
+class FetchOptions:
+    """Limits of one scan."""
+
+    max_bytes: int
+    max_bytes_for_bucket: int
+    min_bytes: int
+    max_wait_ms: int
+    buffered_bytes_for_bucket: int
+    request_timeout_ms: int
+    buffered_bytes: int = 64 * 1024 * 1024
+    """What all buckets together may have waiting."""
+    patience_ms: int = DEFAULT_DEADLINE_MS
+    """How long a bucket may fail with errors that pass before the last one is raised."""
+    remote_prefetch: int = 4
+    remote_threads: int = 3
+    remote_reads: int = 4
+
+
+class Subscription:
+    """One bucket of a scan."""
+
+    __slots__ = (
+        "bucket",
+        "buffered_bytes",
+        "busy",
+        "error",
+        "failing_since",
+        "failures",
+        "fetch_offset",
+        "high_watermark",
+        "not_before",
+        "position",
+        "queue",
+        "remote",
+        "remote_offset",
+        "stop_offset",
+        "taken",
+    )
+
+    def __init__(self, bucket: TableBucket, start_offset: int, stop_offset: int | None = None) -> None:
+        self.bucket = bucket
+        self.position = start_offset
+        """The next offset to hand out."""
+        self.fetch_offset = start_offset
+        """The next offset to ask for."""
+        self.stop_offset = stop_offset
+        self.high_watermark: int | None = None
+        self.queue: deque[tuple[asyncio.Future[Decoded | None], int, int]] = deque()
+        """Decoded (or being decoded) batches, the offset after each, and its size."""
+        self.buffered_bytes = 0
+        self.busy = False
+        self.not_before = 0.0
+        self.failures = 0
+        self.failing_since = 0.0
+        self.error: FlussError | None = None
+        self.remote: asyncio.Task[None] | None = None
+        self.remote_offset: int | None = None
+        """Where the next batch of the remote log must begin; None before the first one."""
+        self.taken = asyncio.Event()
+
+    @property
+    def fetched_all(self) -> bool:
+        return self.stop_offset is not None and self.fetch_offset >= self.stop_offset
+
+    @property
+    def done(self) -> bool:
+        return self.fetched_all and not self.queue
