@@ -16,6 +16,7 @@ from tests.client.support import poll_all, with_table
 
 import fluss
 import fluss.aio
+from fluss.client.scan.decode import BatchDecoder
 
 
 def test_records(run, config, database):
@@ -541,3 +542,21 @@ def test_changes_that_change_nothing_move_the_position(run, config, database):
             assert position == ends[0]
 
     run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+@pytest.mark.parametrize("compression", ["NONE", "ZSTD"])
+def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(run, config, database, monkeypatch, compression):
+    async def use(conn, table):
+        # One batch that is not small: decoded in place without compression, in a thread with it.
+        await fill(table, batches=1, rows=20_000)
+        scanner = await table.new_scan().create_record_batch_log_scanner()
+        scanner.subscribe(0, 0)
+        decode = BatchDecoder.decode
+        monkeypatch.setattr(BatchDecoder, "decode", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(scanner.poll_arrow(5000), 4)
+        monkeypatch.setattr(BatchDecoder, "decode", decode)
+        assert (await scanner.poll_arrow(5000)).num_rows == 20_000, "and nothing is passed over"
+
+    properties = {"table.log.arrow.compression.type": compression}
+    run(with_table(config, database, use, FIELDS, properties=properties))
