@@ -91,16 +91,16 @@ def test_a_coroutine_that_cancels_itself(thread: LoopThread) -> None:
 
 def test_an_interrupt_cancels(thread: LoopThread) -> None:
     cancelled = threading.Event()
+    interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
 
     async def slow() -> None:
+        interrupt.start()  # not sooner: a call that is cancelled before its first step has nothing to tell
         try:
             await asyncio.sleep(30)
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
-    interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    interrupt.start()
     with pytest.raises(KeyboardInterrupt):
         thread.run(slow())
     interrupt.join()

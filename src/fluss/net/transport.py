@@ -2,25 +2,30 @@
 """The socket side of a connection: frames in, parts out, flow control.
 
 Reading goes straight into the buffers of a `FrameReader`. Writing keeps large parts apart: asyncio copies whatever the
-socket does not take at once, so only a slice at a time is given to it, and the next when the socket has room.
+socket does not take at once (before Python 3.12). So the socket is given all it takes here, and asyncio only a slice of
+the rest, which makes it say when there is room again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final, cast
 
 from fluss.errors import FlussError, NetworkError
+from fluss.net.sockets import WakeMark
 from fluss.protocol.frames import Buffer, FrameReader
 
 JOIN_BYTES_MAX: Final = 64 * 1024
 """Parts are joined into one write up to this size: one system call is dearer than copying that much."""
 
-SLICE_BYTES: Final = 1024 * 1024
-
+_SLICE_BYTES = 1024 * 1024
+_WAITING_SLICE_BYTES = 64 * 1024
+_PARTS_PER_SEND = 64
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
@@ -42,7 +47,9 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._outgoing: deque[Buffer] = deque()
+        self._direct: socket.socket | None = None
+        self._wake_mark: WakeMark | None = None
+        self._outgoing: deque[memoryview] = deque()
         self._paused = False
         self._failure: FlussError | None = None
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -54,13 +61,20 @@ class FrameTransport(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             _set_socket_options(sock)
+            self._wake_mark = WakeMark(sock)
+            self._direct = _second_handle(sock)
+            # As soon as asyncio keeps a byte for later, nothing may overtake it.
+            self._transport.set_write_buffer_limits(high=0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            for frame in self._reader.buffer_updated(nbytes):
+            frames = self._reader.buffer_updated(nbytes)
+            if self._wake_mark is not None:
+                self._wake_mark.expect(self._reader.missing_bytes)
+            for frame in frames:
                 self._on_frame(frame)
         except FlussError as error:
             self.fail(error)
@@ -78,6 +92,9 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
         self._outgoing.clear()
         self._paused = True
         error = self._failure
@@ -98,7 +115,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         if size_bytes <= JOIN_BYTES_MAX and not self._paused and not self._outgoing:
             transport.write(b"".join(parts))
             return
-        _append_slices(self._outgoing, parts)
+        self._outgoing.extend(_joined(parts))
         self._pump()
 
     def fail(self, error: FlussError) -> None:
@@ -116,14 +133,35 @@ class FrameTransport(asyncio.BufferedProtocol):
             await asyncio.shield(self._lost)
 
     def _pump(self) -> None:
-        transport = self._transport
-        outgoing = self._outgoing
+        outgoing, transport = self._outgoing, self._transport
         while outgoing and not self._paused and transport is not None:
-            transport.write(outgoing.popleft())
+            if self._direct is not None and self._send_directly(self._direct):
+                continue
+            slice_bytes = _SLICE_BYTES if self._direct is None else _WAITING_SLICE_BYTES
+            first = outgoing.popleft()
+            if first.nbytes > slice_bytes:
+                outgoing.appendleft(first[slice_bytes:])
+            transport.write(first[:slice_bytes])
+
+    def _send_directly(self, sock: socket.socket) -> bool:
+        """Let the socket take what it has room for; False when it takes nothing, for whatever reason."""
+        outgoing = self._outgoing
+        try:
+            left = sock.sendmsg(islice(outgoing, _PARTS_PER_SEND))
+        except OSError:
+            return False
+        while left:
+            first = outgoing.popleft()
+            if left < first.nbytes:
+                outgoing.appendleft(first[left:])
+                break
+            left -= first.nbytes
+        return True
 
 
-def _append_slices(queue: deque[Buffer], parts: Sequence[Buffer]) -> None:
-    """Join small parts, slice large ones."""
+def _joined(parts: Sequence[Buffer]) -> list[memoryview]:
+    """The parts as flat views, neighbouring small ones joined."""
+    views: list[memoryview] = []
     small: list[Buffer] = []
     small_bytes = 0
     for part in parts:
@@ -134,13 +172,25 @@ def _append_slices(queue: deque[Buffer], parts: Sequence[Buffer]) -> None:
             if small_bytes < JOIN_BYTES_MAX:
                 continue
         if small:
-            queue.append(b"".join(small))
+            views.append(memoryview(b"".join(small)))
             small, small_bytes = [], 0
         if view.nbytes > JOIN_BYTES_MAX:
-            flat = view if view.format == "B" and view.ndim == 1 else view.cast("B")
-            queue.extend(flat[at : at + SLICE_BYTES] for at in range(0, flat.nbytes, SLICE_BYTES))
+            views.append(view if view.format == "B" and view.ndim == 1 else view.cast("B"))
     if small:
-        queue.append(b"".join(small))
+        views.append(memoryview(b"".join(small)))
+    return views
+
+
+def _second_handle(sock: socket.socket) -> socket.socket | None:
+    """The socket of a transport for our own use, where the system can send many parts at once."""
+    if not hasattr(socket.socket, "sendmsg"):
+        return None
+    try:
+        direct = socket.socket(fileno=os.dup(sock.fileno()))
+    except OSError:
+        return None
+    direct.setblocking(False)
+    return direct
 
 
 def _set_socket_options(sock: socket.socket) -> None:

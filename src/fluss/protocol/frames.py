@@ -192,6 +192,11 @@ class FrameReader:
         """Bytes received that belong to a frame not yet complete."""
         return self._filled + (self._large_filled if self._large is not None else 0)
 
+    @property
+    def missing_bytes(self) -> int:
+        """What is still to come of a large frame; 0 where the frame is small, or its length not known yet."""
+        return 0 if self._large is None else len(self._large) - self._large_filled
+
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Where the next bytes are to be written; never empty."""
         if self._failure is not None:

@@ -57,17 +57,22 @@ def _shift(digit: int, place: int) -> int:
     return _product(whole, _shift(1, place)) if digit % 2 else whole
 
 
+@lru_cache(maxsize=1024)
+def _shift_by(size_bytes: int) -> int:
+    """What a checksum is multiplied with when so many bytes follow it."""
+    shift, place = _TOP, 0
+    while size_bytes:
+        # Digit by digit: sizes differ from batch to batch, their digits come again.
+        if size_bytes & 0xFF:
+            shift = _product(_shift(size_bytes & 0xFF, place), shift)
+        size_bytes >>= 8
+        place += 1
+    return shift
+
+
 def checksum_joined(head: int, tail: int, tail_bytes: int) -> int:
     """CRC-32C of two stretches from that of each: the second may have been summed before the first was known."""
-    place = 0
-    rest = tail_bytes
-    while rest:
-        # Digit by digit: sizes differ from batch to batch, their digits come again.
-        if rest & 0xFF:
-            head = _product(_shift(rest & 0xFF, place), head)
-        rest >>= 8
-        place += 1
-    return head ^ tail
+    return _product(_shift_by(tail_bytes), head) ^ tail
 
 
 def parts_size(parts: Iterable[Part]) -> int:

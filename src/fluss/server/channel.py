@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from fluss.errors import FormatError
+from fluss.net.sockets import WakeMark
 from fluss.protocol.frames import FrameReader
 from fluss.server.log.files import FileRange
 
@@ -43,6 +44,7 @@ class Channel:
         self._sock = sock
         self._fd = sock.fileno()
         self._reader = reader
+        self._wake_mark = WakeMark(sock)
         self._on_frame = on_frame
         self._on_closed = on_closed
         self._on_sent = on_sent
@@ -99,29 +101,38 @@ class Channel:
             self._close("closed by this server")
 
     def _readable(self) -> None:
+        # The first bytes of a large frame tell how long it is. The rest has come by then, or most of it.
+        while not self._receive() and not self.closed and self._reader.missing_bytes:
+            pass
+
+    def _receive(self) -> bool:
+        """Take what has come; True when that is all there is for now."""
+        buffer = self._reader.get_buffer()
         try:
-            count = self._sock.recv_into(self._reader.get_buffer())
+            count = self._sock.recv_into(buffer)
         except (BlockingIOError, InterruptedError):
-            return
+            return True
         except OSError as error:
             self._close(f"connection lost: {error.strerror or error}")
-            return
+            return True
         if count == 0:
             self._close(
                 "closed by the peer in the middle of a frame" if self._reader.in_frame else "closed by the peer"
             )
-            return
+            return True
         self.bytes_in += count
         self.last_activity = self._loop.time()
         try:
             frames = self._reader.buffer_updated(count)
         except FormatError as error:
             self._close(error.message)
-            return
+            return True
+        self._wake_mark.expect(self._reader.missing_bytes)
         for frame in frames:
             if self.closed:
-                return
+                return True
             self._on_frame(frame)
+        return bool(frames) or count < len(buffer)
 
     def _send(self) -> None:
         try:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 
 from fluss.server.log.tablet import LogTablet, SyncPlan, run_checkpoint, run_sync
 from fluss.server.metrics import Metrics
@@ -22,75 +23,120 @@ _FILES_PER_THREAD = 16
 
 
 class GroupCommitter:
-    """Flushes dirty logs and moves their high watermarks. ``sync=False`` leaves flushing to the operating system."""
+    """Flushes dirty logs and moves their high watermarks. ``sync=False`` leaves flushing to the operating system.
+
+    Rounds go by callbacks, not in a task: every turn of the loop between the end of a flush and its acknowledgements
+    stands behind the requests that came in meanwhile, and the disk has nothing to do until the next round begins.
+    """
 
     def __init__(self, executor: Executor, *, sync: bool = True, metrics: Metrics | None = None) -> None:
         self._executor = executor
         self._sync = sync
         self._metrics = metrics or Metrics()
         self._dirty: dict[LogTablet, None] = {}
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         # One flush at a time: a second one would not know of the files that the first has not finished, acknowledge
         # what is in them, and write a committed mark that the older one of the first then replaces.
-        self._flushing = asyncio.Lock()
+        self._flushing = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        """Those who want to flush next."""
+        self._threads_busy = 0
         self._checkpoints: set[asyncio.Future[None]] = set()
         self._checkpointing: set[LogTablet] = set()
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._loop = asyncio.get_running_loop()
+        self._begin_if_dirty()
 
     async def stop(self) -> None:
         """Flush what is dirty and end."""
-        if self._task is not None:
-            # Not cancelled: a round that has begun is finished, so that a stop does not lose its outcome.
-            self._stopping = True
-            self._wake.set()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-        while self._dirty:
-            await self._round()
+        self._loop = asyncio.get_running_loop()
+        while self._flushing or self._dirty:
+            await self._my_turn()
+            self._turn_over()
         if self._checkpoints:
             await asyncio.gather(*self._checkpoints, return_exceptions=True)
 
     def dirty(self, tablet: LogTablet) -> None:
         """The log has bytes that are not committed."""
         self._dirty[tablet] = None
-        self._wake.set()
+        self._begin_if_dirty()
 
-    async def _run(self) -> None:
-        while not self._stopping:
-            await self._wake.wait()
-            self._wake.clear()
-            await self._round()
+    # Turns -------------------------------------------------------------------------------------------------------
 
-    async def _round(self) -> None:
-        async with self._flushing:
-            tablets, self._dirty = self._dirty, {}
-            plans = [
-                tablet.sync_plan(mark=self._sync, checkpoint_due=tablet not in self._checkpointing)
-                for tablet in tablets
-                if not tablet.deleted and tablet.segments
-            ]
-            if self._sync:
-                started = time.perf_counter()
-                outcomes = await self._in_threads(run_sync, plans)
-                self._metrics.add("tabletserver_logFlush_total", len(plans))
+    def _begin_if_dirty(self) -> None:
+        if self._dirty and not self._flushing and self._loop is not None:
+            self._flushing = True
+            # Not at once: what else came in with this append belongs to the same round.
+            self._loop.call_soon(self._begin)
+
+    async def _my_turn(self) -> None:
+        """Wait until nothing is flushed; the next flush is the caller's, who ends it with `_turn_over`."""
+        if self._flushing:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():
+                    self._turn_over()  # it was given to a caller who no longer wants it
+                raise
+        self._flushing = True
+
+    def _turn_over(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        if self._dirty and self._loop is not None:
+            self._begin()
+        else:
+            self._flushing = False
+
+    # Rounds ------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        tablets, self._dirty = self._dirty, {}
+        plans = [
+            tablet.sync_plan(mark=self._sync, checkpoint_due=tablet not in self._checkpointing)
+            for tablet in tablets
+            if not tablet.deleted and tablet.segments
+        ]
+        if not plans or not self._sync:
+            for plan in plans:
+                self._finish(plan, None)
+            self._turn_over()
+            return
+        started = time.perf_counter()
+        chunks = _chunks(plans)
+        self._threads_busy = len(chunks)
+        for chunk in chunks:
+            work = self._executor.submit(_each, run_sync, chunk)
+            work.add_done_callback(lambda done, chunk=chunk: self._to_loop(self._flushed, chunk, done, started))  # type: ignore[misc]
+
+    def _to_loop(self, call: Callable[..., None], *args: object) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(call, *args)
+
+    def _flushed(self, chunk: list[SyncPlan], done: Future[list[_Outcome]], started: float) -> None:
+        self._threads_busy -= 1
+        try:
+            error = done.exception()
+            if error is not None:
+                logger.error("flushing %d logs failed", len(chunk), exc_info=error)
+            for plan, refusal in done.result() if error is None else [(plan, OSError(repr(error))) for plan in chunk]:
+                self._finish(plan, refusal)
+        finally:
+            self._metrics.add("tabletserver_logFlush_total", len(chunk))
+            if not self._threads_busy:
                 self._metrics.add("tabletserver_logFlushLatencyMs_total", (time.perf_counter() - started) * 1000)
-                for plan, error in outcomes:
-                    self._finish(plan, error)
-            else:
-                for plan in plans:
-                    self._finish(plan, None)
+                self._turn_over()
 
     async def _in_threads(self, work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:
         loop = asyncio.get_running_loop()
-        chunks = [plans[at : at + _FILES_PER_THREAD] for at in range(0, len(plans), _FILES_PER_THREAD)]
-        if len(chunks) == 1:
-            return await loop.run_in_executor(self._executor, _each, work, plans)
-        outcomes = await asyncio.gather(*(loop.run_in_executor(self._executor, _each, work, chunk) for chunk in chunks))
-        return [outcome for chunk in outcomes for outcome in chunk]
+        jobs = (loop.run_in_executor(self._executor, _each, work, chunk) for chunk in _chunks(plans))
+        return [outcome for chunk in await asyncio.gather(*jobs) for outcome in chunk]
 
     def _finish(self, plan: SyncPlan, error: OSError | None) -> None:
         if plan.tablet.deleted:
@@ -118,7 +164,8 @@ class GroupCommitter:
         if self._checkpoints:
             await asyncio.gather(*self._checkpoints, return_exceptions=True)
         clean = True
-        async with self._flushing:
+        await self._my_turn()
+        try:
             plans = [
                 tablet.sync_plan(checkpoint=True, mark=self._sync)
                 for tablet in tablets
@@ -138,6 +185,8 @@ class GroupCommitter:
                     clean = False
                     plan.tablet.fail(error)
             self._checkpointing.update(plan.tablet for plan in flushed)
+        finally:
+            self._turn_over()
         try:
             for plan, error in await self._in_threads(_checkpoint_plan, flushed):
                 if error is not None and not plan.tablet.deleted:
@@ -149,6 +198,11 @@ class GroupCommitter:
 
 
 _Outcome = tuple[SyncPlan, "OSError | None"]
+
+
+def _chunks(plans: list[SyncPlan]) -> list[list[SyncPlan]]:
+    """What one thread flushes, one log after the other."""
+    return [plans[at : at + _FILES_PER_THREAD] for at in range(0, len(plans), _FILES_PER_THREAD)]
 
 
 def _each(work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:

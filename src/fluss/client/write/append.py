@@ -20,7 +20,14 @@ from fluss.client.write.sender import Sender, Target
 from fluss.client.write.writer import Converted, Key, Routed, TableWriter
 from fluss.errors import FlussError, InvalidArgumentError, RecordTooLargeError
 from fluss.metadata import TableBucket, TableInfo
-from fluss.records import build_statistics, encode_arrow_body, encode_row_body, seal_log_batch, statistics_columns
+from fluss.records import (
+    EncodedBody,
+    build_statistics,
+    encode_arrow_body,
+    encode_row_body,
+    seal_log_batch,
+    statistics_columns,
+)
 from fluss.rows import BadValues, ColumnConverter, bucket_key_encoder, buckets_of
 
 if TYPE_CHECKING:
@@ -31,14 +38,19 @@ _ARROW_BATCH_BYTES_MAX = 8 * 1024 * 1024
 
 
 class ArrowPiece:
-    """Rows for one bucket as an Arrow batch."""
+    """Rows for one bucket as an Arrow batch, and as bytes if they are encoded already."""
 
-    __slots__ = ("batch", "rows", "size_bytes")
+    __slots__ = ("batch", "body", "rows", "size_bytes")
 
-    def __init__(self, batch: pa.RecordBatch, size_bytes: int) -> None:
+    def __init__(self, batch: pa.RecordBatch, size_bytes: int, body: EncodedBody | None = None) -> None:
         self.batch = batch
         self.rows = batch.num_rows
         self.size_bytes = size_bytes
+        self.body = body
+
+    @property
+    def is_encoded(self) -> bool:
+        return self.body is not None
 
 
 class ArrowEncoder:
@@ -53,22 +65,27 @@ class ArrowEncoder:
         wanted = info.get_properties().get("table.statistics.columns") if self._log_format == "ARROW" else None
         self._statistics_columns = statistics_columns(info.schema, wanted)
 
+        self.is_quick = self._log_format == "ARROW" and self._compression == "NONE" and not self._statistics_columns
+        """Encoding means little more than a checksum: sooner done than handed to a thread."""
+
     def __call__(self, pieces: Sequence[ArrowPiece]) -> tuple[Seal, int]:
-        batch = pieces[0].batch
+        batch, encoded = pieces[0].batch, pieces[0].body
         if len(pieces) > 1:
             batch = pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks().to_batches()[0]
-        if self._log_format == "ARROW":
-            statistics = None
-            if self._statistics_columns:
-                statistics = build_statistics(batch, self._schema, self._statistics_columns)
-            body = encode_arrow_body(batch, compression=self._compression, level=self._level, statistics=statistics)
-        else:
-            body = encode_row_body(self._log_format, self._types, batch)
+        body = encoded if encoded is not None and len(pieces) == 1 else self.body_of(batch)
 
         def seal(writer_id: int, batch_sequence: int) -> list[Any]:
             return seal_log_batch(body, schema_id=self._schema_id, writer_id=writer_id, batch_sequence=batch_sequence)
 
         return seal, body.size_bytes
+
+    def body_of(self, batch: pa.RecordBatch) -> EncodedBody:
+        if self._log_format != "ARROW":
+            return encode_row_body(self._log_format, self._types, batch)
+        statistics = None
+        if self._statistics_columns:
+            statistics = build_statistics(batch, self._schema, self._statistics_columns)
+        return encode_arrow_body(batch, compression=self._compression, level=self._level, statistics=statistics)
 
 
 class AppendWriter(TableWriter):
@@ -205,7 +222,10 @@ class AppendWriter(TableWriter):
         size_max = min(self._row_size_max, max(self._batch_size_max, _ARROW_BATCH_BYTES_MAX))
         size_bytes = batch.nbytes  # asked for once: it looks at every buffer
         if size_bytes <= size_max or batch.num_rows == 1:
-            return [(key, ArrowPiece(batch, size_bytes), positions)]
+            encoder = self._arrow_encoder
+            # No two pieces of this size share a batch, so it can be encoded here, beside the loop.
+            alone = encoder.is_quick and size_bytes > self._sizer.target // 2
+            return [(key, ArrowPiece(batch, size_bytes, encoder.body_of(batch) if alone else None), positions)]
         middle = batch.num_rows // 2
         halves = (0, middle), (middle, batch.num_rows - middle)
         return [

@@ -18,13 +18,18 @@ Seal = Callable[[int, int], Parts]
 
 
 class Piece(Protocol):
-    """Some rows for one bucket, not encoded yet."""
+    """Some rows for one bucket."""
 
     @property
     def rows(self) -> int: ...
 
     @property
     def size_bytes(self) -> int: ...
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether a batch of this piece alone takes no time to encode."""
+        ...
 
 
 class Encoder(Protocol):
@@ -97,6 +102,8 @@ class WriteBatch:
         self.deadline = time.monotonic() + timeout_ms / 1000
         self.on_done = on_done
         self.seal: Seal | None = None
+        if len(self.pieces) == 1 and self.pieces[0].is_encoded:
+            self.encode()
         self.encoding: Future[None] | None = None
         """Under way in a thread, if it is."""
         self.attempts = 0

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from fluss.client.cluster import Cluster
     from fluss.config import Config
     from fluss.net.connection import Connection
+from fluss.net.eager import start_eagerly
 
 logger = logging.getLogger("fluss.client.write")
 
@@ -329,11 +330,11 @@ class Sender:
                 batch.encode()
             else:
                 await encoding
-            if batch.size_bytes > self.request_size_max:
-                raise RecordTooLargeError(
-                    f"a batch of {batch.size_bytes} bytes for {lane} is larger than a request may be; "
-                    f"'writer.request-max-size' is {self.request_size_max}"
-                )
+        if batch.size_bytes > self.request_size_max:
+            raise RecordTooLargeError(
+                f"a batch of {batch.size_bytes} bytes for {lane} is larger than a request may be; "
+                f"'writer.request-max-size' is {self.request_size_max}"
+            )
         path = lane.target.table_path
         if lane.bucket is None:
             lane.bucket = await self._resolve_partition(lane)
@@ -453,9 +454,10 @@ class Sender:
             )
         else:
             body = encode_produce_log(self.acks, target.table_id, self.request_timeout_ms, buckets)
-        task = self.loop.create_task(self._exchange(connection, target, group, body))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = start_eagerly(self.loop, self._exchange(connection, target, group, body))
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _exchange(
         self, connection: Connection, target: Target, group: list[tuple[Lane, WriteBatch]], body: list[Any]

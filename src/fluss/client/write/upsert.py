@@ -45,6 +45,8 @@ class KvPiece:
 
     __slots__ = ("deletes", "keys", "rows", "size_bytes", "values")
 
+    is_encoded = False
+
     def __init__(self, keys: Slices, values: Slices, deletes: npt.NDArray[np.bool_]) -> None:
         self.keys = keys
         self.values = values

@@ -325,7 +325,8 @@ async def run_read(context: RequestContext, plan: reader.ReadPlan) -> reader.Rea
         return reader.ReadResult()
     work: Callable[[reader.ReadPlan], reader.ReadResult] = reader.read
     try:
-        if min(plan.bytes_max, reader.readable_bytes(plan.tablet, plan.offset)) <= INLINE_READ_BYTES_MAX:
+        few_bytes = min(plan.bytes_max, reader.readable_bytes(plan.tablet, plan.offset)) <= INLINE_READ_BYTES_MAX
+        if few_bytes or plan.is_quick:
             return work(plan)
         return await asyncio.get_running_loop().run_in_executor(context.server.executor, work, plan)
     except OSError as error:

@@ -62,12 +62,22 @@ def check_writable(context: RequestContext, entry: TableEntry) -> None:
 
 async def wait_committed(tablet: LogTablet, end_offset: int, timeout_ms: int) -> None:
     """Wait until an append is durable and visible."""
+    # Not `asyncio.wait_for`: it takes turns of the loop between the commit and the answer, each behind other requests.
+    committed = tablet.committed(end_offset)
+    timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, _expire, committed, tablet, timeout_ms)
     try:
-        await asyncio.wait_for(tablet.committed(end_offset), max(timeout_ms, 0) / 1000)
-    except asyncio.TimeoutError:
-        raise RequestTimeOutError(
-            f"the write to {tablet.bucket} was not committed within {timeout_ms} ms; it may still be"
-        ) from None
+        await committed
+    finally:
+        timer.cancel()
+
+
+def _expire(committed: asyncio.Future[None], tablet: LogTablet, timeout_ms: int) -> None:
+    if not committed.done():
+        committed.set_exception(
+            RequestTimeOutError(
+                f"the write to {tablet.bucket} was not committed within {timeout_ms} ms; it may still be"
+            )
+        )
 
 
 # PRODUCE_LOG ---------------------------------------------------------------------------------------------------------

@@ -68,6 +68,10 @@ class SegmentIndex:
         """The number of the first entry that does not lie before a position."""
         return bisect_left(self.positions, position)
 
+    def count_between(self, start: int, end: int) -> int:
+        """How many entries lie from one position up to another."""
+        return bisect_left(self.positions, end) - bisect_left(self.positions, start)
+
     def truncate(self, position: int) -> None:
         """Forget the entries at or after a position."""
         keep = bisect_left(self.positions, position)

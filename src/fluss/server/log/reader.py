@@ -25,6 +25,7 @@ Filter = Callable[[memoryview, BatchSpan], bool]
 _SCAN_BYTES_MAX = 256 * 1024 * 1024
 _WINDOW_BYTES_MAX = 16 * 1024 * 1024
 _LARGE_BYTES_MIN = 256 * 1024
+_QUICK_BATCHES_MAX = 32
 FILTERED_SEGMENTS_MAX = 16
 
 
@@ -54,6 +55,19 @@ class ReadPlan:
     def is_plain(self) -> bool:
         """Batches go out as they lie."""
         return self.projection is None and self.may_match is None
+
+    @property
+    def is_quick(self) -> bool:
+        """A few batches that were checked before and go out as they lie: their headers are all there is to look at."""
+        if len(self.segments) != 1 or not self.is_plain:
+            return False
+        segment, end, _ = self.segments[0]
+        if not segment.index_is_loaded:
+            return False
+        start, _ = segment.position_at_or_before(max(self.offset, segment.base_offset))
+        end = min(end, start + self.window_bytes)
+        # The index has an entry for every batch that is not tiny.
+        return segment.is_checked(start, end) and segment.index.count_between(start, end) <= _QUICK_BATCHES_MAX
 
     @property
     def window_bytes(self) -> int:
@@ -170,7 +184,11 @@ class _Reading:
         index = segment.index
         entry = index.entry_at_or_after(start)
         run = _Run(file, self.result.parts, in_memory=not plan.is_large)
-        source = MappedFile(file) if plan.is_large else file
+        source: SegmentFile | MappedFile = file
+        if plan.is_large:
+            # Of batches that go out whole and were checked before, only the headers are looked at.
+            headers_only = plan.is_plain and segment.is_checked(start, min(end, start + plan.window_bytes))
+            source = MappedFile(file, whole=not headers_only)
         try:
             for view, span, position in walk_file(source, start, end, plan.window_bytes, self._has_room):
                 if expected is None:

@@ -101,6 +101,10 @@ class Segment:
         return index
 
     @property
+    def index_is_loaded(self) -> bool:
+        return self._index is not None
+
+    @property
     def index_is_full(self) -> bool:
         index = self._index
         return index is not None and index.size_bytes + 12 > self._settings.index_bytes_max
