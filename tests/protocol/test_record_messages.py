@@ -355,7 +355,8 @@ def test_mangled_bodies_read_as_protobuf_reads_them(case: tuple[Any, type[Messag
             return
         assert not theirs.IsInitialized() or has_bad_text(theirs) or has_group(body)
         return
-    assert as_generated(decoded) == known_fields(message_type.FromString(body))
+    # Whole messages inside, which are read by protobuf itself, keep what they do not know.
+    assert known_fields(as_generated(decoded)) == known_fields(message_type.FromString(body))
 
 
 def has_bad_text(message: Message) -> bool:

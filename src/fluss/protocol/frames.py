@@ -28,6 +28,7 @@ FRAME_BYTES_MAX: Final = 0x7FFF_FFFF  # the length is a signed int32
 SERVER_FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 ERROR_MESSAGE_CHARS_MAX: Final = 2048
 _ALIGNMENT = 8
+_HEAD_BYTES = 1024
 
 _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">ihhi")
@@ -179,6 +180,8 @@ class FrameReader:
         self._filled = 0  # bytes of the shared buffer that wait for the rest of a length prefix or frame
         self._large: memoryview | None = None
         self._large_filled = 0
+        self._after_large = False
+        """The next frame is probably large as well: take little more than its length, and the rest where it belongs."""
         self._received_bytes = 0
         self._failure: str | None = None
 
@@ -203,6 +206,8 @@ class FrameReader:
             raise FormatError(self._failure)
         if self._large is not None:
             return self._large[self._large_filled :]
+        if self._after_large and not self._filled:
+            return self._shared[:_HEAD_BYTES]
         return self._shared[self._filled :]
 
     def buffer_updated(self, size_bytes: int) -> list[memoryview]:
@@ -216,7 +221,9 @@ class FrameReader:
             if self._large_filled < len(large):
                 return []
             self._large = None
+            self._after_large = True
             return [large]
+        self._after_large = False
         return self._cut(self._filled + size_bytes)
 
     def feed(self, data: Buffer) -> list[memoryview]:

@@ -108,23 +108,28 @@ class Session:
         started = self._loop.time()
         error_code = 0
         answer: Parts | None = None
+        api_key, request_id = request.api_key, request.request_id
+        call = self._call(request)
+        # Its bytes belong to the handler alone, which is done with them long before its answer: the memory of a write
+        # is used again for the next one while it is still warm.
+        del request
         try:
-            answer = await self._call(request)
+            answer = await call
         except FlussError as error:
             error_code, message = wire_error(error)
-            answer = encode_error(request.request_id, error_code, message)
+            answer = encode_error(request_id, error_code, message)
         except Exception as error:
             # One broken request must not take the connection or the server along, and its sender must hear of it.
             error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-            logger.exception("%s failed for %s", api_name(request.api_key), self)
-            text = f"{api_name(request.api_key)} failed in the server: {type(error).__name__}: {error}"
-            answer = encode_error(request.request_id, error_code, text)
+            logger.exception("%s failed for %s", api_name(api_key), self)
+            text = f"{api_name(api_key)} failed in the server: {type(error).__name__}: {error}"
+            answer = encode_error(request_id, error_code, text)
         finally:
             self.server.memory.give_back(size_bytes)
             if answer is not None:
                 self.channel.write(answer)
             self.server.metrics.request(
-                request.api_key, seconds=self._loop.time() - started, size_bytes=size_bytes, error_code=error_code
+                api_key, seconds=self._loop.time() - started, size_bytes=size_bytes, error_code=error_code
             )
 
     async def _call(self, request: Request) -> Parts:
@@ -137,7 +142,9 @@ class Session:
         if handler is None:
             raise UnsupportedVersionError(f"this server does not serve {api_name(request.api_key)}")
         context = RequestContext(self.server, self, request.api_key, request.version, request.request_id)
-        return encode_response(request.request_id, await handler(context, request.body))
+        work = handler(context, request.body)
+        del request
+        return encode_response(context.request_id, await work)
 
     async def wait_for_room(self) -> None:
         """Wait until the peer has taken enough of the answers before."""

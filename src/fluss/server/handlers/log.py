@@ -87,10 +87,13 @@ async def produce_log(context: RequestContext, body: memoryview) -> Sequence[Buf
     # Nothing may wait before every bucket has its place in the queue of its log: requests of one connection start in
     # the order in which they came, and idempotent writers send several at a time.
     request = decode_produce_log(body)
+    del body
     check_acks(request.acks)
+    acks, timeout_ms = request.acks, request.timeout_ms
     entry: TableEntry | None = None
     response = pb.ProduceLogResponse()
     waiting: list[tuple[pb.PbProduceLogRespForBucket, LogTablet, asyncio.Future[AppendResult]]] = []
+    part = None
     for part in request.buckets:
         answer = response.buckets_resp.add(bucket_id=part.bucket_id)
         if part.partition_id is not None:
@@ -104,16 +107,18 @@ async def produce_log(context: RequestContext, body: memoryview) -> Sequence[Buf
             waiting.append((answer, tablet, tablet.submit(part.records)))
         except FlussError as error:
             set_error(answer, error)
+    size_bytes = sum(len(part.records) for part in request.buckets)
+    # Whoever writes in a thread holds on to the bytes; here they are no longer needed.
+    del request, part
     for answer, tablet, future in waiting:
         try:
             result = await future
-            if request.acks == ACKS_ALL:
-                await wait_committed(tablet, result.end_offset, request.timeout_ms)
+            if acks == ACKS_ALL:
+                await wait_committed(tablet, result.end_offset, timeout_ms)
             answer.base_offset = result.base_offset
         except FlussError as error:
             set_error(answer, error)
     if entry is not None:
-        size_bytes = sum(len(part.records) for part in request.buckets)
         labels = context.server.table_labels(entry.table_path)
         context.server.metrics.add("tabletserver_table_bytesIn_total", size_bytes, labels)
         context.server.metrics.add("tabletserver_bytesIn_total", size_bytes)
