@@ -101,7 +101,7 @@ class GroupCommitter:
         plans = [
             tablet.sync_plan(mark=self._sync, checkpoint_due=tablet not in self._checkpointing)
             for tablet in tablets
-            if not tablet.deleted and tablet.segments
+            if not tablet.deleted and tablet.segments and not tablet.idle
         ]
         if not plans or not self._sync:
             for plan in plans:
@@ -112,8 +112,23 @@ class GroupCommitter:
         chunks = _chunks(plans)
         self._threads_busy = len(chunks)
         for chunk in chunks:
-            work = self._executor.submit(_each, run_sync, chunk)
+            work = self._executor.submit(self._flush, chunk)
             work.add_done_callback(lambda done, chunk=chunk: self._to_loop(self._flushed, chunk, done, started))  # type: ignore[misc]
+
+    def _flush(self, plans: list[SyncPlan]) -> list[_Outcome]:
+        """Flush some logs. Runs in a thread.
+
+        A single log that is written to all the while is flushed again and again, as long as nobody else has a wish.
+        """
+        outcomes = _each(run_sync, plans)
+        while len(outcomes) == 1 and len(self._dirty) == 1 and not self._waiting:
+            plan, error = outcomes[0]
+            following = plan.tablet.following(plan) if error is None and plan.tablet in self._dirty else None
+            if following is None:
+                break
+            self._to_loop(self._finish, plan, None)
+            outcomes = _each(run_sync, [following])
+        return outcomes
 
     def _to_loop(self, call: Callable[..., None], *args: object) -> None:
         assert self._loop is not None

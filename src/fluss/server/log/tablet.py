@@ -137,6 +137,8 @@ class LogTablet:
         self._commit_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._fetch_waiters: set[asyncio.Future[None]] = set()
         self._dirty_files: list[SegmentFile] = []
+        self._written: tuple[SegmentFile, int, Segment, int] | None = None
+        """The end of the log, all of it replaced at once: the file, the offset, the segment, the position in it."""
         self._dirty_folders: list[Path] = []
         self._newly_sealed: list[tuple[Segment, SegmentIndex, bytes]] = []
         self._bytes_since_checkpoint = 0
@@ -379,6 +381,7 @@ class LogTablet:
         self._bytes_since_checkpoint += len(pending.records)
         if not self._dirty_files or self._dirty_files[-1] is not pending.file:
             self._dirty_files.append(pending.file)
+        self._written = (pending.file, self.end_offset, segment, position)
         self._on_append(self)
         return AppendResult(base_offset, pending.end_offset, pending.timestamp)
 
@@ -405,13 +408,23 @@ class LogTablet:
         if mark and self._mark is None and self.segments:
             self._mark = CommittedMark(self.folder)
         segment = self.segments[-1]
-        due = checkpoint_due and (
-            bool(self._newly_sealed) or self._bytes_since_checkpoint >= self.settings.recovery_point_interval_bytes
-        )
-        taken = self._checkpoint() if due or checkpoint else None
+        taken = self._checkpoint() if checkpoint or (checkpoint_due and self._checkpoint_due) else None
         return SyncPlan(
             self, files, self.end_offset, segment, segment.size_bytes, taken, self._mark if mark else None, folders
         )
+
+    def following(self, plan: SyncPlan) -> SyncPlan | None:
+        """What was appended since to the one file of a plan that is flushed, for the thread that flushed it.
+
+        None when there is nothing, or more to do than to flush that file once more.
+        """
+        written = self._written
+        if written is None or len(plan.files) != 1 or self.deleted or self._checkpoint_due:
+            return None
+        file, offset, segment, position = written
+        if file is not plan.files[0] or offset <= plan.offset:
+            return None
+        return SyncPlan(self, plan.files, offset, segment, position, None, plan.mark)
 
     def commit(self, plan: SyncPlan) -> None:
         """The plan's files are on disk: let readers and waiting writers see it."""
@@ -444,6 +457,10 @@ class LogTablet:
     @property
     def needs_checkpoint(self) -> bool:
         return bool(self.segments) and (self._checkpoint_offset < self.end_offset or bool(self._newly_sealed))
+
+    @property
+    def _checkpoint_due(self) -> bool:
+        return bool(self._newly_sealed) or self._bytes_since_checkpoint >= self.settings.recovery_point_interval_bytes
 
     def _checkpoint(self) -> Checkpoint:
         segment = self.segments[-1]
