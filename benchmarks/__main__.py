@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from benchmarks import documents, record, report
-from benchmarks.harness import REPOSITORY, Result, Settings, end_tidily, machine_facts
+from benchmarks.harness import REPOSITORY, Result, Settings, as_users_have_it, end_tidily, machine_facts
 from benchmarks.suites import SUITES
 
 
@@ -37,6 +37,7 @@ def main(
         raise click.UsageError("a quick run is no record: its tables are too small")
     settings = Settings(quick, repeats or (3 if quick else 5), 0.1 if quick else 1.0, list(cases))
     end_tidily()
+    as_users_have_it()
     console = Console()
     console.width = max(console.width, 130)  # the table is of no use when its cells are broken
     facts = machine_facts()

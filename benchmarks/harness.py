@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,11 @@ def end_tidily() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
+def as_users_have_it() -> None:
+    """Let every process that is started keep the byte code of what it imports, also where tests are told not to."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 def cpu_seconds(pid: int) -> float:
     """What a process has spent of the processor so far, or 0 where the system does not tell."""
     try:
@@ -215,12 +221,14 @@ def free_python() -> str:
     return sys.executable
 
 
+@cache
 def clean_python() -> str:
     """An interpreter whose environment holds this package alone, as a user has it: no test tools, not editable."""
     home = REPOSITORY / ".cache" / "bench" / "ours"
     python = home / "bin" / "python"
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*install, "--force-reinstall", str(REPOSITORY)], check=True)
+    subprocess.run([*install, str(REPOSITORY)], check=True)
+    subprocess.run([*install, "--no-deps", "--force-reinstall", str(REPOSITORY)], check=True)
     return str(python)

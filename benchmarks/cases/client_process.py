@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.cases.pair import Pair
-from benchmarks.harness import Bar, Result, Worker, alternate, clean_python, free_python, ratio_of
+from benchmarks.harness import Bar, Result, Worker, alternate, clean_python, ratio_of
 
 
 def imports(pair: Pair, peer_python: str) -> Iterator[Result]:
@@ -26,9 +26,10 @@ def _import_ms(python: str) -> float:
 
 
 def memory(pair: Pair, peer_python: str) -> Iterator[Result]:
-    """Fresh processes that do nothing but one scan."""
+    """Fresh processes that do nothing but one scan, each side in an environment with nothing else in it."""
     if not pair.settings.wanted("memory"):
         return
+    own_python = clean_python()
     pair.ours.call("create", table="memory")
     pair.ours.call("write_batches", table="memory", rows=pair.settings.rows(5_000_000))
 
@@ -39,7 +40,5 @@ def memory(pair: Pair, peer_python: str) -> Iterator[Result]:
         finally:
             worker.close()
 
-    found = alternate(
-        lambda: peak_mb(free_python(), "ours"), lambda: peak_mb(peer_python, "peer"), pair.settings.repeats
-    )
+    found = alternate(lambda: peak_mb(own_python, "ours"), lambda: peak_mb(peer_python, "peer"), pair.settings.repeats)
     yield Result("peak memory of the scan", *found, "MB", ratio_of(*found), Bar(1.0, 0.7, higher=False))

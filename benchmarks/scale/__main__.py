@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from benchmarks import documents, report
-from benchmarks.harness import REPOSITORY, end_tidily, machine_facts
+from benchmarks.harness import REPOSITORY, as_users_have_it, end_tidily, machine_facts
 from benchmarks.scale import buckets, clients, columns, data_size, keys, row_size, rows_per_batch, tables
 from benchmarks.scale.report import chart_of, markdown_of, summary
 from benchmarks.scale.study import Point, Study
@@ -46,6 +46,7 @@ def main(
     study = Study(x_max, repeats, folder or Path(REPOSITORY / ".cache"))
     study.folder.mkdir(exist_ok=True)
     end_tidily()
+    as_users_have_it()
     console = Console()
     console.width = max(console.width, 150)
     facts = machine_facts()

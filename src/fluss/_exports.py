@@ -184,9 +184,9 @@ def lazy(
         elif name in submodules:
             value = __import__(f"{package}.{name}", fromlist=[name])
         elif name == "__version__":
-            from fluss.net.connection import software_version
+            from fluss._version import VERSION
 
-            value = software_version()
+            value = VERSION
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         setattr(module, name, value)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -25,3 +27,23 @@ class LazyModule:
 
     def __repr__(self) -> str:
         return f"LazyModule({self._name!r})"
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names bring in the modules that define them, and only those.
+
+    `homes` has the names by module, separated by blanks.
+
+    Example:
+        __getattr__ = lazy_names(__name__, {"fluss.rows.slices": "Slices"})
+    """
+    modules = {name: module for module, names in homes.items() for name in names.split()}
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(modules[name]), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return get

@@ -13,13 +13,16 @@ from fluss.client.runner import Direct, Runner
 from fluss.client.scan import TableScan
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
-from fluss.client.write import AppendWriter, Sender, UpsertWriter
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import TablePath
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
+    from fluss.client.write import AppendWriter, Sender, UpsertWriter
+
+
+OnWriterId = Callable[[int], Awaitable[None]]
 
 
 def check_config(config: object) -> Config:
@@ -30,12 +33,36 @@ def check_config(config: object) -> Config:
     return config
 
 
-async def open_cluster(config: Config) -> tuple[Cluster, Sender]:
-    """Connect, and make the sender that all writers of a connection share. Runs on the loop both shall live on."""
+class Senders:
+    """Makes the sender that all writers of a connection share, for the first of them: readers do without its modules.
+
+    All calls are made on the loop of the connection.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._sender: Sender | None = None
+        self._on_writer_id: OnWriterId | None = None
+
+    def get(self) -> Sender:
+        if self._sender is None:
+            from fluss.client.write import Sender
+
+            self._sender = Sender(self._cluster, self._cluster.config)
+            self._sender.on_writer_id = self._on_writer_id
+            self._cluster.attach(self._sender)
+        return self._sender
+
+    def on_writer_id(self, callback: OnWriterId) -> None:
+        self._on_writer_id = callback
+        if self._sender is not None:
+            self._sender.on_writer_id = callback
+
+
+async def open_cluster(config: Config) -> tuple[Cluster, Senders]:
+    """Connect. Runs on the loop that everything shall live on."""
     cluster = await Cluster.connect(config)
-    sender = Sender(cluster, cluster.config)
-    cluster.attach(sender)
-    return cluster, sender
+    return cluster, Senders(cluster)
 
 
 async def load_table(cluster: Cluster, path: TablePath) -> TableState:
@@ -47,18 +74,22 @@ async def load_table(cluster: Cluster, path: TablePath) -> TableState:
     return await cluster.table(path, refresh=True)
 
 
-class FlussTable(TableBase[AppendWriter, UpsertWriter, TableScan]):
+class FlussTable(TableBase["AppendWriter", "UpsertWriter", TableScan]):
     __doc__ = TableBase.__doc__
 
-    def __init__(self, runner: Runner, state: TableState, sender: Sender) -> None:
+    def __init__(self, runner: Runner, state: TableState, senders: Senders) -> None:
         super().__init__(runner, state)
-        self._sender = sender
+        self._senders = senders
 
     def _append_writer(self) -> AppendWriter:
-        return AppendWriter(self._sender, self._state.table_info, self._runner.cluster.config)
+        from fluss.client.write import AppendWriter
+
+        return AppendWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config)
 
     def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
-        return UpsertWriter(self._sender, self._state.table_info, self._runner.cluster.config, columns)
+        from fluss.client.write import UpsertWriter
+
+        return UpsertWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config, columns)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
@@ -71,9 +102,9 @@ class FlussConnection:
     It belongs to the event loop it was created on.
     """
 
-    def __init__(self, cluster: Cluster, sender: Sender) -> None:
+    def __init__(self, cluster: Cluster, senders: Senders) -> None:
         self._cluster = cluster
-        self._sender = sender
+        self._senders = senders
         self._runner = Direct(cluster)
         self._closing: asyncio.Task[bool] | None = None
 
@@ -105,7 +136,7 @@ class FlussConnection:
 
     async def get_table(self, table_path: TablePath) -> FlussTable:
         """A table to read from and write to."""
-        return FlussTable(self._runner, await load_table(self._cluster, table_path), self._sender)
+        return FlussTable(self._runner, await load_table(self._cluster, table_path), self._senders)
 
     def metrics(self) -> dict[str, float]:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
@@ -113,7 +144,7 @@ class FlussConnection:
 
     def on_writer_id(self, callback: Callable[[int], Awaitable[None]]) -> None:
         """Have `callback` awaited with every new id of an idempotent writer, before rows are sent under that id."""
-        self._sender.on_writer_id = callback
+        self._senders.on_writer_id(callback)
 
     async def flush(self) -> None:
         """Bring everything that writers of this connection hold to the servers."""

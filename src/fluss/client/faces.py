@@ -19,9 +19,6 @@ from fluss.client.cluster import Cluster
 from fluss.client.scan_faces import TableScan
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
-from fluss.client.write import AppendWriter as CoreAppendWriter
-from fluss.client.write import Sender, WriteResultHandle
-from fluss.client.write import UpsertWriter as CoreUpsertWriter
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, FlussError
 from fluss.metadata import TablePath
@@ -32,6 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss.client.admin import FlussAdmin
+    from fluss.client.write import AppendWriter as CoreAppendWriter
+    from fluss.client.write import UpsertWriter as CoreUpsertWriter
+    from fluss.client.write import WriteResultHandle
 
 T = TypeVar("T")
 
@@ -57,10 +57,10 @@ DONE = Done()
 class Background:
     """The `Runner` of `fluss`: a cluster on a loop in a thread of its own."""
 
-    def __init__(self, thread: LoopThread, cluster: Cluster, sender: Sender) -> None:
+    def __init__(self, thread: LoopThread, cluster: Cluster, senders: core.Senders) -> None:
         self.thread = thread
         self.cluster = cluster
-        self.sender = sender
+        self.senders = senders
         # A connection that is dropped without close(), or alive at interpreter exit, still ends its thread.
         self._finalizer = weakref.finalize(self, _shut_down, thread, cluster)
 
@@ -230,7 +230,7 @@ class FlussTable(TableBase[AppendWriter, UpsertWriter, TableScan]):
     def __init__(self, background: Background, state: TableState) -> None:
         super().__init__(background, state)
         self._background = background
-        self._core = core.FlussTable(background, state, background.sender)
+        self._core = core.FlussTable(background, state, background.senders)
 
     def _append_writer(self) -> AppendWriter:
         return AppendWriter(self._background.call(self._core._append_writer), self._background)
@@ -257,11 +257,11 @@ class FlussConnection:
         """Connect to the first bootstrap server that answers."""
         thread = LoopThread()
         try:
-            cluster, sender = await thread.wrap(core.open_cluster(core.check_config(config)))
+            cluster, senders = await thread.wrap(core.open_cluster(core.check_config(config)))
         except BaseException:
             thread.close()
             raise
-        return FlussConnection(Background(thread, cluster, sender))
+        return FlussConnection(Background(thread, cluster, senders))
 
     @staticmethod
     async def connect(config: Config) -> FlussConnection:
@@ -298,7 +298,7 @@ class FlussConnection:
 
         Who keeps the ids can later tell its own rows in a log from those of others: `RecordBatch.writer_id`.
         """
-        self._background.sender.on_writer_id = callback
+        self._background.call(self._background.senders.on_writer_id, callback)
 
     async def flush(self) -> None:
         """Bring everything that writers of this connection hold to the servers."""

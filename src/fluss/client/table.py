@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from fluss.client.lookup import TableLookup, require_primary_key
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.errors import InvalidArgumentError
@@ -16,6 +15,7 @@ from fluss.metadata import Schema, TableInfo, TablePath
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from fluss.client.lookup import TableLookup
     from fluss.client.write import WriteResultHandle
 
 
@@ -134,12 +134,16 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
     def new_upsert(self, columns: Sequence[str] | None = None) -> TableUpsert[UpsertT]:
         """A builder of upsert writers, for primary-key tables; with `columns`, of partial updates of these."""
         info = self._state.table_info
+        from fluss.client.lookup import require_primary_key
+
         require_primary_key(info, "upsert")
         builder = TableUpsert(info, self._upsert_writer)
         return builder if columns is None else builder.partial_update_by_name(columns)
 
     def new_lookup(self) -> TableLookup:
         """A builder of lookups, for primary-key tables."""
+        from fluss.client.lookup import TableLookup  # scans do without it
+
         return TableLookup(self._runner, self._state)
 
     def get_table_info(self) -> TableInfo:

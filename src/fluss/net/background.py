@@ -7,6 +7,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import math
 import os
 import threading
 import weakref
@@ -18,6 +19,9 @@ from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidAr
 T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S = 5.0
+
+
+_INTERRUPT_CHECK_S = 0.5
 
 
 class _BlockingCall:
@@ -46,7 +50,13 @@ class _BlockingCall:
         self.task.add_done_callback(self._finished)
 
     def wait(self, timeout: float | None) -> bool:
-        return self._done.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+        # Not in one go: the system may hand Ctrl-C to any thread, and then this one sees it with its next step only.
+        left = math.inf if timeout is None else max(timeout, 0.0)
+        while left > _INTERRUPT_CHECK_S:
+            if self._done.acquire(timeout=_INTERRUPT_CHECK_S):
+                return True
+            left -= _INTERRUPT_CHECK_S
+        return self._done.acquire(timeout=left)
 
     def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
         self._abandoned = True
@@ -60,6 +70,8 @@ class _BlockingCall:
     def _cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
+        else:
+            self._coro.close()
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._calls.discard(self)
@@ -126,17 +138,18 @@ class LoopThread:
                 "use the asynchronous form here"
             )
         call = _BlockingCall(coro)
+        loop: asyncio.AbstractEventLoop | None = None
         try:
             with self._lock:
                 loop = self._running_loop()
                 loop.call_soon_threadsafe(call.start, loop, self._blocking_calls)
-        except BaseException:
-            coro.close()
-            raise
-        try:
             finished = call.wait(timeout)
         except BaseException:
-            call.give_up(loop)
+            # An interrupt may come at any moment, also between the two.
+            if loop is None:
+                coro.close()
+            else:
+                call.give_up(loop)
             raise
         if not finished:
             call.give_up(loop)

@@ -11,12 +11,11 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import EncodeError, Message
 
+from fluss._version import VERSION
 from fluss.errors import (
     AuthenticateError,
     ConnectionClosedError,
@@ -29,6 +28,7 @@ from fluss.errors import (
     UnsupportedVersionError,
     error_for_code,
 )
+from fluss.net.buffers import FrameBuffers
 from fluss.net.transport import FrameTransport
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, Api, ServerType
@@ -49,6 +49,7 @@ SOFTWARE_NAME: Final = "fluss-python"
 RESPONSE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """Far above any real response, and below what the first bytes of HTTP, SSH or SMTP look like when read as a length."""
 
+_KEPT_BYTES_MAX = 2 * 1024 * 1024
 _REQUEST_ID_MAX = 0x7FFF_FFFF
 _API_VERSIONS_TIMEOUT_MS = 5_000
 _AUTH_BACKOFF_FIRST_S = 0.1
@@ -59,14 +60,6 @@ _log = logging.getLogger(__name__)
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
-
-
-@cache
-def software_version() -> str:
-    try:
-        return version("fluss-python")
-    except PackageNotFoundError:
-        return "0"
 
 
 class Connection:
@@ -86,7 +79,8 @@ class Connection:
         self._lost_reason: FlussError | None = None
         self._closing = False
         self._refused_for_now: RetriableAuthenticateError | None = None
-        reader = FrameReader(max_frame_bytes, align=fetched_records_position)
+        buffers = FrameBuffers(_KEPT_BYTES_MAX)
+        reader = FrameReader(max_frame_bytes, allocate=buffers.take, align=fetched_records_position)
         self._transport = FrameTransport(f"{host}:{port}", reader, self._frame_received, self._connection_lost)
 
     @classmethod
@@ -299,7 +293,7 @@ class Connection:
     async def _negotiate(
         self, software_name: str, expected_server_type: ServerType | int | None, timeout_ms: int
     ) -> None:
-        request = pb.ApiVersionsRequest(client_software_name=software_name, client_software_version=software_version())
+        request = pb.ApiVersionsRequest(client_software_name=software_name, client_software_version=VERSION)
         try:
             body = await self._call(API_VERSIONS, 0, (request.SerializeToString(),), timeout_ms)
         except FlussError as error:

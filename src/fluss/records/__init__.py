@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
+from fluss._lazy import lazy_names
 from fluss.metadata.schema import Schema
 from fluss.records._bytes import Part
 from fluss.records.arrow import (
@@ -16,7 +19,6 @@ from fluss.records.arrow import (
     seal_log_batch,
 )
 from fluss.records.evolution import align_batch, column_mapping
-from fluss.records.kv_batch import EncodedKvBody, KvBatch, encode_kv_body, seal_kv_batch
 from fluss.records.log_batch import (
     HEADER_SIZE_MIN,
     MAGIC_V0,
@@ -30,10 +32,13 @@ from fluss.records.log_batch import (
     patch_batch,
     read_header,
 )
-from fluss.records.pruning import may_match
-from fluss.records.row_batch import RowRecords, decode_row_batch, encode_row_body, read_row_records
-from fluss.records.statistics import Statistics, build_statistics, statistics_columns, supports_statistics
-from fluss.records.value_batch import decode_value_batch, encode_value_batch
+
+if TYPE_CHECKING:
+    from fluss.records.kv_batch import EncodedKvBody, KvBatch, encode_kv_body, seal_kv_batch
+    from fluss.records.pruning import may_match
+    from fluss.records.row_batch import RowRecords, decode_row_batch, encode_row_body, read_row_records
+    from fluss.records.statistics import Statistics, build_statistics, statistics_columns, supports_statistics
+    from fluss.records.value_batch import decode_value_batch, encode_value_batch
 
 __all__ = [
     "DECODED_BYTES_MAX",
@@ -74,6 +79,17 @@ __all__ = [
     "supports_statistics",
 ]
 
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "fluss.records.kv_batch": "EncodedKvBody KvBatch encode_kv_body seal_kv_batch",
+        "fluss.records.pruning": "may_match",
+        "fluss.records.row_batch": "RowRecords decode_row_batch encode_row_body read_row_records",
+        "fluss.records.statistics": "Statistics build_statistics statistics_columns supports_statistics",
+        "fluss.records.value_batch": "decode_value_batch encode_value_batch",
+    },
+)
+
 
 def decode_log_batch(
     batch: LogBatch,
@@ -86,4 +102,6 @@ def decode_log_batch(
     """Decode a batch of any log format, written with `schema`."""
     if log_format == "ARROW":
         return decode_arrow_batch(batch, schema.arrow_schema, max_bytes=max_bytes, validate=validate)
+    from fluss.records.row_batch import decode_row_batch
+
     return decode_row_batch(batch, log_format, schema.row_type)

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
-import crc32c
-
+from fluss._checksum import crc32c
 from fluss.errors import FormatError
 
 Part: TypeAlias = bytes | bytearray | memoryview
@@ -28,7 +27,7 @@ def as_view(data: Any) -> memoryview:
 def checksum(parts: Iterable[Part], value: int = 0) -> int:
     """CRC-32C over parts, continuing from the checksum `value` of the bytes before them."""
     for part in parts:
-        value = crc32c.crc32c(part, value)
+        value = crc32c(part, value)
     return value
 
 

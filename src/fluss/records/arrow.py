@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss.errors import FormatError, InvalidArgumentError
 from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, malformed, parts_size
 from fluss.records.arrow_layout import SchemaLayout, layout_of
-from fluss.records.arrow_message import LZ4_FRAME, ArrowMessage, read_message, write_metadata
+from fluss.records.arrow_message import LZ4_FRAME, ZSTD, ArrowMessage, read_message, write_metadata
 from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
 from fluss.records.projection import project_batch, project_message
 
@@ -40,6 +40,7 @@ _NOTHING = memoryview(b"")
 _STORED_RAW = -1
 _CRC_AHEAD_BYTES_MIN = 64 * 1024
 _PREFIX_SIZE = 8
+_EMPTY = pa.py_buffer(b"")
 
 
 class EncodedBody(NamedTuple):
@@ -260,14 +261,17 @@ def decode_arrow_batch(
         view = memoryview(b"".join(project_message(view, message, selection)))
         message = read_message(view)
     if message.codec is not None:
-        view, message = _check_compressed(view, message, max_bytes)
+        view = _check_compressed(view, message, max_bytes)
     elif message.body_length > max_bytes:
         malformed("Arrow message", "body length", 0, f"{message.body_length} bytes are more than {max_bytes} allowed")
-    buffer = pa.py_buffer(view)
-    if align and message.codec is None and (buffer.address + message.body_start) % _ALIGNMENT:
-        buffer = _aligned_copy(view, message.body_start)
     try:
-        decoded = pa.ipc.read_record_batch(buffer, arrow_schema)
+        if message.codec == ZSTD:
+            decoded = _decompressed(view, message, arrow_schema)
+        else:
+            buffer = pa.py_buffer(view)
+            if align and message.codec is None and (buffer.address + message.body_start) % _ALIGNMENT:
+                buffer = _aligned_copy(view, message.body_start)
+            decoded = pa.ipc.read_record_batch(buffer, arrow_schema)
         decoded.validate(full=validate)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(
@@ -276,8 +280,50 @@ def decode_arrow_batch(
     return decoded
 
 
-def _check_compressed(view: memoryview, message: ArrowMessage, max_bytes: int) -> tuple[memoryview, ArrowMessage]:
-    """Refuse a message that promises to grow too large, before anything is allocated for it."""
+def _decompressed(view: memoryview, message: ArrowMessage, arrow_schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of a ZSTD message, its buffers decompressed into memory of the system's allocator.
+
+    Arrow's own allocator takes megabytes with the first byte, and rounds large buffers up by a fifth and more.
+    """
+    codec, pool = pa.Codec("zstd"), pa.system_memory_pool()
+    buffers: list[pa.Buffer | None] = []
+    for offset, length in zip(message.buffers[::2], message.buffers[1::2]):
+        start = message.body_start + offset
+        declared = int.from_bytes(view[start : start + _PREFIX_SIZE], "little", signed=True) if length else 0
+        stored = view[start + _PREFIX_SIZE : start + length]
+        if declared == 0:
+            buffers.append(None)
+        elif declared == _STORED_RAW:
+            buffers.append(pa.py_buffer(bytes(stored)))  # a view would hold the whole answer it came with
+        else:
+            buffers.append(codec.decompress(stored, decompressed_size=declared, memory_pool=pool))
+    nodes = zip(message.nodes[::2], message.nodes[1::2])
+    left = iter(buffers)
+    arrays = [_array(field.type, nodes, left) for field in arrow_schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
+
+
+def _array(data_type: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: Iterator[pa.Buffer | None]) -> pa.Array:
+    """One column out of its nodes and buffers, which lie depth first."""
+    length, null_count = next(nodes)
+    own = [next(buffers)]
+    nested: list[pa.DataType] = []
+    if pa.types.is_struct(data_type):
+        nested = [data_type.field(i).type for i in range(data_type.num_fields)]
+    else:
+        own.append(next(buffers) or _EMPTY)
+        if pa.types.is_map(data_type):
+            nested = [pa.struct([data_type.key_field, data_type.item_field])]
+        elif pa.types.is_list(data_type):
+            nested = [data_type.value_type]
+        elif pa.types.is_string(data_type) or pa.types.is_binary(data_type):
+            own.append(next(buffers) or _EMPTY)
+    children = [_array(child, nodes, buffers) for child in nested]
+    return pa.Array.from_buffers(data_type, length, own, null_count, 0, children or None)
+
+
+def _check_compressed(view: memoryview, message: ArrowMessage, max_bytes: int) -> memoryview:
+    """The message to read. Refused if it promises to grow too large, before anything is allocated for it."""
     total = 0
     empty: list[int] = []
     for index, (offset, length) in enumerate(zip(message.buffers[::2], message.buffers[1::2])):
@@ -295,14 +341,13 @@ def _check_compressed(view: memoryview, message: ArrowMessage, max_bytes: int) -
         if length == _PREFIX_SIZE and declared == 0:
             empty.append(index)
     if not empty or message.codec != LZ4_FRAME:
-        return view, message
+        return view
     # Java writes an empty buffer as a length of zero and nothing else, which is no LZ4 frame: Arrow would refuse it.
     buffers = list(message.buffers)
     for index in empty:
         buffers[2 * index + 1] = 0
     metadata = write_metadata(message.row_count, message.nodes, buffers, message.codec, message.body_length)
-    view = memoryview(metadata + view[message.body_start : message.body_start + message.body_length])
-    return view, read_message(view)
+    return memoryview(metadata + view[message.body_start : message.body_start + message.body_length])
 
 
 def _aligned_copy(view: memoryview, body_start: int) -> pa.Buffer:

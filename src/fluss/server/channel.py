@@ -101,9 +101,7 @@ class Channel:
             self._close("closed by this server")
 
     def _readable(self) -> None:
-        # The first bytes of a large frame tell how long it is. The rest has come by then, or most of it.
-        while not self._receive() and not self.closed and self._reader.missing_bytes:
-            pass
+        self._receive()
 
     def _receive(self) -> bool:
         """Take what has come; True when that is all there is for now."""

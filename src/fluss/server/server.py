@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from fluss.metadata import TablePath
+from fluss.net.buffers import FrameBuffers
 from fluss.server.auth import check_users
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.acl import Authorizer
@@ -23,7 +24,7 @@ from fluss.server.datadir import DataDir
 from fluss.server.handlers import Handler, register_all
 from fluss.server.kv import Kv
 from fluss.server.listener import Listener
-from fluss.server.memory import FrameBuffers, MemoryBudget
+from fluss.server.memory import MemoryBudget
 from fluss.server.metrics import Metrics
 from fluss.server.metrics_page import MetricsPage
 from fluss.server.session import Session
@@ -46,7 +47,7 @@ class Server:
         self.clock = clock or Clock()
         self.metrics = Metrics()
         self.memory = MemoryBudget(self.config.integer("server.buffer.memory-size"))
-        self.frame_buffers = FrameBuffers()
+        self.frame_buffers = FrameBuffers(huge_pages=True)
         self.executor = ThreadPoolExecutor(self.config.integer("server.io-pool.size"), thread_name_prefix="fluss-io")
         self.handlers: dict[int, Handler] = {}
         register_all(self.handlers)

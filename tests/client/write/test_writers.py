@@ -129,7 +129,7 @@ def test_memory_is_bounded_and_threads_wait(config, database, run):
         conn = await fluss.FlussConnection.create(config)
         table = await conn.get_table(fluss.TablePath(database, "t"))
         writer = table.new_append().create_writer()
-        memory = conn._background.sender.memory
+        memory = conn._background.senders.get().memory
         peak = 0
 
         def write():
@@ -184,7 +184,7 @@ def test_a_thread_waits_for_room_no_longer_than_asked(run, config, database):
     config.writer_buffer_wait_timeout_ms = 200
 
     async def use(conn, table):
-        memory = conn._sender.memory
+        memory = conn._senders.get().memory
         memory.reserve(60_000)
         started = time.monotonic()
         with pytest.raises(fluss.DeadlineExceededError, match="stayed full for 200 ms"):
@@ -199,7 +199,7 @@ def test_closing_wakes_a_thread_that_waits_for_room(run, config, database):
     config.writer_buffer_memory_size = 50_000
 
     async def use(conn, table):
-        memory = conn._sender.memory
+        memory = conn._senders.get().memory
         memory.reserve(60_000)
         waiting = asyncio.ensure_future(asyncio.to_thread(memory.wait_for_room, may_block=True))
         await asyncio.sleep(0.1)
@@ -299,7 +299,7 @@ def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(run, config, dat
             await handle.wait()
         with pytest.raises(fluss.InvalidRowError):
             await writer.flush()
-        assert conn._sender.memory.used_bytes == 0
+        assert conn._senders.get().memory.used_bytes == 0
 
     run(with_table(config, database, use, FIELDS))
 
@@ -429,7 +429,7 @@ def test_closing_fails_what_is_pending_once_and_clearly(run, config, database):
         with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
             writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
         await conn.close()
-        assert conn._sender.memory.used_bytes == 0
+        assert conn._senders.get().memory.used_bytes == 0
 
     run(with_table(config, database, use, FIELDS))
 

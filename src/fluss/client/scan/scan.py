@@ -64,8 +64,13 @@ class ScanPlan:
         )
 
     def bounded_options(self) -> FetchOptions:
-        """Limits for reading everything: larger steps, since it is known that all of it is wanted."""
+        """Limits for reading everything: larger steps, since it is known that all of it is wanted.
+
+        What has to be decompressed takes longer to take apart than to get: larger steps would only take memory.
+        """
         options = self.fetch_options()
+        if self.info.log_format == "ARROW" and self.info.arrow_compression[0] != "NONE":
+            return replace(options, buffered_bytes_for_bucket=options.max_bytes_for_bucket)
         step = max(options.max_bytes_for_bucket, min(options.max_bytes, _BOUNDED_FETCH_BYTES))
         return replace(options, max_bytes_for_bucket=step, buffered_bytes_for_bucket=2 * step)
 

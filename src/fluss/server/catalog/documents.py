@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crc32c import crc32c
-
+from fluss._checksum import crc32c
 from fluss.errors import FormatError
 from fluss.server.catalog.files import FileLayer
 

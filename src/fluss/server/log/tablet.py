@@ -83,6 +83,9 @@ class SyncPlan:
     """With names that are new."""
 
 
+_End = tuple[SegmentFile, int, Segment, int]
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A recovery point that becomes valid once the log is flushed."""
@@ -137,7 +140,7 @@ class LogTablet:
         self._commit_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._fetch_waiters: set[asyncio.Future[None]] = set()
         self._dirty_files: list[SegmentFile] = []
-        self._written: tuple[SegmentFile, int, Segment, int] | None = None
+        self._end: _End | None = None
         """The end of the log, all of it replaced at once: the file, the offset, the segment, the position in it."""
         self._dirty_folders: list[Path] = []
         self._newly_sealed: list[tuple[Segment, SegmentIndex, bytes]] = []
@@ -381,7 +384,7 @@ class LogTablet:
         self._bytes_since_checkpoint += len(pending.records)
         if not self._dirty_files or self._dirty_files[-1] is not pending.file:
             self._dirty_files.append(pending.file)
-        self._written = (pending.file, self.end_offset, segment, position)
+        self._end = (pending.file, self.end_offset, segment, position)
         self._on_append(self)
         return AppendResult(base_offset, pending.end_offset, pending.timestamp)
 
@@ -418,7 +421,7 @@ class LogTablet:
 
         None when there is nothing, or more to do than to flush that file once more.
         """
-        written = self._written
+        written = self._end
         if written is None or len(plan.files) != 1 or self.deleted or self._checkpoint_due:
             return None
         file, offset, segment, position = written

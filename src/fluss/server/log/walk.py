@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-import crc32c
+from fluss._checksum import crc32c
 
 BATCH_BYTES_MIN = 48
 _V0 = struct.Struct("<qibqIhbiqii")
@@ -83,7 +83,7 @@ def read_span(view: memoryview, pos: int) -> BatchSpan:
 
 
 def crc_fits(view: memoryview, span: BatchSpan) -> bool:
-    return bool(crc32c.crc32c(view[span.crc_start : span.end]) == span.crc)
+    return bool(crc32c(view[span.crc_start : span.end]) == span.crc)
 
 
 class BadBatch(Exception):

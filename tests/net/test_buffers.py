@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers of large requests: used again, but never while somebody can still see them."""
+"""Buffers of large frames: used again, but never while somebody can still see them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from fluss.server.memory import FrameBuffers
+from fluss.net.buffers import FrameBuffers
 
 LARGE = 2 * 1024 * 1024
 
