@@ -184,7 +184,7 @@ class AppendWriter(TableWriter):
         return routed
 
     def _check_row_sizes(self, batch: pa.RecordBatch) -> None:
-        if batch.nbytes <= self._row_size_max:
+        if _bytes_at_most(batch) <= self._row_size_max:
             return
         too_large = dict(_too_large(batch, 0, self._row_size_max))
         if too_large:
@@ -220,12 +220,13 @@ class AppendWriter(TableWriter):
     def _pieces(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
         """Cut what is larger than a request may be."""
         size_max = min(self._row_size_max, max(self._batch_size_max, _ARROW_BATCH_BYTES_MAX))
+        if self._arrow_encoder.is_quick and self._sizer.target // 2 < _bytes_at_most(batch) <= size_max:
+            # No two pieces of this size share a batch, so it can be encoded here, beside the loop.
+            body = self._arrow_encoder.body_of(batch)
+            return [(key, ArrowPiece(batch, body.size_bytes, body), positions)]
         size_bytes = batch.nbytes  # asked for once: it looks at every buffer
         if size_bytes <= size_max or batch.num_rows == 1:
-            encoder = self._arrow_encoder
-            # No two pieces of this size share a batch, so it can be encoded here, beside the loop.
-            alone = encoder.is_quick and size_bytes > self._sizer.target // 2
-            return [(key, ArrowPiece(batch, size_bytes, encoder.body_of(batch) if alone else None), positions)]
+            return [(key, ArrowPiece(batch, size_bytes), positions)]
         middle = batch.num_rows // 2
         halves = (0, middle), (middle, batch.num_rows - middle)
         return [
@@ -257,6 +258,11 @@ class AppendWriter(TableWriter):
 
     def _encoder(self) -> Encoder:
         return self._arrow_encoder
+
+
+def _bytes_at_most(batch: pa.RecordBatch) -> int:
+    """What the buffers of a batch hold, which is more than its rows take when it is a slice. Quicker than `nbytes`."""
+    return sum(buffer.size for column in batch.columns for buffer in column.buffers() if buffer is not None)
 
 
 def _too_large(batch: pa.RecordBatch, first_row: int, size_max: int) -> Iterator[tuple[int, int]]:

@@ -336,7 +336,9 @@ class TableWriter:
             self._accept_handed()
             return
         try:
-            self._loop.call_soon_threadsafe(self._accept_handed)
+            # Where others wait already, the call that takes them will find this one too.
+            if len(self._handed) == 1:
+                self._loop.call_soon_threadsafe(self._accept_handed)
         except RuntimeError:
             self._shut = True
         if self._shut:
