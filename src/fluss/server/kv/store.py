@@ -21,7 +21,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, RdictIter, WriteBatch, WriteOptions
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DataBlockIndexType,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+    WriteOptions,
+)
 
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.layer import Changes, Layer
@@ -392,9 +402,12 @@ def _open_db(folder: Path) -> Rdict:
     table.set_block_cache(_cache)
     # Most keys of an insert are not there yet: a bloom filter answers that without reading a block.
     table.set_bloom_filter(10, False)
+    # Rows are asked for one by one: found by hash in their block, and blocks need not be decompressed for one row each.
+    table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_block_based_table_factory(table)
     options.set_keep_log_file_num(1)
     options.set_max_open_files(64)
+    options.set_compression_type(DBCompressionType.none())
     return Rdict(str(folder), options)
