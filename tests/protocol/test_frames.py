@@ -205,3 +205,18 @@ def test_a_large_frame_lies_where_its_reader_wants_it(lead: int) -> None:
     (frame,) = reader.feed(len(payload).to_bytes(4, "big") + payload)
     assert bytes(frame) == payload
     assert (np.frombuffer(frame, np.uint8).ctypes.data + lead) % 8 == 0
+
+
+def test_after_a_large_frame_little_is_taken_at_first() -> None:
+    """The next one is probably large as well, and is then received where it belongs."""
+    reader = frames.FrameReader(buffer_bytes=4096)
+    large = bytes(range(250)) * 40
+    framed = len(large).to_bytes(4, "big") + large
+    assert len(reader.get_buffer()) == 4096
+    assert [bytes(frame) for frame in reader.feed(framed)] == [large]
+    assert len(reader.get_buffer()) == 1024
+    assert reader.missing_bytes == 0
+    assert reader.feed(framed[:900]) == []
+    assert reader.missing_bytes == len(large) - 896
+    assert [bytes(frame) for frame in reader.feed(framed[900:] + b"\x00\x00\x00\x03abc")] == [large, b"abc"]
+    assert len(reader.get_buffer()) == 4096

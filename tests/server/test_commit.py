@@ -90,6 +90,69 @@ def test_one_flush_serves_all_that_came_meanwhile(tmp_path: Path, gate: tuple[th
     run(work())
 
 
+def test_a_log_that_is_written_to_is_flushed_again_at_once(
+    tmp_path: Path, gate: tuple[threading.Event, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came in during a flush is flushed by the same thread, without a new round."""
+
+    async def work() -> None:
+        bench = Bench(tmp_path / "log")
+        rounds: list[int] = []
+        real = bench.executor.submit
+        monkeypatch.setattr(bench.executor, "submit", lambda *work: rounds.append(1) or real(*work))
+        first = bench.log.append(make_batch(0))
+        await asyncio.sleep(0.1)
+        assert gate[1] == [1]
+        second = bench.log.append(make_batch(3))
+        waiting = [bench.log.committed(result.end_offset) for result in (first, second)]
+        gate[0].set()
+        await asyncio.wait_for(asyncio.gather(*waiting), 5)
+        assert gate[1] == [2]
+        assert len(rounds) == 1
+        assert bench.log.high_watermark == 6
+        await bench.close()
+
+    run(work())
+
+
+def test_a_new_segment_ends_the_chain(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    """The thread that flushes one file must not acknowledge what lies in the next."""
+
+    async def work() -> None:
+        bench = Bench(tmp_path / "log", segment_bytes_max=1)
+        first = bench.log.append(make_batch(0))
+        await asyncio.sleep(0.1)
+        second = bench.log.append(make_batch(3))
+        assert len(bench.log.segments) == 2
+        plan = bench.log.sync_plan()
+        assert bench.log.following(plan) is None
+        bench.log._dirty_files, bench.log._dirty_folders = list(plan.files), list(plan.folders)
+        gate[0].set()
+        await asyncio.wait_for(bench.log.committed(second.end_offset), 5)
+        assert first.end_offset < second.end_offset == bench.log.high_watermark
+        await bench.close()
+
+    run(work())
+
+
+def test_a_turn_that_is_given_up_goes_to_the_next(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    async def work() -> None:
+        bench = Bench(tmp_path / "log")
+        bench.log.append(make_batch(0))
+        await asyncio.sleep(0.1)
+        impatient = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
+        patient = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        gate[0].set()
+        assert await asyncio.wait_for(patient, 5)
+        result = bench.log.append(make_batch(3))
+        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        await bench.close()
+
+    run(work())
+
+
 def test_commit_listeners_run_before_readers_see_it(tmp_path: Path) -> None:
     async def work() -> None:
         bench = Bench(tmp_path / "log")

@@ -200,3 +200,23 @@ def test_an_index_that_is_made_anew_and_a_recovery_point_do_not_disturb_each_oth
         for done in work:
             done.result(30)
     assert harness.read_all() == list(range(90))
+
+
+def test_few_checked_batches_are_read_without_a_thread(harness: LogHarness) -> None:
+    """Only headers are looked at; whatever needs more than that goes to a thread."""
+    for number in range(4):
+        harness.write(make_batch(number * 3))
+    log = harness.log
+    assert reader.plan_read(log, 0, 1 << 20, first_batch_always=True).is_quick
+    assert not reader.plan_read(log, 0, 1 << 20, first_batch_always=True, projection=lambda view, span: []).is_quick
+    log.segments[0].doubt()
+    assert not reader.plan_read(log, 0, 1 << 20, first_batch_always=True).is_quick
+    harness.read(0)
+    assert reader.plan_read(log, 0, 1 << 20, first_batch_always=True).is_quick
+
+
+def test_many_small_batches_are_read_in_a_thread(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path / "log", index_interval_bytes=0)  # an entry for every batch
+    for number in range(40):
+        harness.write(make_batch(number * 3))
+    assert not reader.plan_read(harness.log, 0, 1 << 20, first_batch_always=True).is_quick
