@@ -22,8 +22,9 @@ from fluss.records.arrow import decode_arrow_batch
 from fluss.server.clock import Clock
 from fluss.server.log import reader
 from fluss.server.log.files import OpenFiles
+from fluss.server.log.flush import run_checkpoint, run_sync
 from fluss.server.log.settings import LogSettings
-from fluss.server.log.tablet import LogTablet, run_checkpoint, run_sync
+from fluss.server.log.tablet import LogTablet
 from fluss.server.server import Server
 
 T = TypeVar("T")

@@ -101,36 +101,30 @@ class Channel:
             self._close("closed by this server")
 
     def _readable(self) -> None:
-        self._receive()
-
-    def _receive(self) -> bool:
-        """Take what has come; True when that is all there is for now."""
-        buffer = self._reader.get_buffer()
         try:
-            count = self._sock.recv_into(buffer)
+            count = self._sock.recv_into(self._reader.get_buffer())
         except (BlockingIOError, InterruptedError):
-            return True
+            return
         except OSError as error:
             self._close(f"connection lost: {error.strerror or error}")
-            return True
+            return
         if count == 0:
             self._close(
                 "closed by the peer in the middle of a frame" if self._reader.in_frame else "closed by the peer"
             )
-            return True
+            return
         self.bytes_in += count
         self.last_activity = self._loop.time()
         try:
             frames = self._reader.buffer_updated(count)
         except FormatError as error:
             self._close(error.message)
-            return True
+            return
         self._wake_mark.expect(self._reader.missing_bytes)
         for frame in frames:
             if self.closed:
-                return True
+                return
             self._on_frame(frame)
-        return bool(frames) or count < len(buffer)
 
     def _send(self) -> None:
         try:

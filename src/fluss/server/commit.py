@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 
-from fluss.server.log.tablet import LogTablet, SyncPlan, run_checkpoint, run_sync
+from fluss.server.log.flush import SyncPlan, run_checkpoint, run_sync
+from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import Metrics
 
 logger = logging.getLogger("fluss.server.commit")

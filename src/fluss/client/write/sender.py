@@ -45,6 +45,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import TableBucket, TablePath
+from fluss.net.eager import start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import encode_produce_log, encode_put_kv
 from fluss.protocol.wire import parse_message
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from fluss.client.cluster import Cluster
     from fluss.config import Config
     from fluss.net.connection import Connection
-from fluss.net.eager import start_eagerly
 
 logger = logging.getLogger("fluss.client.write")
 
@@ -65,7 +65,6 @@ _ANSWER_GRACE_MS = 5_000
 _WRITTEN_PERHAPS = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
 """The leader has the batch in its log, but not enough others have."""
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-
 _PARTITION_TRIES = 3
 
 

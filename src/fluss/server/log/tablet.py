@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -23,11 +22,12 @@ from fluss.metadata import TableBucket
 from fluss.records.log_batch import patch_batch
 from fluss.server.clock import Clock
 from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import OpenFiles, SegmentFile, sync_folder, write_atomically
+from fluss.server.log.files import OpenFiles, SegmentFile
+from fluss.server.log.flush import Checkpoint, SyncPlan
 from fluss.server.log.index import SegmentIndex, fits_int32
-from fluss.server.log.recovery import CommittedMark, RecoveryPoint, recover, write_recovery_point
+from fluss.server.log.recovery import CommittedMark, RecoveryPoint, recover
 from fluss.server.log.remote import RemoteLog
-from fluss.server.log.segment import WRITER_SNAPSHOT_SUFFIX, Segment, segment_path
+from fluss.server.log.segment import Segment
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.walk import BatchSpan, NeedMoreBytes, crc_fits, read_span
 from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
@@ -68,34 +68,7 @@ class _Append:
     end_offset: int
 
 
-@dataclass(frozen=True)
-class SyncPlan:
-    """What has to reach the disk for the log to be committed up to an offset."""
-
-    tablet: LogTablet
-    files: tuple[SegmentFile, ...]
-    offset: int
-    segment: Segment
-    position: int
-    checkpoint: Checkpoint | None
-    mark: CommittedMark | None
-    folders: tuple[Path, ...] = ()
-    """With names that are new."""
-
-
 _End = tuple[SegmentFile, int, Segment, int]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A recovery point that becomes valid once the log is flushed."""
-
-    segment: Segment
-    index: SegmentIndex
-    writers: bytes
-    point: RecoveryPoint
-    sealed: tuple[tuple[Segment, SegmentIndex, bytes], ...]
-    """Segments closed since the last point, with the writers' state at their end."""
 
 
 class LogTablet:
@@ -543,26 +516,6 @@ class LogTablet:
         self._dirty_files = []
         self._mark = None
         self._open_files.forget_under(self.folder)
-
-
-def run_sync(plan: SyncPlan) -> None:
-    """Flush a plan's files. Runs in a thread."""
-    for file in plan.files:
-        file.sync()
-    for folder in plan.folders:
-        if os.access(folder, os.R_OK):
-            sync_folder(folder)
-    if plan.mark is not None:
-        plan.mark.write(plan.offset)
-
-
-def run_checkpoint(checkpoint: Checkpoint) -> None:
-    """Write a recovery point after its plan was flushed. Runs in a thread."""
-    for segment, index, writers in checkpoint.sealed:
-        if segment.path.exists():
-            segment.write_index(index)
-            write_atomically(segment_path(segment.folder, segment.end_offset, WRITER_SNAPSHOT_SUFFIX), writers)
-    write_recovery_point(checkpoint.segment, checkpoint.index, checkpoint.writers, checkpoint.point)
 
 
 def _split(records: memoryview) -> list[BatchSpan]:
