@@ -79,6 +79,7 @@ async def retry(
     but not for a change.
     """
     attempt = 0
+    last: FlussError | None = None
     while True:
         try:
             # Even a single try must not outlast the deadline: connecting to a silent host can take minutes.
@@ -94,8 +95,11 @@ async def retry(
             if before_retry is not None:
                 before_retry(error)
             attempt += 1
+            last = error
             await asyncio.sleep(delay_ms / 1000.0)
         except asyncio.TimeoutError:
             if not deadline.expired:
                 raise
+            if last is not None:
+                raise last from None  # it says why there was a next try, which had no time left
             raise DeadlineExceededError(f"{what} did not finish within {deadline.total_ms:.0f} ms") from None
