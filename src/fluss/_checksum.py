@@ -2,7 +2,7 @@
 """CRC-32C, taken out of its package.
 
 The package reads its own version when it is imported, which brings the standard library's readers of archives and mail
-along: a tenth of the memory and a fifth of the time that a client of ours costs. Only the compiled function is needed.
+along, about 4 MB in every process. Only the compiled function is needed.
 """
 
 from __future__ import annotations

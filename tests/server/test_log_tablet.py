@@ -2,14 +2,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.server.log_support import FakeClock, LogHarness, make_batch, run
 
 from fluss.errors import CorruptRecordError, LogStorageError, OutOfOrderSequenceError
 from fluss.records import iter_log_batches
+from fluss.server.log import tablet
+from fluss.server.log.files import SegmentFile
+from fluss.server.log.tablet import LogTablet
 from fluss.server.log.writers import SEQUENCE_MAX, WrittenBatch
 
 
@@ -160,7 +165,22 @@ def test_a_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> No
     harness.crash()
 
 
-def test_large_appends_keep_their_order(tmp_path: Path) -> None:
+@pytest.fixture
+def threads_used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Appends above 64 KB go to a thread; the set gets the names of all threads that write."""
+    names: set[str] = set()
+    real = LogTablet._write
+
+    def write(self: LogTablet, pending: Any) -> None:
+        names.add(threading.current_thread().name)
+        real(self, pending)
+
+    monkeypatch.setattr(tablet, "INLINE_APPEND_BYTES_MAX", 64 * 1024)
+    monkeypatch.setattr(LogTablet, "_write", write)
+    return names
+
+
+def test_large_appends_keep_their_order(tmp_path: Path, threads_used: set[str]) -> None:
     """Small appends run on the loop and large ones in a thread; the order of the calls holds all the same."""
 
     async def work() -> None:
@@ -177,12 +197,27 @@ def test_large_appends_keep_their_order(tmp_path: Path) -> None:
             assert (await future).base_offset == expected
         harness.commit()
         assert harness.read_all() == list(range(first))
+        assert len(threads_used) == 2
         harness.crash()
 
     run(work())
 
 
-def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path) -> None:
+def test_the_disk_begins_with_a_large_append_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless nobody is going to wait for it."""
+    begun: list[tuple[int, int]] = []
+    monkeypatch.setattr(SegmentFile, "begin_sync", lambda self, position, size: begun.append((position, size)))
+    for synced in (True, False):
+        harness = LogHarness(tmp_path / f"log-{synced}", synced=synced)
+        small, large = make_batch(0, 2), make_batch(2, 20_000)
+        harness.write(small)
+        harness.write(large)
+        assert harness.read_all() == list(range(20_002))
+        harness.crash()
+    assert begun == [(len(small), len(large))]
+
+
+def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path, threads_used: set[str]) -> None:
     async def work() -> None:
         harness = LogHarness(tmp_path / "log-0")
         bad = make_batch(0, 6000)

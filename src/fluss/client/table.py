@@ -133,9 +133,9 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
 
     def new_upsert(self, columns: Sequence[str] | None = None) -> TableUpsert[UpsertT]:
         """A builder of upsert writers, for primary-key tables; with `columns`, of partial updates of these."""
-        info = self._state.table_info
-        from fluss.client.lookup import require_primary_key
+        from fluss.client.lookup import require_primary_key  # scans do without it
 
+        info = self._state.table_info
         require_primary_key(info, "upsert")
         builder = TableUpsert(info, self._upsert_writer)
         return builder if columns is None else builder.partial_update_by_name(columns)

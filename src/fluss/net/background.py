@@ -19,8 +19,6 @@ from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidAr
 T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S = 5.0
-
-
 _INTERRUPT_CHECK_S = 0.5
 
 

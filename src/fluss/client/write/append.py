@@ -64,7 +64,6 @@ class ArrowEncoder:
         self._types = [column.data_type for column in info.schema.columns]
         wanted = info.get_properties().get("table.statistics.columns") if self._log_format == "ARROW" else None
         self._statistics_columns = statistics_columns(info.schema, wanted)
-
         self.is_quick = self._log_format == "ARROW" and self._compression == "NONE" and not self._statistics_columns
         """Encoding means little more than a checksum: sooner done than handed to a thread."""
 
@@ -221,7 +220,7 @@ class AppendWriter(TableWriter):
         """Cut what is larger than a request may be."""
         size_max = min(self._row_size_max, max(self._batch_size_max, _ARROW_BATCH_BYTES_MAX))
         if self._arrow_encoder.is_quick and self._sizer.target // 2 < _bytes_at_most(batch) <= size_max:
-            # No two pieces of this size share a batch, so it can be encoded here, beside the loop.
+            # Such pieces rarely share a batch (only small slices of large arrays do): encoded here, beside the loop.
             body = self._arrow_encoder.body_of(batch)
             return [(key, ArrowPiece(batch, body.size_bytes, body), positions)]
         size_bytes = batch.nbytes  # asked for once: it looks at every buffer
