@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Coroutines that begin at once, instead of in the next turn of the loop."""
+"""Work on an event loop: coroutines that begin at once, and results that nobody may wait for any more."""
 
 from __future__ import annotations
 
@@ -46,3 +46,9 @@ def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, An
             waits_for = resume(answer)
         except StopIteration:
             return
+
+
+def look_at(future: asyncio.Future[Any]) -> None:
+    """A callback for work whose taker may be gone before it ends: asyncio would complain of an error nobody saw."""
+    if not future.cancelled():
+        future.exception()

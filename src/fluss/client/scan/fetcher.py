@@ -39,7 +39,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket, TableInfo
-from fluss.net.eager import start_eagerly
+from fluss.net.eager import look_at, start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import FetchedBucket, decode_fetch_log_response
 from fluss.records import LogBatch, iter_log_batches
@@ -412,7 +412,7 @@ class Fetcher:
             future = asyncio.ensure_future(
                 self._loop.run_in_executor(decode_threads(), self._decode, batch, start, stop, projected, remote_dir)
             )
-            future.add_done_callback(_look_at)
+            future.add_done_callback(look_at)
         next_offset = header.next_offset if stop is None else min(header.next_offset, stop)
         subscription.queue.append((future, next_offset, header.size_bytes))
         subscription.buffered_bytes += header.size_bytes
@@ -428,7 +428,7 @@ class Fetcher:
             future.set_result(self._decode(*work))
         except Exception as error:
             future.set_exception(error)
-            _look_at(future)
+            look_at(future)
         self._changed.set()
 
     def _decode(
@@ -517,12 +517,6 @@ class Fetcher:
         logger.error("reading %s failed", subscription.bucket, exc_info=error)
         subscription.error = FormatError(f"{subscription.bucket} cannot be read: {error!r:.300}")
         self._changed.set()
-
-
-def _look_at(future: asyncio.Future[Any]) -> None:
-    # The reader may be gone before the batch is decoded; asyncio would complain about an error nobody saw.
-    if not future.cancelled():
-        future.exception()
 
 
 def _located(error: FlussError, remote_dir: str | None) -> FlussError:

@@ -45,7 +45,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import TableBucket, TablePath
-from fluss.net.eager import start_eagerly
+from fluss.net.eager import look_at, start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import encode_produce_log, encode_put_kv
 from fluss.protocol.wire import parse_message
@@ -302,7 +302,7 @@ class Sender:
             return None
         if batch.encoding is None or batch.encoding.cancelled():
             batch.encoding = self.loop.run_in_executor(self._encoders, batch.encode)
-            batch.encoding.add_done_callback(_look_at)
+            batch.encoding.add_done_callback(look_at)
         return batch.encoding
 
     async def _prepare_in_time(self, lane: Lane, batch: WriteBatch) -> Connection:
@@ -593,9 +593,3 @@ class Sender:
             self.metrics.add("writer_errors_total")
         batch.settle(error)
         batch.on_done(batch, lane, error)
-
-
-def _look_at(encoding: asyncio.Future[None]) -> None:
-    """Whoever wanted the batch may be gone by now; an error that nobody waits for is not worth a warning."""
-    if not encoding.cancelled():
-        encoding.exception()
