@@ -33,21 +33,26 @@ class DictWire:
         self.bucket_failures = []
         self.cut = False
         self.gate = None
+        self.task = None
 
-    async def ask(self, connection, table_id, keys):
+    def ask(self, connection, table_id, keys, tell):
         assert not connection.closed
         self.requests.append([key for wanted in keys.values() for key in wanted])
+        self.task = asyncio.ensure_future(self._answer(keys, tell))
+
+    async def _answer(self, keys, tell):
         await asyncio.sleep(0)
         if self.gate is not None:
             await self.gate.wait()
         if self.failures:
-            raise self.failures.pop(0)
+            tell(self.failures.pop(0))
+            return
         answer = []
         for bucket, wanted in keys.items():
             error = self.bucket_failures.pop(0) if self.bucket_failures else None
             values = [None if key == b"none" else b"v" + key for key in wanted]
             answer.append((bucket, error, values[:-1] if self.cut else values))
-        return answer
+        tell(answer)
 
 
 def with_queue(run, config, database, use):
@@ -174,6 +179,8 @@ def test_closing_fails_what_waits(queue_run):
         promise = queue.put(key(1))
         await asyncio.sleep(0.01)
         await cluster.close()
+        wire.gate.set()
+        await wire.task  # an answer that comes too late changes nothing
         with pytest.raises(ConnectionClosedError):
             await promise.wait()
         with pytest.raises(ConnectionClosedError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from fluss.client.cluster import Cluster
@@ -35,6 +35,7 @@ from fluss.net.eager import start_eagerly
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 from fluss.protocol.lookup_messages import decode_lookup_response, encode_lookup
+from fluss.protocol.wire import parse_message
 
 T = TypeVar("T")
 
@@ -47,40 +48,78 @@ Found = tuple[TableBucket, "FlussError | None", Sequence[Any]]
 """A bucket's part of an answer: an error, or one result per key in the order of the keys."""
 
 
+Tell = Callable[["list[Found] | FlussError"], None]
+"""Takes what came of a request."""
+
+
 class Wire(Protocol):
     """How keys travel: the difference between lookup and prefix lookup."""
 
-    async def ask(
-        self, connection: Connection, table_id: int, keys: Mapping[TableBucket, list[bytes]]
-    ) -> list[Found]: ...
+    def ask(self, connection: Connection, table_id: int, keys: Mapping[TableBucket, list[bytes]], tell: Tell) -> None:
+        """Ask a server; `tell` hears of the answer, later and on the loop of the connection."""
+        ...
+
+
+class _Reply:
+    """Decodes an answer where it arrives: a task that waits for it would take two more turns of the loop."""
+
+    __slots__ = ("_decode", "_table_id", "_tell")
+
+    def __init__(self, decode: Callable[[int, memoryview], list[Found]], table_id: int, tell: Tell) -> None:
+        self._decode = decode
+        self._table_id = table_id
+        self._tell = tell
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, answer: memoryview, /) -> None:
+        try:
+            found = self._decode(self._table_id, answer)
+        except FlussError as error:
+            self._tell(error)
+        else:
+            self._tell(found)
+
+    def set_exception(self, error: FlussError, /) -> None:
+        self._tell(error)
 
 
 class LookupWire:
     """Primary keys; the result of a key is its stored value or None."""
 
-    missing: bytes | None = None
+    def ask(self, connection: Connection, table_id: int, keys: Mapping[TableBucket, list[bytes]], tell: Tell) -> None:
+        connection.begin(apis.LOOKUP, [self.encode(table_id, keys)], _Reply(self.decode, table_id, tell))
 
-    async def ask(self, connection: Connection, table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> list[Found]:
-        body = encode_lookup(table_id, [(b.partition_id, b.bucket_id, wanted) for b, wanted in keys.items()])
-        answer = decode_lookup_response(await connection.call_parts(apis.LOOKUP, [body]))
+    @staticmethod
+    def encode(table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
+        return encode_lookup(table_id, [(b.partition_id, b.bucket_id, wanted) for b, wanted in keys.items()])
+
+    @staticmethod
+    def decode(table_id: int, answer: memoryview) -> list[Found]:
         return [
             (
                 TableBucket(table_id, part.bucket_id, part.partition_id),
                 error_for_code(part.error_code, part.error_message) if part.error_code else None,
                 part.values,
             )
-            for part in answer
+            for part in decode_lookup_response(answer)
         ]
 
 
 class PrefixWire:
     """Key prefixes; the result of a prefix is the list of stored values under it."""
 
-    async def ask(self, connection: Connection, table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> list[Found]:
+    def ask(self, connection: Connection, table_id: int, keys: Mapping[TableBucket, list[bytes]], tell: Tell) -> None:
         request = pb.PrefixLookupRequest(table_id=table_id)
         for bucket, wanted in keys.items():
             request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, keys=wanted)
-        response = await connection.call(apis.PREFIX_LOOKUP, request)
+        reply = _Reply(self._decode, table_id, tell)
+        connection.begin(apis.PREFIX_LOOKUP, [request.SerializeToString()], reply)
+
+    @staticmethod
+    def _decode(table_id: int, answer: memoryview) -> list[Found]:
+        response = parse_message(apis.PREFIX_LOOKUP.response, answer, require_all=False)
         return [
             (
                 TableBucket(table_id, part.bucket_id, part.partition_id if part.HasField("partition_id") else None),
@@ -206,32 +245,40 @@ class LookupQueue(Generic[T]):
             self._waiting[node_id] = rest
         else:
             del self._waiting[node_id]
-        self._in_flight.add(node_id)
-        self._spawn(self._send(node_id, batch))
+        self._send(node_id, batch)
 
-    async def _send(self, node_id: int, batch: list[_Item[T]]) -> None:
+    def _send(self, node_id: int, batch: list[_Item[T]]) -> None:
+        connection = self._cluster.ready_node(node_id)
+        if connection is None:  # it was lost while the keys waited
+            for item in batch:
+                self._spawn(self._find(item))
+            return
         by_bucket: dict[TableBucket, list[_Item[T]]] = {}
         for item in batch:
             assert item.bucket is not None
             by_bucket.setdefault(item.bucket, []).append(item)
+        keys = {bucket: [item.key for item in items] for bucket, items in by_bucket.items()}
         metrics = self._cluster.metrics
         metrics.add("requests_total")
         metrics.add("lookup_batches_total")
-        try:
-            connection = await self._cluster.node(node_id)
-            keys = {bucket: [item.key for item in items] for bucket, items in by_bucket.items()}
-            answer = await self._wire.ask(connection, self._state.table_id, keys)
-        except FlussError as error:
-            metrics.add("request_errors_total")
-            if isinstance(error, NetworkError):
-                self._cluster.invalidate_node(node_id)
-            self._again(batch, error)
-        else:
-            self._take(by_bucket, answer)
-        finally:
+        self._in_flight.add(node_id)
+
+        def tell(answer: list[Found] | FlussError) -> None:
             self._in_flight.discard(node_id)
+            if isinstance(answer, FlussError):
+                metrics.add("request_errors_total")
+                if isinstance(answer, NetworkError):
+                    self._cluster.invalidate_node(node_id)
+                self._again(batch, answer)
+            else:
+                self._take(by_bucket, answer)
             if not self._closed:
                 self._pump(node_id)
+
+        try:
+            self._wire.ask(connection, self._state.table_id, keys, tell)
+        except FlussError as error:
+            tell(error)
 
     def _take(self, by_bucket: dict[TableBucket, list[_Item[T]]], answer: list[Found]) -> None:
         done: list[Promise[T]] = []

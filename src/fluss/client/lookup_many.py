@@ -19,6 +19,7 @@ from fluss.client.values import decode_values, schema_id_of
 from fluss.client.write.routing import groups_of, partition_codes
 from fluss.errors import FlussError, FormatError, InvalidArgumentError, InvalidRowError, NetworkError
 from fluss.metadata import Schema, TableBucket, TablePath
+from fluss.protocol import apis
 from fluss.rows.bucketing import buckets_of
 from fluss.rows.logical import from_python, to_arrow
 
@@ -161,7 +162,9 @@ async def ask(cluster: Cluster, path: TablePath, bucket: TableBucket, keys: list
     cluster.metrics.add("lookup_batches_total")
     cluster.metrics.add("lookups_total", len(keys))
     try:
-        answer = await LookupWire().ask(await cluster.node(node_id), bucket.table_id, {bucket: keys})
+        connection = await cluster.node(node_id)
+        body = LookupWire.encode(bucket.table_id, {bucket: keys})
+        answer = LookupWire.decode(bucket.table_id, await connection.call_parts(apis.LOOKUP, [body]))
     except FlussError as error:
         cluster.metrics.add("request_errors_total")
         if isinstance(error, NetworkError):

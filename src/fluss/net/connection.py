@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from google.protobuf.message import EncodeError, Message
 
@@ -62,6 +62,18 @@ RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
+class Waiter(Protocol):
+    """Who is told what came of a call, on the loop of the connection: a future, or whatever does without one."""
+
+    def done(self) -> bool:
+        """Whether nobody wants to know any more."""
+        ...
+
+    def set_result(self, answer: memoryview, /) -> None: ...
+
+    def set_exception(self, error: FlussError, /) -> None: ...
+
+
 class Connection:
     """One open connection. Make it with `await Connection.open(...)`."""
 
@@ -72,7 +84,7 @@ class Connection:
         """What the server says it is; None if it does not say, or says something unknown."""
         self._request_timeout_ms = request_timeout_ms
         self._loop = asyncio.get_running_loop()
-        self._pending: dict[int, asyncio.Future[memoryview]] = {}
+        self._pending: dict[int, tuple[Waiter, asyncio.TimerHandle]] = {}
         self._next_id = 0
         self._versions: dict[int, tuple[int, int]] | None = None
         self._chosen_versions: dict[int, int] = {}
@@ -171,6 +183,10 @@ class Connection:
         deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         return await self._call(api, self._version_of(api), body, deadline_ms)
 
+    def begin(self, api: Api[Any, Any], body: Sequence[Buffer], waiter: Waiter) -> None:
+        """Call an API with an encoded request without waiting: `waiter` is told what came of it."""
+        self._begin(api, self._version_of(api), body, self._request_timeout_ms, waiter)
+
     async def close(self) -> None:
         """Close the connection. Calls under way fail with `ConnectionClosedError`. Closing twice is fine."""
         self._closing = True
@@ -184,6 +200,16 @@ class Connection:
     # ---- calls ----
 
     async def _call(self, api: Api[Any, Any], version: int, body: Sequence[Buffer], timeout_ms: float) -> memoryview:
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        request_id = self._begin(api, version, body, timeout_ms, answer)
+        try:
+            return await answer
+        finally:
+            self._forget(request_id)
+
+    def _begin(
+        self, api: Api[Any, Any], version: int, body: Sequence[Buffer], timeout_ms: float, waiter: Waiter
+    ) -> int:
         if self._closing or self._lost_reason is not None:
             raise self._unusable(api)
         pending = self._pending
@@ -192,15 +218,19 @@ class Connection:
             request_id = (request_id + 1) & _REQUEST_ID_MAX
         self._next_id = (request_id + 1) & _REQUEST_ID_MAX
         frame = encode_request(api.key, version, request_id, body)
-        answer: asyncio.Future[memoryview] = self._loop.create_future()
-        pending[request_id] = answer
         timer = self._loop.call_later(timeout_ms / 1000, self._expire, request_id, api, timeout_ms)
-        try:
-            self._transport.send(frame, body_size(frame))
-            return await answer
-        finally:
-            timer.cancel()
-            pending.pop(request_id, None)
+        pending[request_id] = waiter, timer
+        self._transport.send(frame, body_size(frame))
+        return request_id
+
+    def _forget(self, request_id: int) -> Waiter | None:
+        """Take a call out of the books; None if it is not there, or nobody waits for it."""
+        found = self._pending.pop(request_id, None)
+        if found is None:
+            return None
+        waiter, timer = found
+        timer.cancel()
+        return None if waiter.done() else waiter
 
     def _unusable(self, api: Api[Any, Any]) -> FlussError:
         if self._closing:
@@ -229,9 +259,9 @@ class Connection:
         return usable
 
     def _expire(self, request_id: int, api: Api[Any, Any], timeout_ms: float) -> None:
-        answer = self._pending.pop(request_id, None)
-        if answer is not None and not answer.done():
-            answer.set_exception(
+        waiter = self._forget(request_id)
+        if waiter is not None:
+            waiter.set_exception(
                 DeadlineExceededError(
                     f"Server {self.host}:{self.port} did not answer {api.name} within {timeout_ms:.0f} ms"
                 )
@@ -244,18 +274,18 @@ class Connection:
         if kind == ResponseKind.SERVER_FAILURE:
             code, message = parse_error(body)
             raise error_for_code(code, message)
-        answer = self._pending.pop(request_id, None)
-        if answer is None or answer.done():
+        waiter = self._forget(request_id)
+        if waiter is None:
             return  # the caller gave up
         if kind == ResponseKind.SUCCESS:
-            answer.set_result(body)
+            waiter.set_result(body)
             return
         try:
             code, message = parse_error(body)
         except FormatError as error:
-            answer.set_exception(error)
+            waiter.set_exception(error)
         else:
-            answer.set_exception(error_for_code(code, message))
+            waiter.set_exception(error_for_code(code, message))
 
     def _connection_lost(self, reason: FlussError) -> None:
         self._lost_reason = reason
@@ -265,10 +295,10 @@ class Connection:
 
     def _fail_all(self, error_type: type[FlussError], message: str, *code: int) -> None:
         # Every caller gets an error of its own: a shared one would collect the tracebacks of all of them.
-        while self._pending:
-            _, answer = self._pending.popitem()
-            if not answer.done():
-                answer.set_exception(error_type(message, *code))
+        for request_id in list(self._pending):
+            waiter = self._forget(request_id)
+            if waiter is not None:
+                waiter.set_exception(error_type(message, *code))
 
     # ---- handshake ----
 
