@@ -110,7 +110,7 @@ def test_broken_bodies() -> None:
         lm.decode_lookup(b"")
     with pytest.raises(FormatError, match="not a valid LookupResponseView"):
         lm.decode_lookup_response(b"\x0a\x07")
-    with pytest.raises(FormatError, match=r"buckets_resp\[0\]\.error_message: text is not UTF-8"):
+    with pytest.raises(FormatError, match=r"error_message: text is not UTF-8"):
         lm.decode_lookup_response(b"\x0a\x05\x10\x00\x22\x01\xff")
 
 

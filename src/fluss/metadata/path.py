@@ -101,15 +101,19 @@ class PhysicalTablePath:
         return f"{self.table_path}(p={self.partition_name})"
 
 
+_INT_OR_NONE = frozenset({int, type(None)})
+
+
 class TableBucket:
     """One bucket of a table, or of one of its partitions."""
 
     __slots__ = ("_bucket_id", "_hash", "_partition_id", "_table_id")
 
     def __init__(self, table_id: int, bucket: int, partition_id: int | None = None) -> None:
-        for what, value in (("table_id", table_id), ("bucket", bucket), ("partition_id", partition_id)):
-            if not isinstance(value, int) and not (value is None and what == "partition_id"):
-                raise InvalidArgumentError(f"{what} of a TableBucket must be an integer, not {value!r}")
+        if type(table_id) is not int or type(bucket) is not int or type(partition_id) not in _INT_OR_NONE:
+            for what, value in (("table_id", table_id), ("bucket", bucket), ("partition_id", partition_id)):
+                if not isinstance(value, int) and not (value is None and what == "partition_id"):
+                    raise InvalidArgumentError(f"{what} of a TableBucket must be an integer, not {value!r}")
         self._table_id = table_id
         self._bucket_id = bucket
         self._partition_id = partition_id

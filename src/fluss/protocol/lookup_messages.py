@@ -15,7 +15,7 @@ from fluss.errors import FormatError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import Buffer
 from fluss.protocol.record_messages import BUCKETS_PER_REQUEST_MAX
-from fluss.protocol.wire import encode_varint, parse_message
+from fluss.protocol.wire import encode_varint, parse_message, text_of
 
 BucketKeys = tuple["int | None", int, Sequence[bytes]]
 """Partition id or None, bucket id, encoded keys."""
@@ -81,7 +81,7 @@ def decode_lookup(body: Buffer) -> LookupRequest:
         raise FormatError(
             f"LookupRequest: {len(body)} bytes, more than {_LOOKUP_BYTES_MAX}; look up fewer keys at a time"
         )
-    request = parse_message(pb.LookupRequest, body)
+    request = parse_message(pb.LookupRequest, body, check_text=False)
     if len(request.buckets_req) > BUCKETS_PER_REQUEST_MAX:
         raise FormatError(f"LookupRequest: {len(request.buckets_req)} buckets, more than {BUCKETS_PER_REQUEST_MAX}")
     keys = sum(len(bucket.keys) for bucket in request.buckets_req)
@@ -94,7 +94,7 @@ def decode_lookup(body: Buffer) -> LookupRequest:
                 bucket.partition_id if bucket.HasField("partition_id") else None,
                 bucket.bucket_id,
                 list(bucket.keys),
-                bucket.original_partition_name if bucket.HasField("original_partition_name") else None,
+                text_of(bucket, "original_partition_name"),
             )
             for bucket in request.buckets_req
         ],
@@ -130,15 +130,15 @@ def _long_prefix(value: bytes) -> bytes:
 
 def decode_lookup_response(body: Buffer) -> list[LookedUpBucket]:
     """Read a LookupResponse."""
-    response = parse_message(pb.LookupResponseView, body, require_all=False)
+    response = parse_message(pb.LookupResponseView, body, require_all=False, check_text=False)
     return [
         LookedUpBucket(
             bucket.bucket_id,
             bucket.partition_id if bucket.HasField("partition_id") else None,
             _decode_values(bucket.values),
             bucket.error_code if bucket.HasField("error_code") else None,
-            bucket.error_message if bucket.HasField("error_message") else None,
-            bucket.original_partition_name if bucket.HasField("original_partition_name") else None,
+            text_of(bucket, "error_message"),
+            text_of(bucket, "original_partition_name"),
         )
         for bucket in response.buckets_resp
     ]

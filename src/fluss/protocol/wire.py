@@ -185,10 +185,13 @@ def missing(what: str, *names: str) -> FormatError:
 # ---- whole messages through the generated classes ----
 
 
-def parse_message(message_type: type[MessageT], body: Buffer, *, require_all: bool = True) -> MessageT:
+def parse_message(
+    message_type: type[MessageT], body: Buffer, *, require_all: bool = True, check_text: bool = True
+) -> MessageT:
     """Parse a generated message, with errors of our own.
 
-    Servers ask for all required fields. Clients do not: some servers leave out a required number that is zero.
+    Servers ask for all required fields. Clients do not: some servers leave out a required number that is zero. Who
+    reads the text fields with `text_of` need not have all of them checked.
     """
     message = message_type()
     descriptor: Any = message_type.DESCRIPTOR
@@ -203,8 +206,20 @@ def parse_message(message_type: type[MessageT], body: Buffer, *, require_all: bo
             raise missing(name, "at least one")
         untyped: Any = message  # the published types leave the method out
         raise missing(name, *untyped.FindInitializationErrors()[:_NAMES_MAX])
-    _check_text(message, descriptor, name)
+    if check_text:
+        _check_text(message, descriptor, name)
     return message
+
+
+def text_of(message: Message, name: str) -> str | None:
+    """An optional text field, None where it is not set. Bytes that are not UTF-8 are refused."""
+    if not message.HasField(name):
+        return None
+    value: object = getattr(message, name)
+    if type(value) is not str:
+        descriptor: Any = message.DESCRIPTOR
+        raise FormatError(f"{descriptor.name}.{name}: text is not UTF-8")
+    return value
 
 
 @cache

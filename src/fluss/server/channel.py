@@ -23,6 +23,7 @@ from fluss.server.log.files import FileRange
 Buffer = bytes | bytearray | memoryview
 
 _PARTS_PER_SEND = 256
+_JOIN_BYTES_MAX = 16 * 1024
 _SEND_BYTES_MAX = 4 * 1024 * 1024
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 
@@ -75,7 +76,7 @@ class Channel:
 
     def write(self, parts: Sequence[Buffer | FileRange]) -> None:
         """Send the parts in order, now as far as possible and later as the peer takes them."""
-        if self.closed:
+        if self.closed or (not self._queue and self._sent_at_once(parts)):
             return
         for part in parts:
             if isinstance(part, FileRange):
@@ -88,6 +89,24 @@ class Channel:
                 self.unsent_bytes += view.nbytes
         if not self._writing:
             self._send()
+
+    def _sent_at_once(self, parts: Sequence[Buffer | FileRange]) -> bool:
+        """Small answers, which nearly always fit: one copy and one system call, and no queue."""
+        if len(parts) != 2:
+            return False
+        head, body = parts
+        if type(head) is not bytes or type(body) is not bytes or len(body) > _JOIN_BYTES_MAX:
+            return False
+        data = head + body
+        try:
+            sent = self._sock.send(data)
+        except OSError:  # full, or gone: sending it the long way tells
+            return False
+        self.bytes_out += sent
+        self.last_activity = self._loop.time()
+        if sent < len(data):
+            self.write((data[sent:],))
+        return True
 
     def close(self) -> None:
         """Close at once; what is unsent is lost."""

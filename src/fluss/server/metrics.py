@@ -28,13 +28,25 @@ def _camel(api: str) -> str:
     return head + "".join(part.capitalize() for part in tail)
 
 
+class _Requests:
+    """Figures of the requests of one API."""
+
+    __slots__ = ("count", "labels", "milliseconds", "size_bytes")
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+        self.count = 0
+        self.milliseconds = 0.0
+        self.size_bytes = 0
+
+
 class Metrics:
     """All figures of one server. Counters only grow; rates are left to whoever scrapes them."""
 
     def __init__(self) -> None:
         self._counters: dict[str, dict[Labels, float]] = {}
         self._gauges: dict[str, Gauge] = {}
-        self._request_labels: dict[int, Labels] = {}
+        self._requests: dict[int, _Requests] = {}
 
     def add(self, name: str, amount: float = 1, labels: Labels = ()) -> None:
         series = self._counters.setdefault(name, {})
@@ -47,20 +59,30 @@ class Metrics:
     def value(self, name: str, labels: Labels = ()) -> float:
         if name in self._gauges:
             return self._gauges[name]()
+        self._settle()
         return self._counters.get(name, {}).get(labels, 0)
 
     def request(self, api_key: int, *, seconds: float, size_bytes: int, error_code: int) -> None:
-        labels = self._request_labels.get(api_key)
-        if labels is None:
-            if len(self._request_labels) >= 256:  # keys come from the network: do not let them grow the table
+        requests = self._requests.get(api_key)
+        if requests is None:
+            if len(self._requests) >= 256:  # keys come from the network: do not let them grow the table
                 api_key = -1
-            labels = (("request", _camel(api_name(api_key))),)
-            self._request_labels[api_key] = labels
-        self.add("tabletserver_request_requests_total", 1, labels)
-        self.add("tabletserver_request_totalTimeMs_total", seconds * 1000, labels)
-        self.add("tabletserver_request_requestBytes_total", size_bytes, labels)
+            requests = self._requests.setdefault(api_key, _Requests((("request", _camel(api_name(api_key))),)))
+        requests.count += 1
+        requests.milliseconds += seconds * 1000
+        requests.size_bytes += size_bytes
         if error_code not in _EXPECTED_CODES:
-            self.add("tabletserver_request_errors_total", 1, labels)
+            self.add("tabletserver_request_errors_total", 1, requests.labels)
+
+    def _settle(self) -> None:
+        """Bring what is counted in the quick way to where it is read."""
+        for requests in self._requests.values():
+            for name, amount in (
+                ("tabletserver_request_requests_total", requests.count),
+                ("tabletserver_request_totalTimeMs_total", requests.milliseconds),
+                ("tabletserver_request_requestBytes_total", requests.size_bytes),
+            ):
+                self._counters.setdefault(name, {})[requests.labels] = amount
 
     def forget_table(self, database: str, table: str) -> None:
         """Drop the series of a table that is gone."""
@@ -71,6 +93,7 @@ class Metrics:
 
     def lines(self) -> Iterator[str]:
         """The figures in Prometheus' text form."""
+        self._settle()
         for name, read in sorted(self._gauges.items()):
             full = _metric_name(name)
             yield f"# TYPE {full} gauge\n{full} {read():.15g}\n"

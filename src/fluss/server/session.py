@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
@@ -27,7 +28,7 @@ from fluss.protocol.frames import (
 )
 from fluss.server.auth import ANONYMOUS, Principal
 from fluss.server.channel import Channel
-from fluss.server.handlers import RequestContext
+from fluss.server.handlers import Buffer, RequestContext
 
 if TYPE_CHECKING:
     from fluss.server.server import Server
@@ -109,12 +110,12 @@ class Session:
         error_code = 0
         answer: Parts | None = None
         api_key, request_id = request.api_key, request.request_id
-        call = self._call(request)
-        # Its bytes belong to the handler alone, which is done with them long before its answer: the memory of a write
-        # is used again for the next one while it is still warm.
-        del request
         try:
-            answer = await call
+            work = self._begin(request)
+            # Its bytes belong to the handler alone, which is done with them long before its answer: the memory of a
+            # write is used again for the next one while it is still warm.
+            del request
+            answer = encode_response(request_id, await work)
         except FlussError as error:
             error_code, message = wire_error(error)
             answer = encode_error(request_id, error_code, message)
@@ -132,7 +133,7 @@ class Session:
                 api_key, seconds=self._loop.time() - started, size_bytes=size_bytes, error_code=error_code
             )
 
-    async def _call(self, request: Request) -> Parts:
+    def _begin(self, request: Request) -> Awaitable[Sequence[Buffer]]:
         if not self.authenticated and request.api_key not in _BEFORE_AUTHENTICATION:
             raise AuthenticateError(
                 f"{api_name(request.api_key)} needs authentication on listener '{self.listener}'; "
@@ -142,9 +143,7 @@ class Session:
         if handler is None:
             raise UnsupportedVersionError(f"this server does not serve {api_name(request.api_key)}")
         context = RequestContext(self.server, self, request.api_key, request.version, request.request_id)
-        work = handler(context, request.body)
-        del request
-        return encode_response(context.request_id, await work)
+        return handler(context, request.body)
 
     async def wait_for_room(self) -> None:
         """Wait until the peer has taken enough of the answers before."""
@@ -178,8 +177,9 @@ class Session:
 
     def _note_partial(self) -> None:
         partial = self.channel.buffered_bytes
-        self.server.memory.note_partial(partial - self._partial_bytes)
-        self._partial_bytes = partial
+        if partial != self._partial_bytes:
+            self.server.memory.note_partial(partial - self._partial_bytes)
+            self._partial_bytes = partial
 
     def _on_closed(self, reason: str) -> None:
         logger.debug("%s: %s", self, reason)

@@ -128,6 +128,11 @@ class KvTablet:
                 self._opening = None  # the next one tries again: a damaged file may have been mended
             raise error
 
+    @property
+    def _is_ready(self) -> bool:
+        opening = self._opening
+        return not self.closed and opening is not None and opening.done() and opening.exception() is None
+
     async def _open(self) -> None:
         self.log.check_usable()
         try:
@@ -398,13 +403,12 @@ class KvTablet:
 
     async def lookup(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Committed values of the keys."""
-
-        async def read() -> list[bytes | None]:
-            if len(keys) <= _INLINE_RECORDS_MAX:
+        if len(keys) <= _INLINE_RECORDS_MAX and self._is_ready:
+            try:
                 return self.store.get_many(keys)
-            return await self._in_thread(self.store.get_many, keys)
-
-        return await self._reading(read)
+            except DamagedStoreError as error:
+                self.damaged(error)
+        return await self._reading(lambda: self._in_thread(self.store.get_many, keys))
 
     async def prefix_lookup(self, prefix: bytes) -> list[bytes]:
         """Committed values whose key starts with the prefix, in key order."""
