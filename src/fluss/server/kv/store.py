@@ -391,6 +391,8 @@ def _newest(sources: Sequence[Iterator[tuple[bytes, int, bytes | None]]]) -> Ite
 
 
 _CACHE_BYTES = 64 * 1024 * 1024
+_BLOCK_BYTES = 2048
+_FORMAT_VERSION = 5
 _cache: Cache | None = None
 
 
@@ -402,8 +404,10 @@ def _open_db(folder: Path) -> Rdict:
     table.set_block_cache(_cache)
     # Most keys of an insert are not there yet: a bloom filter answers that without reading a block.
     table.set_bloom_filter(10, False)
-    # Rows are asked for one by one: found by hash in their block, and blocks need not be decompressed for one row each.
+    # Rows are asked for one by one: found by hash in a small block, which need not be decompressed for one row.
     table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
+    table.set_block_size(_BLOCK_BYTES)
+    table.set_format_version(_FORMAT_VERSION)
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_block_based_table_factory(table)
