@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from tests.faults.proxy import Answer, Chaos, Fault, Refusal, times
 
@@ -105,6 +107,55 @@ def test_a_lost_answer_holds_back_what_would_lie_too_far_ahead(proxy, through, l
         assert (await log_of(conn, path)).column("id").to_pylist() == list(range(2000))
 
     through(use, **{**SMALL_BATCHES, "request-timeout": 300, "writer.delivery-timeout-ms": 20000})
+
+
+@asynccontextmanager
+async def partition_made_again(conn, path, address):
+    """A partitioned table and a writer that has written to a partition, which was then dropped and created again."""
+    admin = conn.get_admin()
+    parts = fluss.TablePath(path.database_name, "parts")
+    schema = fluss.Schema(pa.schema([("id", pa.int64()), ("part", pa.string())]))
+    await admin.create_table(parts, fluss.TableDescriptor(schema, bucket_count=1, partition_keys=["part"]))
+    table = await conn.get_table(parts)
+    writer = table.new_append().create_writer()
+    await writer.append((-1, "p")).wait()
+    async with await fluss.aio.FlussConnection.create(fluss.Config({"bootstrap.servers": address})) as other:
+        await other.get_admin().drop_partition(parts, {"part": "p"})
+        await other.get_admin().create_partition(parts, {"part": "p"})
+    yield table, writer
+
+
+async def rows_of_partition(conn, table):
+    [info] = await conn.get_admin().list_partition_infos(table.get_table_path())
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe_partition(info.partition_id, 0, fluss.EARLIEST_OFFSET)
+        return (await scanner.to_arrow()).column("id").to_pylist()
+
+
+def test_many_batches_on_their_way_to_a_partition_that_was_made_again(proxy, through):
+    async def use(conn, path):
+        async with partition_made_again(conn, path, proxy.address) as (table, writer):
+            proxy.stall()
+            await append_all(writer, [(i, "p") for i in range(1000)])
+            proxy.resume()
+            await asyncio.wait_for(writer.flush(), 20)
+            assert await rows_of_partition(conn, table) == list(range(1000))
+
+    through(use, **SMALL_BATCHES)
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.CUT_AFTER], ids=lambda fault: fault.value)
+def test_a_lost_request_to_a_partition_that_was_made_again(proxy, through, fault):
+    """What may have been written to the old partition went with it: the new one gets the rows, from number 0 on."""
+
+    async def use(conn, path):
+        async with partition_made_again(conn, path, proxy.address) as (table, writer):
+            proxy.on_request = times(1, fault, PRODUCE)
+            writer.append((1, "p"))
+            await asyncio.wait_for(writer.flush(), 20)
+            assert await rows_of_partition(conn, table) == [1]
+
+    through(use)
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -16,6 +16,7 @@ from fluss.errors import (
     AuthenticateError,
     ConnectionClosedError,
     DeadlineExceededError,
+    FlussError,
     FormatError,
     InvalidArgumentError,
     NetworkError,
@@ -101,6 +102,72 @@ def test_answers_in_any_order(serving: Any) -> None:
             sent = [bytes(r.body) for r in server.sessions[0].requests[1:]]
             assert sent == [bytes([n]) for n in range(20)]
             assert connection.in_flight == 0
+            await connection.close()
+
+    run(scenario())
+
+
+class Told:
+    """A waiter that is no future."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.gone = False
+        self.told = asyncio.Event()
+
+    def done(self) -> bool:
+        return self.gone
+
+    def set_result(self, answer: memoryview) -> None:
+        self.heard.append(bytes(answer))
+        self.told.set()
+
+    def set_exception(self, error: FlussError) -> None:
+        self.heard.append(error)
+        self.told.set()
+
+
+def test_begin_tells_the_waiter_once(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        first, second, third = [await session.next_request() for _ in range(3)]
+        session.answer(third, b"nobody wants it")
+        session.refuse(second, 7, "no")
+        session.answer(first, b"yes")
+        session.answer(first, b"twice")
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            waiters = [Told(), Told(), Told()]
+            for waiter in waiters:
+                connection.begin(apis.LOOKUP, [b"question"], waiter)
+            waiters[2].gone = True
+            await waiters[0].told.wait()
+            assert connection.in_flight == 0
+            assert waiters[0].heard == [b"yes"]
+            [error] = waiters[1].heard
+            assert isinstance(error, TableNotExistError)
+            assert waiters[2].heard == []
+            await connection.close()
+            with pytest.raises(ConnectionClosedError):
+                connection.begin(apis.LOOKUP, [b"question"], Told())
+
+    run(scenario())
+
+
+def test_begin_hears_of_a_lost_connection(serving: Any) -> None:
+    async def behaviour(session: Any) -> None:
+        await session.next_request()
+        session.writer.close()
+
+    async def scenario() -> None:
+        async with serving(shaken(behaviour)) as server:
+            connection = await connect(server.port)
+            waiter = Told()
+            connection.begin(apis.LOOKUP, [b"question"], waiter)
+            await waiter.told.wait()
+            [error] = waiter.heard
+            assert isinstance(error, NetworkError)
             await connection.close()
 
     run(scenario())

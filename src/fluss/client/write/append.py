@@ -15,8 +15,9 @@ from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.collector import Chunk, RowReader, quick, without
 from fluss.client.write.handle import Positions, WriteResultHandle
+from fluss.client.write.lane import Target
 from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
-from fluss.client.write.sender import Sender, Target
+from fluss.client.write.sender import Sender
 from fluss.client.write.writer import Converted, Key, Routed, TableWriter
 from fluss.errors import FlussError, InvalidArgumentError, RecordTooLargeError
 from fluss.metadata import TableBucket, TableInfo

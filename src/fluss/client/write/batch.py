@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from fluss.client.write.handle import Positions, Ticket
 from fluss.errors import FlussError
+from fluss.metadata import TableBucket
 
 Parts = list[Any]
 Seal = Callable[[int, int], Parts]
@@ -72,6 +73,7 @@ class WriteBatch:
 
     __slots__ = (
         "attempts",
+        "bucket",
         "deadline",
         "encoder",
         "encoding",
@@ -110,6 +112,8 @@ class WriteBatch:
         """How often it was sent."""
         self.failures = 0
         """How often it could not be sent, or was not acknowledged."""
+        self.bucket: TableBucket | None = None
+        """Where it was last sent to."""
         self.maybe_written = False
         self.writer_id = -1
         self.sequence = -1

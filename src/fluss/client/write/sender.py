@@ -15,15 +15,14 @@ import asyncio
 import itertools
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.retry import DEFAULT_BACKOFF
 from fluss.client.singleflight import SingleFlight
 from fluss.client.write.batch import Encoder, OpenBatch, WriteBatch
+from fluss.client.write.lane import Lane, Target
 from fluss.client.write.memory import MemoryBudget
 from fluss.errors import (
     ConnectionClosedError,
@@ -66,81 +65,6 @@ _WRITTEN_PERHAPS = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
 """The leader has the batch in its log, but not enough others have."""
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _PARTITION_TRIES = 3
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where batches of one writer go, and with which kind of request."""
-
-    table_path: TablePath
-    table_id: int
-    is_kv: bool
-    target_columns: tuple[int, ...] = ()
-    agg_mode: int | None = None
-
-
-class Lane:
-    """The queue of one bucket."""
-
-    __slots__ = (
-        "bucket",
-        "bucket_id",
-        "changed",
-        "failures",
-        "given_up_id",
-        "in_flight",
-        "next_sequence",
-        "not_before",
-        "partition_name",
-        "queue",
-        "refused",
-        "silent",
-        "target",
-        "task",
-        "writer_id",
-    )
-
-    def __init__(self, target: Target, partition_name: str | None, bucket_id: int) -> None:
-        self.target = target
-        self.partition_name = partition_name
-        self.bucket_id = bucket_id
-        self.bucket: TableBucket | None = (
-            None if partition_name is not None else TableBucket(target.table_id, bucket_id)
-        )
-        self.queue: deque[WriteBatch] = deque()
-        self.in_flight: list[WriteBatch] = []
-        self.silent = False
-        self.failures = 0
-        """How often in a row it fell silent, since the last batch that was acknowledged."""
-        self.writer_id: int | None = None
-        self.given_up_id: int | None = None
-        """The writer id that this lane used last and will not use again."""
-        self.next_sequence = 0
-        self.refused: tuple[int, int] | None = None
-        """Writer id and sequence of the last batch that the server refused for good."""
-        self.not_before = 0.0
-        """When the server can take more, by the loop's clock."""
-        self.changed = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
-
-    def __str__(self) -> str:
-        where = f"{self.target.table_path} bucket {self.bucket_id}"
-        return where if self.partition_name is None else f"{where} of partition {self.partition_name}"
-
-    def put_back(self, batch: WriteBatch) -> None:
-        self.queue = deque(sorted([batch, *self.queue], key=lambda b: b.order))
-        self.fall_silent()
-
-    def fall_silent(self) -> None:
-        """Send nothing until everything under way has come back, and then a pause has passed."""
-        if not self.silent:
-            self.silent = True
-            self.failures += 1
-
-    def give_up_id(self) -> None:
-        """Nothing more is sent under the present writer id."""
-        if self.writer_id is not None:
-            self.given_up_id, self.writer_id = self.writer_id, None
 
 
 class Sender:
@@ -337,6 +261,9 @@ class Sender:
         path = lane.target.table_path
         if lane.bucket is None:
             lane.bucket = await self._resolve_partition(lane)
+            if lane.bucket != lane.numbered_for:
+                lane.give_up_id()
+                lane.numbered_for = lane.bucket
         if self.idempotent and lane.writer_id is None:
             lane.writer_id = await self._writer_id(lane)
             lane.next_sequence = 0
@@ -352,6 +279,9 @@ class Sender:
     def _number(self, lane: Lane, batch: WriteBatch) -> None:
         if not self.idempotent:
             return
+        if batch.bucket is not None and batch.bucket != lane.bucket:
+            # What became of it in the partition of that name before went with that partition.
+            batch.maybe_written, batch.sequence = False, -1
         # A number once sent is kept, unless the writer id it belongs to was given up and the batch surely not written.
         if batch.sequence >= 0 and (batch.writer_id == lane.writer_id or batch.maybe_written):
             return
@@ -411,6 +341,7 @@ class Sender:
 
     def _post(self, connection: Connection, lane: Lane, batch: WriteBatch) -> None:
         """Leave at the end of this turn of the loop, together with whatever else goes the same way."""
+        batch.bucket = lane.bucket
         entry = self._outbox.setdefault((id(connection), lane.target), (connection, []))
         entry[1].append((lane, batch))
         if not self._outbox_scheduled:
@@ -436,12 +367,12 @@ class Sender:
 
     def _send(self, connection: Connection, target: Target, group: list[tuple[Lane, WriteBatch]]) -> None:
         buckets = []
-        for lane, batch in group:
+        for _, batch in group:
             assert batch.seal is not None
-            assert lane.bucket is not None
+            assert batch.bucket is not None
             batch.attempts += 1
             parts = batch.seal(batch.writer_id, batch.sequence)
-            buckets.append((lane.bucket.partition_id, lane.bucket_id, parts))
+            buckets.append((batch.bucket.partition_id, batch.bucket.bucket_id, parts))
         if target.is_kv:
             body = encode_put_kv(
                 self.acks,
@@ -479,8 +410,8 @@ class Sender:
             self._unanswered(group, error)
             return
         for lane, batch in group:
-            assert lane.bucket is not None
-            result = results.get((lane.bucket.partition_id, lane.bucket_id))
+            assert batch.bucket is not None
+            result = results.get((batch.bucket.partition_id, batch.bucket.bucket_id))
             refusal: FlussError | None = None
             if result is None:
                 refusal = UnknownServerError(f"the server's answer does not mention {lane}")

@@ -26,8 +26,9 @@ from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import Encoder, OpenBatch, Piece, Share, WriteBatch, settle_shares
 from fluss.client.write.collector import Chunk, RowCollector
 from fluss.client.write.handle import Positions, Ticket, WriteResultHandle, make_handle
+from fluss.client.write.lane import Lane, Target
 from fluss.client.write.routing import BadRows
-from fluss.client.write.sender import Lane, Sender, Target
+from fluss.client.write.sender import Sender
 from fluss.client.write.sizing import BatchSizer
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo

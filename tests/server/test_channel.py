@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes of one accepted socket, with a peer that takes them when it likes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.server.log_support import run
+
+from fluss.protocol.frames import FrameReader
+from fluss.server.channel import Channel
+
+
+@contextmanager
+def channel_and_peer(closed: list[str]) -> Iterator[tuple[Channel, socket.socket]]:
+    ours, peer = socket.socketpair()
+    for sock in (ours, peer):
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    channel = Channel(
+        asyncio.get_running_loop(),
+        ours,
+        FrameReader(1 << 20),
+        on_frame=lambda _: None,
+        on_closed=closed.append,
+        on_sent=lambda: None,
+    )
+    try:
+        yield channel, peer
+    finally:
+        channel.close()
+        peer.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_answers_arrive_in_order_whatever_the_peer_takes(seed: int) -> None:
+    """Small answers, which are sent at once while there is room, between large ones and ones of many parts."""
+    chance = random.Random(seed)
+
+    async def work() -> None:
+        closed: list[str] = []
+        with channel_and_peer(closed) as (channel, peer):
+            sent = bytearray()
+            received = bytearray()
+            for number in range(300):
+                head, body = b"%06d" % number, bytes([number % 251]) * chance.choice((0, 1, 50, 3_000, 9_000, 40_000))
+                parts = chance.choice(([head, body], [head + body], [head, memoryview(body)], [head, body, b"end"]))
+                channel.write(parts)
+                sent += b"".join(parts)
+                if chance.random() < 0.3:
+                    await asyncio.sleep(0)
+                    received += await asyncio.get_running_loop().sock_recv(peer, 1 << 16)
+            assert channel.unsent_bytes > 0  # the peer was slower, so both ways were taken
+            while len(received) < len(sent):
+                received += await asyncio.wait_for(asyncio.get_running_loop().sock_recv(peer, 1 << 16), 5)
+            assert received == sent
+            assert channel.unsent_bytes == 0
+            assert channel.bytes_out == len(sent)
+            assert closed == []
+
+    run(work())
+
+
+def test_a_peer_that_is_gone_closes_the_channel() -> None:
+    async def work() -> None:
+        closed: list[str] = []
+        with channel_and_peer(closed) as (channel, peer):
+            peer.close()
+            channel.write([b"head", b"body"])
+            assert channel.closed
+            [reason] = closed
+            assert "lost" in reason
+            channel.write([b"head", b"body"])  # nobody is there any more, which is no error
+
+    run(work())
