@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,11 +99,11 @@ def fill(
             return reader.call("lookups_together", table="bench", count=64 * 16, keys=args["rows"])["result"]
         return reader.call("to_arrow", table="bench")["result"]
 
-    return Work(
-        lambda worker: worker.call(op, table="bench", **args),
-        lambda worker: worker.call("create", table="bench", properties=properties, primary_key=primary_key),
-        read_back,
-    )
+    def prepare(worker: Worker) -> None:
+        worker.call("create", table="bench", properties=properties, primary_key=primary_key)
+        os.sync()  # what the other side left to the system to write is not to be written while this one is timed
+
+    return Work(lambda worker: worker.call(op, table="bench", **args), prepare, read_back)
 
 
 def read(op: str, **args: Any) -> Work:

@@ -183,9 +183,12 @@ class Connection:
         deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         return await self._call(api, self._version_of(api), body, deadline_ms)
 
-    def begin(self, api: Api[Any, Any], body: Sequence[Buffer], waiter: Waiter) -> None:
+    def begin(
+        self, api: Api[Any, Any], body: Sequence[Buffer], waiter: Waiter, *, timeout_ms: int | None = None
+    ) -> None:
         """Call an API with an encoded request without waiting: `waiter` is told what came of it."""
-        self._begin(api, self._version_of(api), body, self._request_timeout_ms, waiter)
+        deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        self._begin(api, self._version_of(api), body, deadline_ms, waiter)
 
     async def close(self) -> None:
         """Close the connection. Calls under way fail with `ConnectionClosedError`. Closing twice is fine."""

@@ -13,6 +13,7 @@ from tests.client.support import read_all, with_table
 
 import fluss
 import fluss.aio
+from fluss.client.faces import CLOSE_TIMEOUT_S
 from fluss.client.write import append as append_module
 
 FIELDS = [("id", pa.int64()), ("name", pa.string())]
@@ -460,7 +461,9 @@ def test_closing_while_threads_write(config, database, run):
         for thread in threads:
             thread.start()
         await asyncio.sleep(0.3)
+        began = time.monotonic()
         await asyncio.to_thread(conn.close)
+        assert time.monotonic() - began < CLOSE_TIMEOUT_S, "it was not closed but given up"
         for thread in threads:
             thread.join(10)
             assert not thread.is_alive()

@@ -38,6 +38,7 @@ class Lane:
         "partition_name",
         "queue",
         "refused",
+        "running",
         "silent",
         "target",
         "task",
@@ -67,11 +68,19 @@ class Lane:
         self.not_before = 0.0
         """When the server can take more, by the loop's clock."""
         self.changed = asyncio.Event()
+        self.running = False
+        """Whether somebody sends what is in the queue."""
         self.task: asyncio.Task[None] | None = None
+        """Who does, if there was something to wait for."""
 
     def __str__(self) -> str:
         where = f"{self.target.table_path} bucket {self.bucket_id}"
         return where if self.partition_name is None else f"{where} of partition {self.partition_name}"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits or is under way."""
+        return not (self.queue or self.in_flight)
 
     def put_back(self, batch: WriteBatch) -> None:
         self.queue = deque(sorted([batch, *self.queue], key=lambda b: b.order))

@@ -46,6 +46,7 @@ from fluss.errors import (
 from fluss.metadata import TableBucket, TablePath
 from fluss.net.eager import look_at, start_eagerly
 from fluss.protocol import apis, messages
+from fluss.protocol.apis import Api
 from fluss.protocol.record_messages import encode_produce_log, encode_put_kv
 from fluss.protocol.wire import parse_message
 
@@ -67,6 +68,44 @@ _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _PARTITION_TRIES = 3
 
 
+class _Request:
+    """One request under way, told by its connection what came of it."""
+
+    __slots__ = ("_sender", "api", "connection", "group", "left_ms", "patience_ms")
+
+    def __init__(
+        self, sender: Sender, connection: Connection, api: Api[Any, Any], group: list[tuple[Lane, WriteBatch]]
+    ) -> None:
+        self._sender = sender
+        self.connection = connection
+        self.api = api
+        self.group = group
+        timeout_ms = sender.request_timeout_ms
+        # The server itself waits up to the request timeout for its replicas: leave it time to say so.
+        self.patience_ms = timeout_ms + min(timeout_ms, _ANSWER_GRACE_MS)
+        self.left_ms = (min(batch.deadline for _, batch in group) - time.monotonic()) * 1000
+
+    @property
+    def timeout_ms(self) -> int:
+        return max(1, int(min(self.patience_ms, self.left_ms)))
+
+    def done(self) -> bool:
+        return self._sender.closed
+
+    def set_result(self, answer: memoryview, /) -> None:
+        try:
+            response = parse_message(self.api.response, answer, require_all=False)
+        except FlussError as error:
+            self.set_exception(error)
+        else:
+            self._sender.answered(self.group, response)
+
+    def set_exception(self, error: FlussError, /) -> None:
+        if isinstance(error, DeadlineExceededError) and self.left_ms >= self.patience_ms:
+            self.connection.abandon(f"no answer to {self.api.name} within {self.patience_ms} ms")
+        self._sender.unanswered(self.group, error)
+
+
 class Sender:
     """All lanes of one connection. Lives on the connection's event loop."""
 
@@ -86,14 +125,14 @@ class Sender:
         self._lanes: dict[tuple[Target, str | None, int], Lane] = {}
         self._outbox: dict[tuple[int, Target], tuple[Connection, list[tuple[Lane, WriteBatch]]]] = {}
         self._outbox_scheduled = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._progress = asyncio.Event()
         self._order = itertools.count()
         self._writer_ids: dict[Target, int] = {}
         """The newest writer id of each target; its lanes share it, since sequences count per bucket."""
         self._flights = SingleFlight()
         # Compressing a batch takes milliseconds and leaves the interpreter: a thread of its own keeps the loop quick.
         self._encoders = ThreadPoolExecutor(1, thread_name_prefix="fluss-encode")
-        self._closed = False
+        self.closed = False
         self.on_writer_id: Callable[[int], Awaitable[None]] | None = None
         """Told about every new writer id, and waited for, before anything is sent under that id."""
         self.metrics = cluster.metrics
@@ -121,30 +160,32 @@ class Sender:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(target, partition_name, bucket_id)
-        if self._closed:
+        if self.closed:
             self._finish(lane, batch, ConnectionClosedError("the connection was closed before the rows were sent"))
             return
         lane.queue.append(batch)
         lane.changed.set()
-        if lane.task is None:
-            lane.task = self.loop.create_task(self._run(lane))
+        self._start(lane)
 
     def is_idle(self, target: Target, partition_name: str | None, bucket_id: int) -> bool:
         """Whether nothing for this bucket waits or is under way."""
         lane = self._lanes.get((target, partition_name, bucket_id))
-        return lane is None or not (lane.queue or lane.in_flight)
+        return lane is None or lane.is_idle
 
     async def drain(self) -> None:
         """Wait until everything queued so far is settled."""
-        while pending := [task for task in (*self._tasks, *(lane.task for lane in self._lanes.values())) if task]:
-            await asyncio.wait(pending)
+        while not self.closed and not all(lane.is_idle for lane in self._lanes.values()):
+            self._progress.clear()
+            await self._progress.wait()
 
     async def shut(self) -> None:
         """Stop. What was not acknowledged fails with a clear error; nothing is written silently."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
-        doomed = [task for task in [*self._tasks, *(lane.task for lane in self._lanes.values() if lane.task)] if task]
+        self.closed = True
+        self._progress.set()
+        self._outbox.clear()
+        doomed = [lane.task for lane in self._lanes.values() if lane.task is not None]
         for task in doomed:
             task.cancel()
         await asyncio.gather(*doomed, return_exceptions=True)
@@ -164,9 +205,18 @@ class Sender:
 
     # -- one lane -------------------------------------------------------------------------------------------------
 
+    def _start(self, lane: Lane) -> None:
+        """Send what is in the queue, at once if nothing has to be waited for."""
+        if not lane.running:
+            lane.running = True
+            task = start_eagerly(self.loop, self._run(lane))
+            if lane.running:
+                lane.task = task
+
     async def _run(self, lane: Lane) -> None:
         try:
-            while lane.queue:
+            # `wait_for` may lose a cancellation (before Python 3.12): closing is noticed here as well.
+            while lane.queue and not self.closed:
                 if self._is_full(lane) or (lane.silent and lane.in_flight):
                     for waiting in itertools.islice(lane.queue, _ENCODED_AHEAD):
                         self._encode_in_thread(waiting)
@@ -189,14 +239,15 @@ class Sender:
                     self._failed(lane, batch, error)
                     continue
                 # While this lane waited, a failed batch may have come back in front of this one.
-                if lane.silent or lane.queue[0] is not batch:
+                if self.closed or lane.silent or lane.queue[0] is not batch:
                     continue
                 lane.queue.popleft()
                 self._number(lane, batch)
                 lane.in_flight.append(batch)
                 self._post(ready, lane, batch)
         finally:
-            lane.task = None
+            lane.running, lane.task = False, None
+            self._progress.set()
 
     def _is_full(self, lane: Lane) -> bool:
         """Whether the lane must wait for an answer before it sends more.
@@ -384,31 +435,19 @@ class Sender:
             )
         else:
             body = encode_produce_log(self.acks, target.table_id, self.request_timeout_ms, buckets)
-        task = start_eagerly(self.loop, self._exchange(connection, target, group, body))
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _exchange(
-        self, connection: Connection, target: Target, group: list[tuple[Lane, WriteBatch]], body: list[Any]
-    ) -> None:
-        api = apis.PUT_KV if target.is_kv else apis.PRODUCE_LOG
-        # The server itself waits up to the request timeout for its replicas: leave it time to say so.
-        patience_ms = self.request_timeout_ms + min(self.request_timeout_ms, _ANSWER_GRACE_MS)
-        left_ms = (min(batch.deadline for _, batch in group) - time.monotonic()) * 1000
+        request = _Request(self, connection, apis.PUT_KV if target.is_kv else apis.PRODUCE_LOG, group)
         self.metrics.add("requests_total")
         try:
-            answer = await connection.call_parts(api, body, timeout_ms=max(1, int(min(patience_ms, left_ms))))
-            results = {
-                (result.partition_id if result.HasField("partition_id") else None, result.bucket_id): result
-                for result in parse_message(api.response, answer, require_all=False).buckets_resp
-            }
+            connection.begin(request.api, body, request, timeout_ms=request.timeout_ms)
         except FlussError as error:
-            self.metrics.add("request_errors_total")
-            if isinstance(error, DeadlineExceededError) and left_ms >= patience_ms:
-                connection.abandon(f"no answer to {api.name} within {patience_ms} ms")
-            self._unanswered(group, error)
-            return
+            request.set_exception(error)
+
+    def answered(self, group: list[tuple[Lane, WriteBatch]], response: Any) -> None:
+        """The server says what became of the batches of a request."""
+        results = {
+            (result.partition_id if result.HasField("partition_id") else None, result.bucket_id): result
+            for result in response.buckets_resp
+        }
         for lane, batch in group:
             assert batch.bucket is not None
             result = results.get((batch.bucket.partition_id, batch.bucket.bucket_id))
@@ -420,13 +459,14 @@ class Sender:
             # Without an answer, or when replicas were too slow, the batch may be in the log all the same.
             if result is None or isinstance(refusal, _WRITTEN_PERHAPS):
                 batch.maybe_written = True
-            if target.is_kv and result is not None:
+            if lane.target.is_kv and result is not None:
                 self._throttle(lane, refusal, getattr(result, "pressure", 0.0))
             self._come_back(lane, batch, refusal)
 
-    def _unanswered(self, group: list[tuple[Lane, WriteBatch]], error: FlussError) -> None:
-        """The request got no answer that says what became of its batches, or was refused as a whole."""
-        if isinstance(error, ConnectionClosedError) and not self._closed and not self.cluster.closed:
+    def unanswered(self, group: list[tuple[Lane, WriteBatch]], error: FlussError) -> None:
+        """A request got no answer that says what became of its batches, or was refused as a whole."""
+        self.metrics.add("request_errors_total")
+        if isinstance(error, ConnectionClosedError) and not self.closed and not self.cluster.closed:
             # Only this one connection was closed, because its server moved.
             error = NetworkError(error.message)
         # Unless the server said no, nobody knows whether it had written the batch; bytes without sense are not a "no".
@@ -450,8 +490,9 @@ class Sender:
             self._finish(lane, batch, None)
         else:
             self._failed(lane, batch, error)
-        if lane.queue and lane.task is None and not self._closed:
-            lane.task = self.loop.create_task(self._run(lane))
+        if lane.queue and not self.closed:
+            self._start(lane)
+        self._progress.set()
 
     # -- outcomes -------------------------------------------------------------------------------------------------
 
