@@ -170,7 +170,7 @@ def growth_cases(settings: Settings, ours: Worker) -> Iterator[Result]:
 
 def _lookup_growth(settings: Settings, small: int, large: int) -> Result:
     """Two servers that differ in nothing but how much they hold, asked in turn."""
-    together = 64 * 100
+    together = 64 * 300
     with LocalServer() as full, LocalServer() as sparse:
         sides = [
             (Worker("ours", free_python(), server.bootstrap_servers, ops="scale_ops"), keys)
