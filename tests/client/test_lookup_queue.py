@@ -33,12 +33,12 @@ class DictWire:
         self.bucket_failures = []
         self.cut = False
         self.gate = None
-        self.task = None
+        self.tasks = []
 
     def ask(self, connection, table_id, keys, tell):
         assert not connection.closed
         self.requests.append([key for wanted in keys.values() for key in wanted])
-        self.task = asyncio.ensure_future(self._answer(keys, tell))
+        self.tasks.append(asyncio.ensure_future(self._answer(keys, tell)))
 
     async def _answer(self, keys, tell):
         await asyncio.sleep(0)
@@ -93,21 +93,36 @@ def test_a_lone_key_leaves_at_once(queue_run):
     queue_run(use)
 
 
-def test_keys_gather_while_a_request_is_under_way(queue_run):
+def test_keys_gather_while_requests_are_under_way(queue_run):
     async def use(cluster, queue, wire):
         await queue.put(key(0)).wait()
         wire.gate = asyncio.Event()
-        first = queue.put(key(1))
+        first = []
+        for number in (1, 2):
+            first.append(queue.put(key(number)))
+            await asyncio.sleep(0.01)
+        rest = [queue.put(key(number, number % 2)) for number in range(3, 100)]
         await asyncio.sleep(0.01)
-        rest = [queue.put(key(number, number % 2)) for number in range(2, 100)]
-        await asyncio.sleep(0.01)
-        assert len(wire.requests) == 2
+        assert wire.requests == [[b"0"], [b"1"], [b"2"]]
         assert queue.pending() == 99
         wire.gate.set()
-        assert await first.wait() == b"v1"
-        assert await asyncio.gather(*(promise.wait() for promise in rest)) == [b"v%d" % n for n in range(2, 100)]
-        assert len(wire.requests) == 3
+        assert await asyncio.gather(*(promise.wait() for promise in first)) == [b"v1", b"v2"]
+        assert await asyncio.gather(*(promise.wait() for promise in rest)) == [b"v%d" % n for n in range(3, 100)]
+        assert len(wire.requests) == 4
         assert queue.pending() == 0
+
+    queue_run(use)
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(15, [15]), (20, [16, 4]), (64, [32, 32]), (65, [33, 32])])
+def test_many_keys_at_once_travel_in_two_requests(queue_run, count, sizes):
+    """The server works on the second while the answer to the first is taken in."""
+
+    async def use(cluster, queue, wire):
+        await queue.put(key(0)).wait()
+        promises = [queue.put(key(number)) for number in range(count)]
+        assert await asyncio.gather(*(promise.wait() for promise in promises)) == [b"v%d" % n for n in range(count)]
+        assert [len(keys) for keys in wire.requests] == [1, *sizes]
 
     queue_run(use)
 
@@ -180,7 +195,7 @@ def test_closing_fails_what_waits(queue_run):
         await asyncio.sleep(0.01)
         await cluster.close()
         wire.gate.set()
-        await wire.task  # an answer that comes too late changes nothing
+        await asyncio.gather(*wire.tasks)  # an answer that comes too late changes nothing
         with pytest.raises(ConnectionClosedError):
             await promise.wait()
         with pytest.raises(ConnectionClosedError):

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lookups by primary key and by prefix.
 
-A lone lookup leaves at once. While a request to a server is under way, further keys for that server gather and leave
-together when it comes back: batches grow with the load, and nobody waits for a batch to fill.
+A lone lookup leaves at once. While two requests to a server are under way, further keys for that server gather and
+leave together when one comes back: batches grow with the load, and nobody waits for a batch to fill.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -41,6 +42,10 @@ T = TypeVar("T")
 
 KEYS_PER_REQUEST_MAX = 4_096
 """Keys that travel in one request at most."""
+REQUESTS_UNDER_WAY_MAX = 2
+"""Requests to one server at a time: it works on one while the answer to the other is taken in."""
+_KEYS_ALONE = 16
+"""Fewer keys are not worth two requests."""
 KEYS_PENDING_MAX = 1_000_000
 """Keys that wait at one lookuper at most; more are refused."""
 
@@ -154,7 +159,7 @@ class LookupQueue(Generic[T]):
         self._missing = missing
         self._inbox: Inbox[_Item[T]] = Inbox(cluster.loop, self._deliver)
         self._waiting: dict[int, list[_Item[T]]] = {}
-        self._in_flight: set[int] = set()
+        self._under_way: Counter[int] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending: dict[_Item[T], None] = {}
         self._closed = False
@@ -237,15 +242,19 @@ class LookupQueue(Generic[T]):
         self._pump(node_id)
 
     def _pump(self, node_id: int) -> None:
-        waiting = self._waiting.get(node_id)
-        if not waiting or node_id in self._in_flight:
-            return
-        batch, rest = waiting[:KEYS_PER_REQUEST_MAX], waiting[KEYS_PER_REQUEST_MAX:]
-        if rest:
-            self._waiting[node_id] = rest
-        else:
-            del self._waiting[node_id]
-        self._send(node_id, batch)
+        """Send what waits for a server, unless enough is under way."""
+        while waiting := self._waiting.get(node_id):
+            under_way = self._under_way.get(node_id, 0)
+            if under_way >= REQUESTS_UNDER_WAY_MAX:
+                return
+            count = len(waiting) if under_way else max(_KEYS_ALONE, -(-len(waiting) // REQUESTS_UNDER_WAY_MAX))
+            count = min(count, KEYS_PER_REQUEST_MAX)
+            batch, rest = waiting[:count], waiting[count:]
+            if rest:
+                self._waiting[node_id] = rest
+            else:
+                del self._waiting[node_id]
+            self._send(node_id, batch)
 
     def _send(self, node_id: int, batch: list[_Item[T]]) -> None:
         connection = self._cluster.ready_node(node_id)
@@ -261,10 +270,10 @@ class LookupQueue(Generic[T]):
         metrics = self._cluster.metrics
         metrics.add("requests_total")
         metrics.add("lookup_batches_total")
-        self._in_flight.add(node_id)
+        self._under_way[node_id] += 1
 
         def tell(answer: list[Found] | FlussError) -> None:
-            self._in_flight.discard(node_id)
+            self._under_way[node_id] -= 1
             if isinstance(answer, FlussError):
                 metrics.add("request_errors_total")
                 if isinstance(answer, NetworkError):

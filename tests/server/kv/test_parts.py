@@ -58,7 +58,7 @@ from fluss.server.kv.keys import decode_keys, rows_of_keys
 from fluss.server.kv.layer import Layer
 from fluss.server.kv.sequence import FILE_NAME, BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
-from fluss.server.kv.store import DamagedStoreError, Store
+from fluss.server.kv.store import _CACHE_BYTES, DamagedStoreError, Store
 from fluss.server.kv.values import ValueCodec
 
 NAN = float("nan")
@@ -143,6 +143,19 @@ def test_a_spill_that_never_began_is_taken_back(tmp_path: Path) -> None:
         with pytest.raises(StopIteration):
             next(reading)
         again.close(keep=True)
+
+
+def test_a_store_is_opened_again_with_its_filter_and_the_shared_cache(tmp_path: Path) -> None:
+    """Neither is written down in the files, so a store that was there before once had to do without them."""
+    with ThreadPoolExecutor(1) as executor:
+        for offset in (1, 2, 3):
+            store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
+            store.open()
+            store.apply({b"%d" % offset: b"v"}, offset, 1)
+            store.close(keep=True)
+            log = (tmp_path / "kv" / "LOG").read_text()
+            assert "filter_policy: bloomfilter" in log
+            assert f"capacity : {_CACHE_BYTES}" in log
 
 
 def test_a_store_with_a_damaged_head(tmp_path: Path) -> None:

@@ -414,4 +414,6 @@ def _open_db(folder: Path) -> Rdict:
     options.set_keep_log_file_num(1)
     options.set_max_open_files(64)
     options.set_compression_type(DBCompressionType.none())
-    return Rdict(str(folder), options)
+    # Without naming the column family, a store that is there already would be opened as it once was, and without its
+    # filter and cache, which are not written down.
+    return Rdict(str(folder), options, column_families={"default": options})
