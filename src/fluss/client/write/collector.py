@@ -271,24 +271,26 @@ def quick(
     It does itself what most rows need: complete dicts and tuples that neither begin nor end a chunk. All others, and
     all mistakes, go the long way through `reader` and `collect`.
     """
-    width, values_of, read = reader.width, reader.fast, reader.read
+    width, values_of, read, send = reader.width, reader.fast, reader.read, collector.send
 
     def take(row: Any) -> WriteResultHandle:
-        kind = type(row)
-        if kind is dict and len(row) == width:
+        nonlocal send
+        handle = None
+        if type(row) is dict and len(row) == width:
             try:
-                values = values_of(row)
+                handle = send(values_of(row))
             except KeyError:
                 return collect(read(row))
-        elif kind is tuple and len(row) == width:
-            values = row
-        else:
-            return collect(read(row))
-        try:
-            handle = collector.send(values)
-        except (ValueError, StopIteration):
-            handle = None
-        return handle or collect(values)
+            except (ValueError, StopIteration):  # another thread is in there, or an interrupt ended it
+                send = collector.send
+            return handle or collect(values_of(row))
+        if type(row) is tuple and len(row) == width:
+            try:
+                handle = send(row)
+            except (ValueError, StopIteration):
+                send = collector.send
+            return handle or collect(row)
+        return collect(read(row))
 
     return take if reader.is_plain else lambda row: collect(read(row))
 
