@@ -479,6 +479,25 @@ def test_close_twice_and_use_after_close(serving: Any) -> None:
     run(scenario())
 
 
+def test_close_for_a_reason_that_may_pass(serving: Any) -> None:
+    async def scenario() -> None:
+        async with serving(shaken(forever)) as server:
+            connection = await connect(server.port)
+            call = asyncio.ensure_future(connection.call_parts(apis.LOOKUP, [b"question"]))
+            await asyncio.sleep(0)
+            await connection.close(NetworkError("the server moved"))
+            assert connection.closed
+            with pytest.raises(NetworkError, match="the server moved"):
+                await call
+            with pytest.raises(NetworkError, match=r"not sent.*open a new connection"):
+                await connection.call_parts(apis.LOOKUP, [b"question"])
+            await connection.close()
+            with pytest.raises(ConnectionClosedError):
+                await connection.call_parts(apis.LOOKUP, [b"question"])
+
+    run(scenario())
+
+
 def test_closing_while_much_waits_to_be_sent(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         await asyncio.sleep(30)

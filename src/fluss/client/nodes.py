@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from fluss.client.metrics import Metrics
 from fluss.client.retry import Backoff
 from fluss.client.singleflight import SingleFlight
-from fluss.errors import ConnectionClosedError, FlussError
+from fluss.errors import ConnectionClosedError, FlussError, NetworkError
 from fluss.metadata import ServerNode
 from fluss.net.connection import Connection
 from fluss.protocol import ServerType
@@ -55,13 +55,13 @@ class NodePool:
         """Learn the complete list of nodes; connections to nodes that left or moved are closed."""
         known = {node.uid: node for node in nodes}
         for uid in [uid for uid in self._slots if uid not in known]:
-            self._discard(self._slots.pop(uid))
+            self._discard(self._slots.pop(uid), NetworkError(f"Server {uid} left the cluster"))
         for uid, node in known.items():
             slot = self._slots.get(uid)
             if slot is None:
                 self._slots[uid] = _Slot(node)
             elif (slot.node.host, slot.node.port) != (node.host, node.port):
-                self._discard(slot)
+                self._discard(slot, NetworkError(f"Server {uid} moved to {node.host}:{node.port}"))
                 self._slots[uid] = _Slot(node)
 
     def ready(self, node: ServerNode) -> Connection | None:
@@ -106,9 +106,9 @@ class NodePool:
         logger.debug("connected to %s at %s:%d", node.uid, node.host, node.port)
         return connection
 
-    def _discard(self, slot: _Slot) -> None:
+    def _discard(self, slot: _Slot, reason: FlussError | None = None) -> None:
         if slot.connection is not None and not slot.connection.closed:
-            task = asyncio.get_running_loop().create_task(slot.connection.close())
+            task = asyncio.get_running_loop().create_task(slot.connection.close(reason))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
         slot.connection = None

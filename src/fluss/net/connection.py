@@ -190,10 +190,16 @@ class Connection:
         deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         self._begin(api, self._version_of(api), body, deadline_ms, waiter)
 
-    async def close(self) -> None:
-        """Close the connection. Calls under way fail with `ConnectionClosedError`. Closing twice is fine."""
-        self._closing = True
-        self._fail_all(ConnectionClosedError, f"The connection to server {self.host}:{self.port} was closed")
+    async def close(self, reason: FlussError | None = None) -> None:
+        """Close the connection. Calls under way and later ones fail with `ConnectionClosedError`, unless it is closed
+        for a `reason` of its own, which may pass. Closing twice is fine.
+        """
+        if reason is None:
+            self._closing = True
+            reason = ConnectionClosedError(f"The connection to server {self.host}:{self.port} was closed")
+        elif self._lost_reason is None:
+            self._lost_reason = reason
+        self._fail_all(type(reason), reason.message, reason.error_code)
         await self._transport.close()
 
     def abandon(self, reason: str) -> None:

@@ -24,7 +24,6 @@ from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.remote import RemoteReader
 from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.errors import (
-    ConnectionClosedError,
     DeadlineExceededError,
     ErrorCode,
     FencedLeaderEpochError,
@@ -499,9 +498,6 @@ class Fetcher:
         if not subscription.failures:
             subscription.failing_since = now
         subscription.failures += 1
-        if isinstance(error, ConnectionClosedError) and not self.cluster.closed:
-            # Only this one connection was closed, because its server moved.
-            error = NetworkError(error.message)
         passing = error.is_stale_metadata or isinstance(error, _PASSING)
         if not passing or (now - subscription.failing_since) * 1000 > self.options.patience_ms:
             subscription.error = error

@@ -466,9 +466,6 @@ class Sender:
     def unanswered(self, group: list[tuple[Lane, WriteBatch]], error: FlussError) -> None:
         """A request got no answer that says what became of its batches, or was refused as a whole."""
         self.metrics.add("request_errors_total")
-        if isinstance(error, ConnectionClosedError) and not self.closed and not self.cluster.closed:
-            # Only this one connection was closed, because its server moved.
-            error = NetworkError(error.message)
         # Unless the server said no, nobody knows whether it had written the batch; bytes without sense are not a "no".
         unknown = isinstance(error, (NetworkError, DeadlineExceededError, FormatError))
         for lane, batch in group:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups through a bad network: the row comes all the same, or an error within its time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.faults.proxy import Fault, times
+
+from fluss.metadata import ServerNode
+from fluss.protocol import apis
+
+LOOKUP = apis.LOOKUP.key
+
+
+async def filled(conn, path, rows=100):
+    table = await conn.get_table(path)
+    writer = table.new_upsert().create_writer()
+    for i in range(rows):
+        writer.upsert((i, f"n{i}"))
+    await writer.flush()
+    return table.new_lookup().create_lookuper()
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.RESET, Fault.TRUNCATE, Fault.DELAY], ids=lambda fault: fault.value)
+def test_a_fault_of_answers_costs_no_row(proxy, through, fault):
+    async def use(conn, path):
+        lookuper = await filled(conn, path)
+        proxy.on_response = times(2, fault, LOOKUP)
+        rows = await asyncio.gather(*(lookuper.lookup({"id": i}) for i in range(100)))
+        assert [row["name"] for row in rows] == [f"n{i}" for i in range(100)]
+
+    through(use, keys=["id"])
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_a_lookup_under_way_to_a_server_that_moves(proxy, through, many):
+    """The connection is closed because the server has another address now, not because the user closed it."""
+
+    async def use(conn, path):
+        lookuper = await filled(conn, path)
+        await lookuper.lookup({"id": 0})
+        proxy.stall()
+        question = lookuper.lookup_many([{"id": 7}]) if many else lookuper.lookup({"id": 7})
+        answer = asyncio.ensure_future(question)
+        await asyncio.sleep(0.05)
+        cluster = lookuper._runner.cluster
+        cluster._pool.update(ServerNode(node.id, "127.0.0.1", 1, node.server_type) for node in cluster.server_nodes())
+        proxy.resume()
+        found = await answer
+        assert (found.to_pylist() if many else [found]) == [{"id": 7, "name": "n7"}]
+
+    through(use, keys=["id"])
