@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Codecs for Lookup: many small keys and values, where one object per value would cost more than the lookup.
 
-The compiled parser splits the message; only the inside of each value, one optional field, is read here.
+The compiled parser splits the message; only the inside of each value, one optional field, is read here. One form of both
+messages comes again and again, one key of one bucket: it is read and written byte by byte, which takes less time than
+to ask the parser for the parts.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ BucketKeys = tuple["int | None", int, Sequence[bytes]]
 _LOOKUP_BYTES_MAX = 32 * 1024 * 1024
 _LOOKUP_KEYS_MAX = 1_000_000
 _VALUE_TAG = 0x0A
+_LONE_BYTES_MIN = 9
+_LONE_VALUE_BYTES_MAX = 120
+_NOTHING_ELSE = (None, None, None, None)
 _SHORT_PREFIXES = tuple(bytes((_VALUE_TAG, size)) for size in range(128))
 
 
@@ -81,7 +86,11 @@ def decode_lookup(body: Buffer) -> LookupRequest:
         raise FormatError(
             f"LookupRequest: {len(body)} bytes, more than {_LOOKUP_BYTES_MAX}; look up fewer keys at a time"
         )
-    request = parse_message(pb.LookupRequest, body, check_text=False)
+    data = body if type(body) is bytes else bytes(body)
+    lone = _lone_key(data)
+    if lone is not None:
+        return lone
+    request = parse_message(pb.LookupRequest, data, check_text=False)
     if len(request.buckets_req) > BUCKETS_PER_REQUEST_MAX:
         raise FormatError(f"LookupRequest: {len(request.buckets_req)} buckets, more than {BUCKETS_PER_REQUEST_MAX}")
     keys = sum(len(bucket.keys) for bucket in request.buckets_req)
@@ -104,8 +113,42 @@ def decode_lookup(body: Buffer) -> LookupRequest:
     )
 
 
-def encode_lookup_response(buckets: Iterable[LookedUpBucket]) -> bytes:
+def _lone_key(data: bytes) -> LookupRequest | None:
+    """A request for one key, if it has nothing else and every number in it is short."""
+    size = len(data)
+    if not _LONE_BYTES_MIN <= size < 128 or data[0] != 0x08 or data[2] >= 128:
+        return None
+    table_id, at = data[1], 2
+    if table_id >= 128:
+        table_id, at = table_id - 128 + (data[2] << 7), 3
+    if data[at] != 0x12 or data[at + 1] != size - at - 2 or data[at + 2] != 0x10 or data[at + 3] >= 128:
+        return None
+    if data[at + 4] != 0x1A or data[at + 5] != size - at - 6:
+        return None
+    return LookupRequest(table_id, [LookupBucket(None, data[at + 3], [data[at + 6 :]])])
+
+
+def _lone_value(buckets: Sequence[LookedUpBucket]) -> bytes | None:
+    """A response with one value, if there is nothing else to say and the value is short."""
+    if len(buckets) != 1:
+        return None
+    bucket = buckets[0]
+    if len(bucket.values) != 1 or not 0 <= bucket.bucket_id < 128:
+        return None
+    value = bucket.values[0]
+    if value is None or len(value) >= _LONE_VALUE_BYTES_MAX:
+        return None
+    if (bucket.partition_id, bucket.error_code, bucket.error_message, bucket.original_partition_name) != _NOTHING_ELSE:
+        return None
+    size = len(value)
+    return bytes((0x0A, size + 6, 0x10, bucket.bucket_id, 0x2A, size + 2, _VALUE_TAG, size)) + value
+
+
+def encode_lookup_response(buckets: Sequence[LookedUpBucket]) -> bytes:
     """A LookupResponse."""
+    lone = _lone_value(buckets)
+    if lone is not None:
+        return lone
     response = pb.LookupResponseView()
     for bucket in buckets:
         response.buckets_resp.add(
