@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Codecs for Lookup: many small keys and values, where one object per value would cost more than the lookup.
 
-The compiled parser splits the message; only the inside of each value, one optional field, is read here. One form of both
-messages comes again and again, one key of one bucket: it is read and written byte by byte, which takes less time than
-to ask the parser for the parts.
+The compiled parser splits the message; only the inside of each value, one optional field, is read here. One form of
+both messages comes again and again, one key of one bucket: it is read and written byte by byte, which takes less time
+than to ask the parser for the parts.
 """
 
 from __future__ import annotations
