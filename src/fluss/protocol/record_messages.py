@@ -41,6 +41,8 @@ RecordsT = TypeVar("RecordsT")
 BUCKETS_PER_REQUEST_MAX: Final = 50_000
 """Each costs a server some microseconds, during which nobody else is served."""
 _BUCKET_FIELDS_MAX = 16
+_LONE_HEAD_BYTES = 80
+"""More than the numbers of a write request with one bucket take."""
 
 BucketParts = tuple["int | None", int, Sequence[Buffer]]
 """Partition id or None, bucket id, records."""
@@ -61,6 +63,17 @@ class ProduceLogRequest:
     table_id: int
     timeout_ms: int
     buckets: list[BucketRecords] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ProducedBucket:
+    """The answer of ProduceLog for one bucket."""
+
+    bucket_id: int
+    partition_id: int | None = None
+    error_code: int | None = None
+    error_message: str | None = None
+    base_offset: int | None = None
 
 
 @dataclass(slots=True)
@@ -146,6 +159,21 @@ def encode_put_kv(
     return parts
 
 
+def encode_produce_log_response(buckets: Iterable[ProducedBucket]) -> bytes:
+    """A ProduceLogResponse."""
+    return b"".join(
+        bytes_field(
+            1,
+            int_field(1, bucket.partition_id)
+            + int_field(2, bucket.bucket_id)
+            + int_field(3, bucket.error_code)
+            + string_field(4, bucket.error_message)
+            + int_field(5, bucket.base_offset),
+        )
+        for bucket in buckets
+    )
+
+
 def _append_buckets(parts: Parts, number: int, buckets: Iterable[BucketParts]) -> None:
     for partition_id, bucket_id, records in buckets:
         size = body_size(records)
@@ -158,6 +186,9 @@ def decode_produce_log(body: Buffer) -> ProduceLogRequest:
     """Read a ProduceLogRequest; the records are views into `body`."""
     what = "ProduceLogRequest"
     data = memoryview(body)
+    lone = _lone_bucket(data)
+    if lone is not None:
+        return lone
     acks = table_id = timeout_ms = None
     buckets: list[BucketRecords] = []
     for number, wire_type, value, start, end in iter_fields(data, 0, len(data), what, BUCKETS_PER_REQUEST_MAX):
@@ -173,6 +204,42 @@ def decode_produce_log(body: Buffer) -> ProduceLogRequest:
     if acks is None or table_id is None or timeout_ms is None:
         raise _missing_write_fields(what, acks, table_id, timeout_ms)
     return ProduceLogRequest(acks, table_id, timeout_ms, buckets)
+
+
+def _lone_bucket(data: memoryview) -> ProduceLogRequest | None:
+    """The request with one bucket and its fields in order, as nearly all are; None if it is anything else."""
+    head = bytes(data[:_LONE_HEAD_BYTES])
+    numbers: list[int] = []
+    pos = 0
+    try:
+        for tag in b"\x08\x10\x18\x22\x08\x10\x1a":  # acks, table, timeout, bucket {partition, bucket, records}
+            if head[pos] != tag:
+                if len(numbers) != 4:
+                    return None
+                numbers.append(-1)  # the partition, which may be absent
+                continue
+            byte = head[pos + 1]
+            pos += 2
+            number = byte & 127
+            shift = 7
+            while byte > 127:
+                byte = head[pos]
+                pos += 1
+                number |= (byte & 127) << shift
+                shift += 7
+            if number >> 64 or shift > 70:  # ten bytes at most
+                return None
+            numbers.append(number)
+            if len(numbers) == 4 and pos + number != len(data):
+                return None
+    except IndexError:
+        return None
+    acks, table_id, timeout_ms, _, partition_id, bucket_id, size_bytes = numbers
+    if pos + size_bytes != len(data):
+        return None
+    partition = None if partition_id == -1 else as_int64(partition_id)
+    bucket = BucketRecords(partition, as_int32(bucket_id), data[pos:])
+    return ProduceLogRequest(as_int32(acks), as_int64(table_id), as_int32(timeout_ms), [bucket])
 
 
 def decode_put_kv(body: Buffer) -> PutKvRequest:

@@ -120,30 +120,42 @@ class Channel:
             self._close("closed by this server")
 
     def _readable(self) -> None:
+        missing_before = self._reader.missing_bytes
+        if not self._receive():
+            return
+        missing = self._reader.missing_bytes
+        if missing and not missing_before and self._receive():
+            # A large frame has begun. Most of it has often come already, and is taken without another turn of the loop.
+            missing = self._reader.missing_bytes
+        if not self.closed:
+            self._wake_mark.expect(missing)
+
+    def _receive(self) -> bool:
+        """Take what has come, as much as the reader has room for; whether anything had."""
         try:
             count = self._sock.recv_into(self._reader.get_buffer())
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError as error:
             self._close(f"connection lost: {error.strerror or error}")
-            return
+            return False
         if count == 0:
             self._close(
                 "closed by the peer in the middle of a frame" if self._reader.in_frame else "closed by the peer"
             )
-            return
+            return False
         self.bytes_in += count
         self.last_activity = self._loop.time()
         try:
             frames = self._reader.buffer_updated(count)
         except FormatError as error:
             self._close(error.message)
-            return
-        self._wake_mark.expect(self._reader.missing_bytes)
+            return False
         for frame in frames:
             if self.closed:
-                return
+                return False
             self._on_frame(frame)
+        return True
 
     def _send(self) -> None:
         try:

@@ -153,9 +153,11 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.tablets.wake_fetches()
-        in_work = [task for session in self.sessions for task in session.tasks]
+        in_work = [asyncio.ensure_future(session.finish_requests()) for session in self.sessions]
         if in_work:
             await asyncio.wait(in_work, timeout=_DRAIN_SECONDS_MAX)
+            for waiting in in_work:
+                waiting.cancel()
         for session in tuple(self.sessions):
             session.close_after_sending()
         if self.sessions:

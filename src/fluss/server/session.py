@@ -28,7 +28,7 @@ from fluss.protocol.frames import (
 )
 from fluss.server.auth import ANONYMOUS, Principal
 from fluss.server.channel import Channel
-from fluss.server.handlers import Buffer, RequestContext
+from fluss.server.handlers import Buffer, DirectHandler, Handler, RequestContext
 
 if TYPE_CHECKING:
     from fluss.server.server import Server
@@ -53,6 +53,8 @@ class Session:
         self._requests_max = config.integer("netty.server.max-queued-requests")
         self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._replies: set[_Reply] = set()
+        self._no_replies: asyncio.Future[None] | None = None
         self._partial_bytes = 0
         self.reading = asyncio.Lock()
         """Held while a large answer is made, so that they are made one at a time and only when there is room."""
@@ -76,12 +78,16 @@ class Session:
         return self.listener == self.server.config.internal_listener
 
     @property
-    def tasks(self) -> tuple[asyncio.Task[None], ...]:
-        return tuple(self._tasks)
-
-    @property
     def requests_in_work(self) -> int:
-        return len(self._tasks)
+        return len(self._tasks) + len(self._replies)
+
+    async def finish_requests(self) -> None:
+        """Wait until everything in work is answered."""
+        if self._replies:
+            self._no_replies = self._loop.create_future()
+            await self._no_replies
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def start(self) -> None:
         self.channel.resume_reading()
@@ -95,55 +101,78 @@ class Session:
             return
         size = len(frame)
         self.server.memory.take(size)
-        task = start_eagerly(self._loop, self._answer(request, size))
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._answered)
+        handler = self.server.handlers.get(request.api_key)
+        if type(handler) is DirectHandler and self.authenticated:
+            reply = _Reply(self, request.api_key, request.request_id, size)
+            self._replies.add(reply)
+            try:
+                handler.begin(self._context(request), request.body, reply)
+            except Exception as error:
+                reply.fail(error)
+        else:
+            task = start_eagerly(self._loop, self._answer(request, size, handler))
+            if task is not None:
+                self._tasks.add(task)
+                task.add_done_callback(self._answered)
         self._adjust_reading()
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._adjust_reading()
 
-    async def _answer(self, request: Request, size_bytes: int) -> None:
+    def _replied(self, reply: _Reply) -> None:
+        self._replies.discard(reply)
+        if self._no_replies is not None and not self._replies and not self._no_replies.done():
+            self._no_replies.set_result(None)
+        self._adjust_reading()
+
+    async def _answer(self, request: Request, size_bytes: int, handler: Handler | None) -> None:
         started = self._loop.time()
         error_code = 0
         answer: Parts | None = None
         api_key, request_id = request.api_key, request.request_id
         try:
-            work = self._begin(request)
+            work = self._begin(request, handler)
             # Its bytes belong to the handler alone, which is done with them long before its answer: the memory of a
             # write is used again for the next one while it is still warm.
             del request
             answer = encode_response(request_id, await work)
-        except FlussError as error:
-            error_code, message = wire_error(error)
-            answer = encode_error(request_id, error_code, message)
         except Exception as error:
-            # One broken request must not take the connection or the server along, and its sender must hear of it.
-            error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-            logger.exception("%s failed for %s", api_name(api_key), self)
-            text = f"{api_name(api_key)} failed in the server: {type(error).__name__}: {error}"
-            answer = encode_error(request_id, error_code, text)
+            error_code, answer = self._refusal(api_key, request_id, error)
         finally:
-            self.server.memory.give_back(size_bytes)
-            if answer is not None:
-                self.channel.write(answer)
-            self.server.metrics.request(
-                api_key, seconds=self._loop.time() - started, size_bytes=size_bytes, error_code=error_code
-            )
+            self._finish(api_key, size_bytes, started, answer, error_code)
 
-    def _begin(self, request: Request) -> Awaitable[Sequence[Buffer]]:
+    def _refusal(self, api_key: int, request_id: int, error: Exception) -> tuple[int, Parts]:
+        if isinstance(error, FlussError):
+            code, text = wire_error(error)
+        else:
+            # One broken request must not take the connection or the server along, and its sender must hear of it.
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            logger.error("%s failed for %s", api_name(api_key), self, exc_info=error)
+            text = f"{api_name(api_key)} failed in the server: {type(error).__name__}: {error}"
+        return code, encode_error(request_id, code, text)
+
+    def _finish(self, api_key: int, size_bytes: int, started: float, answer: Parts | None, error_code: int) -> None:
+        self.server.memory.give_back(size_bytes)
+        if answer is not None:
+            self.channel.write(answer)
+        self.server.metrics.request(
+            api_key, seconds=self._loop.time() - started, size_bytes=size_bytes, error_code=error_code
+        )
+
+    def _begin(self, request: Request, handler: Handler | None) -> Awaitable[Sequence[Buffer]]:
         if not self.authenticated and request.api_key not in _BEFORE_AUTHENTICATION:
             raise AuthenticateError(
                 f"{api_name(request.api_key)} needs authentication on listener '{self.listener}'; "
                 "set the client's security protocol to SASL with a user name and a password"
             )
-        handler = self.server.handlers.get(request.api_key)
         if handler is None:
             raise UnsupportedVersionError(f"this server does not serve {api_name(request.api_key)}")
-        context = RequestContext(self.server, self, request.api_key, request.version, request.request_id)
-        return handler(context, request.body)
+        assert not isinstance(handler, DirectHandler)
+        return handler(self._context(request), request.body)
+
+    def _context(self, request: Request) -> RequestContext:
+        return RequestContext(self.server, self, request.api_key, request.version, request.request_id)
 
     async def wait_for_room(self) -> None:
         """Wait until the peer has taken enough of the answers before."""
@@ -166,9 +195,9 @@ class Session:
             return
         memory = self.server.memory
         self._note_partial()
-        if len(self._tasks) >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
+        if self.requests_in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
             self.channel.pause_reading()
-        elif memory.exhausted and self._tasks:
+        elif memory.exhausted and self.requests_in_work:
             # A session with no request in work may always read one more: otherwise nobody could.
             memory.wait_for_room(self._adjust_reading)
             self.channel.pause_reading()
@@ -195,6 +224,30 @@ class Session:
 
     def close_after_sending(self) -> None:
         self.channel.close_after_sending()
+
+
+class _Reply:
+    """Takes the answer of a direct handler. What comes after the connection is gone goes nowhere."""
+
+    __slots__ = ("_api_key", "_request_id", "_session", "_size_bytes", "_started")
+
+    def __init__(self, session: Session, api_key: int, request_id: int, size_bytes: int) -> None:
+        self._session = session
+        self._api_key = api_key
+        self._request_id = request_id
+        self._size_bytes = size_bytes
+        self._started = session._loop.time()
+
+    def send(self, body: Sequence[Buffer]) -> None:
+        self._end(encode_response(self._request_id, body), 0)
+
+    def fail(self, error: Exception) -> None:
+        code, answer = self._session._refusal(self._api_key, self._request_id, error)
+        self._end(answer, code)
+
+    def _end(self, answer: Parts, error_code: int) -> None:
+        self._session._finish(self._api_key, self._size_bytes, self._started, answer, error_code)
+        self._session._replied(self)
 
 
 def wire_error(error: FlussError) -> tuple[int, str]:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which coroutine answers which API, and what it is given."""
+"""What answers which API, and what it is given."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -32,8 +32,28 @@ class RequestContext:
     request_id: int
 
 
-Handler = Callable[[RequestContext, memoryview], Awaitable[Sequence[Buffer]]]
+AsyncHandler = Callable[[RequestContext, memoryview], Awaitable[Sequence[Buffer]]]
 """Answers with the parts of the response body; raises FlussError for an error of the whole request."""
+
+
+class Reply(Protocol):
+    """Takes the answer to one request, once."""
+
+    def send(self, body: Sequence[Buffer]) -> None:
+        """The parts of the response body."""
+
+    def fail(self, error: Exception) -> None:
+        """An error of the whole request."""
+
+
+@dataclass(frozen=True)
+class DirectHandler:
+    """A handler that is told where the answer goes and answers when it can, without a task that waits for that."""
+
+    begin: Callable[[RequestContext, memoryview, Reply], None]
+
+
+Handler = AsyncHandler | DirectHandler
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -61,7 +81,7 @@ def parse_message(api: Api[RequestT, Any], body: memoryview) -> RequestT:
 
 def proto_handler(
     api: Api[RequestT, ResponseT], answer: Callable[[RequestContext, RequestT], Awaitable[ResponseT]]
-) -> Handler:
+) -> AsyncHandler:
     """A handler from a coroutine over protobuf messages."""
 
     async def handle(context: RequestContext, body: memoryview) -> Sequence[Buffer]:

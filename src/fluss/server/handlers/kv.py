@@ -27,7 +27,7 @@ from fluss.server.catalog.acl import Operation
 from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message, proto_handler
 from fluss.server.handlers.answers import check_answer_size, set_error, table_by_id
 from fluss.server.handlers.fetch import wire_error
-from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_acks, check_writable, wait_committed
+from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_acks, check_writable
 from fluss.server.kv.keys import rows_of_keys
 from fluss.server.kv.merge import check_targets
 from fluss.server.kv.service import Kv
@@ -87,7 +87,7 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
             # Shielded: a client that goes away must not part the changelog from the state.
             result = await asyncio.shield(task)
             if request.acks == ACKS_ALL:
-                await wait_committed(tablet.log, result.end_offset, request.timeout_ms)
+                await tablet.log.committed(result.end_offset, request.timeout_ms)
             answer.log_end_offset = result.end_offset
         except StorageBackpressureError as error:
             known = context.version >= _BACKPRESSURE_VERSION
@@ -151,7 +151,7 @@ async def _insert(
     records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))
     result = await asyncio.shield(_kv(context).start(tablet.put(records, targets, 0)))
     if acks is None or acks == ACKS_ALL:
-        await wait_committed(tablet.log, result.end_offset, _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms)
+        await tablet.log.committed(result.end_offset, _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms)
 
 
 async def prefix_lookup(context: RequestContext, request: pb.PrefixLookupRequest) -> pb.PrefixLookupResponse:

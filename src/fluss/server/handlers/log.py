@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from fluss.errors import (
     AuthorizationError,
@@ -16,17 +17,24 @@ from fluss.errors import (
     InvalidRequiredAcksError,
     InvalidTableError,
     InvalidTimestampError,
-    RequestTimeOutError,
     UnknownServerError,
     UnknownTableOrBucketError,
 )
 from fluss.metadata import TableBucket
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import GET_TABLE_STATS, INIT_WRITER, LIMIT_SCAN, LIST_OFFSETS, PRODUCE_LOG
-from fluss.protocol.record_messages import LimitScanResponse, decode_produce_log, encode_limit_scan_response
+from fluss.protocol.record_messages import (
+    BucketRecords,
+    LimitScanResponse,
+    ProducedBucket,
+    ProduceLogRequest,
+    decode_produce_log,
+    encode_limit_scan_response,
+    encode_produce_log_response,
+)
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.acl import Operation
-from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message, proto_handler
+from fluss.server.handlers import Buffer, DirectHandler, Handler, Reply, RequestContext, parse_message, proto_handler
 from fluss.server.handlers import fetch as fetch_handlers
 from fluss.server.handlers.answers import set_error, table_by_id, table_path
 from fluss.server.log import reader
@@ -60,69 +68,87 @@ def check_writable(context: RequestContext, entry: TableEntry) -> None:
         raise DiskWriteLockedError("the disk of the server is nearly full; writes are refused until there is room")
 
 
-async def wait_committed(tablet: LogTablet, end_offset: int, timeout_ms: int) -> None:
-    """Wait until an append is durable and visible."""
-    # Not `asyncio.wait_for`: it takes turns of the loop between the commit and the answer, each behind other requests.
-    committed = tablet.committed(end_offset)
-    timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, _expire, committed, tablet, timeout_ms)
-    try:
-        await committed
-    finally:
-        timer.cancel()
-
-
-def _expire(committed: asyncio.Future[None], tablet: LogTablet, timeout_ms: int) -> None:
-    if not committed.done():
-        committed.set_exception(
-            RequestTimeOutError(
-                f"the write to {tablet.bucket} was not committed within {timeout_ms} ms; it may still be"
-            )
-        )
-
-
 # PRODUCE_LOG ---------------------------------------------------------------------------------------------------------
 
 
-async def produce_log(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+def produce_log(context: RequestContext, body: memoryview, reply: Reply) -> None:
     # Nothing may wait before every bucket has its place in the queue of its log: requests of one connection start in
     # the order in which they came, and idempotent writers send several at a time.
     request = decode_produce_log(body)
-    del body
     check_acks(request.acks)
-    acks, timeout_ms = request.acks, request.timeout_ms
-    entry: TableEntry | None = None
-    response = pb.ProduceLogResponse()
-    waiting: list[tuple[pb.PbProduceLogRespForBucket, LogTablet, asyncio.Future[AppendResult]]] = []
-    part = None
-    for part in request.buckets:
-        answer = response.buckets_resp.add(bucket_id=part.bucket_id)
-        if part.partition_id is not None:
-            answer.partition_id = part.partition_id
-        try:
-            entry = table_by_id(context, request.table_id)
-            check_writable(context, entry)
-            if entry.table_info.has_primary_key():
-                raise InvalidTableError(f"table '{entry.table_path}' has a primary key; write to it with PUT_KV")
-            tablet = context.server.tablets.tablet(bucket_of(request.table_id, part.partition_id, part.bucket_id))
-            waiting.append((answer, tablet, tablet.submit(part.records)))
-        except FlussError as error:
-            set_error(answer, error)
-    size_bytes = sum(len(part.records) for part in request.buckets)
-    # Whoever writes in a thread holds on to the bytes; here they are no longer needed.
-    del request, part
-    for answer, tablet, future in waiting:
-        try:
-            result = await future
-            if acks == ACKS_ALL:
-                await wait_committed(tablet, result.end_offset, timeout_ms)
-            answer.base_offset = result.base_offset
-        except FlussError as error:
-            set_error(answer, error)
-    if entry is not None:
-        labels = context.server.table_labels(entry.table_path)
-        context.server.metrics.add("tabletserver_table_bytesIn_total", size_bytes, labels)
-        context.server.metrics.add("tabletserver_bytesIn_total", size_bytes)
-    return (response.SerializeToString(),)
+    _Produce(context, reply, request).start(request.buckets)
+
+
+class _Produce:
+    """One PRODUCE_LOG: its buckets are written at once, and it is answered when the last of them is durable."""
+
+    __slots__ = ("_acks", "_answers", "_context", "_entry", "_failure", "_left", "_reply", "_table_id", "_timeout_ms")
+
+    def __init__(self, context: RequestContext, reply: Reply, request: ProduceLogRequest) -> None:
+        self._context = context
+        self._reply = reply
+        self._table_id = request.table_id
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
+        self._entry: TableEntry | None = None
+        self._answers = [ProducedBucket(part.bucket_id, part.partition_id) for part in request.buckets]
+        self._left = 1
+        self._failure: Exception | None = None
+
+    def start(self, parts: list[BucketRecords]) -> None:
+        size_bytes = 0
+        self._left += len(parts)
+        for part, answer in zip(parts, self._answers):
+            size_bytes += len(part.records)
+            try:
+                tablet = self._tablet(part)
+            except FlussError as error:
+                self._ended(answer, error)
+            else:
+                tablet.append_then(part.records, partial(self._appended, answer, tablet))
+        self._count(size_bytes)
+        self._one_less()
+
+    def _tablet(self, part: BucketRecords) -> LogTablet:
+        self._entry = entry = table_by_id(self._context, self._table_id)
+        check_writable(self._context, entry)
+        if entry.table_info.has_primary_key():
+            raise InvalidTableError(f"table '{entry.table_path}' has a primary key; write to it with PUT_KV")
+        return self._context.server.tablets.tablet(bucket_of(self._table_id, part.partition_id, part.bucket_id))
+
+    def _count(self, size_bytes: int) -> None:
+        if self._entry is not None:
+            server = self._context.server
+            labels = server.table_labels(self._entry.table_path)
+            server.metrics.add("tabletserver_table_bytesIn_total", size_bytes, labels)
+            server.metrics.add("tabletserver_bytesIn_total", size_bytes)
+
+    def _appended(self, answer: ProducedBucket, tablet: LogTablet, outcome: AppendResult | Exception) -> None:
+        if isinstance(outcome, Exception):
+            self._ended(answer, outcome)
+            return
+        answer.base_offset = outcome.base_offset
+        if self._acks == ACKS_ALL:
+            tablet.when_committed(outcome.end_offset, partial(self._ended, answer), self._timeout_ms)
+        else:
+            self._one_less()
+
+    def _ended(self, answer: ProducedBucket, error: Exception | None) -> None:
+        if isinstance(error, FlussError):
+            answer.base_offset = None
+            answer.error_code, answer.error_message = fetch_handlers.wire_error(error)
+        elif error is not None:
+            self._failure = error
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if self._left:
+            return
+        if self._failure is None:
+            self._reply.send((encode_produce_log_response(self._answers),))
+        else:
+            self._reply.fail(self._failure)
 
 
 # LIST_OFFSETS --------------------------------------------------------------------------------------------------------
@@ -244,7 +270,7 @@ async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequ
 
 
 def register(registry: dict[int, Handler]) -> None:
-    registry[PRODUCE_LOG.key] = produce_log
+    registry[PRODUCE_LOG.key] = DirectHandler(produce_log)
     registry[LIST_OFFSETS.key] = proto_handler(LIST_OFFSETS, list_offsets)
     registry[LIMIT_SCAN.key] = limit_scan
     registry[INIT_WRITER.key] = proto_handler(INIT_WRITER, init_writer)

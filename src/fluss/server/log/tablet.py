@@ -16,9 +16,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fluss.errors import CorruptRecordError, FlussError, LogStorageError
 from fluss.metadata import TableBucket
+from fluss.net.eager import look_at
 from fluss.records.log_batch import patch_batch
 from fluss.server.clock import Clock
 from fluss.server.log.errors import DamagedLogError
@@ -29,6 +31,7 @@ from fluss.server.log.recovery import CommittedMark, RecoveryPoint, recover
 from fluss.server.log.remote import RemoteLog
 from fluss.server.log.segment import Segment
 from fluss.server.log.settings import LogSettings
+from fluss.server.log.waiters import CommitWaiters, WhenCommitted
 from fluss.server.log.walk import BatchSpan, NeedMoreBytes, crc_fits, read_span
 from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
 
@@ -68,6 +71,7 @@ class _Append:
     end_offset: int
 
 
+WhenAppended = Callable[["AppendResult | Exception"], None]
 _End = tuple[SegmentFile, int, Segment, int]
 
 
@@ -108,9 +112,9 @@ class LogTablet:
         self.remote: RemoteLog | None = None
         self.before_commit: list[CommitListener] = []
         """Called on the event loop with the new high watermark just before readers can see it."""
-        self._queue: deque[tuple[memoryview, asyncio.Future[AppendResult]]] = deque()
+        self._queue: deque[tuple[memoryview, WhenAppended]] = deque()
         self._writing = False
-        self._commit_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._commit_waiters = CommitWaiters(bucket)
         self._fetch_waiters: set[asyncio.Future[None]] = set()
         self._dirty_files: list[SegmentFile] = []
         self._end: _End | None = None
@@ -200,44 +204,52 @@ class LogTablet:
     def submit(self, records: memoryview) -> asyncio.Future[AppendResult]:
         """Append in the order of the calls. The place in that order is taken before this returns."""
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        if not self._writing and not self._queue and len(records) <= INLINE_APPEND_BYTES_MAX:
-            try:
-                future.set_result(self.append(records))
-            except FlussError as error:
-                _reject(future, error)
-            return future
-        self._queue.append((records, future))
-        if not self._writing:
-            self._write_next()
+        self.append_then(records, lambda outcome: _settle(future, outcome))
         return future
+
+    def append_then(self, records: memoryview, done: WhenAppended) -> None:
+        """Like `submit`, but calls `done` with what came of it, perhaps before this returns."""
+        if self._writing or self._queue or len(records) > INLINE_APPEND_BYTES_MAX:
+            self._queue.append((records, done))
+            if not self._writing:
+                self._write_next()
+            return
+        try:
+            outcome: AppendResult | Exception = self.append(records)
+        except FlussError as error:
+            outcome = error
+        done(outcome)
 
     def _write_next(self) -> None:
         """Take appends from the queue until one is under way in a thread."""
         loop = asyncio.get_running_loop()
         while self._queue and not self._writing:
-            records, future = self._queue.popleft()
+            records, done = self._queue.popleft()
+            outcome: AppendResult | Exception
             try:
                 pending = self._prepare(_writable(records))
                 if isinstance(pending, AppendResult):
-                    _resolve(future, pending)
+                    outcome = pending
                 elif len(records) <= INLINE_APPEND_BYTES_MAX:
                     self._write(pending)
-                    _resolve(future, self._publish(pending))
+                    outcome = self._publish(pending)
                 else:
                     self._writing = True
                     work = loop.run_in_executor(self._executor, self._write, pending)
-                    work.add_done_callback(lambda done, p=pending, f=future: self._written(done, p, f))  # type: ignore[misc]
+                    work.add_done_callback(lambda work, p=pending, d=done: self._written(work, p, d))  # type: ignore[misc]
+                    return
             except FlussError as error:
-                _reject(future, error)
+                outcome = error
+            done(outcome)
 
-    def _written(self, done: asyncio.Future[None], pending: _Append, future: asyncio.Future[AppendResult]) -> None:
+    def _written(self, work: asyncio.Future[None], pending: _Append, done: WhenAppended) -> None:
         self._writing = False
-        error = done.exception()
-        if error is None:
-            _resolve(future, self._publish(pending))
-        else:
-            _reject(future, error)
-        self._write_next()
+        error = work.exception()
+        outcome = self._publish(pending) if error is None else error
+        try:
+            done(outcome if isinstance(outcome, (AppendResult, Exception)) else LogStorageError(repr(outcome)))
+        finally:
+            self._write_next()
 
     def _prepare(self, records: memoryview) -> _Append | AppendResult:
         """Check the headers, find the place, and fill in offsets and time."""
@@ -363,16 +375,20 @@ class LogTablet:
 
     # Commit ------------------------------------------------------------------------------------------------------
 
-    def committed(self, offset: int) -> asyncio.Future[None]:
-        """Done when everything before ``offset`` is committed."""
+    def committed(self, offset: int, timeout_ms: int | None = None) -> asyncio.Future[None]:
+        """Done when everything before ``offset`` is durable and visible, or when it took longer than it may."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.failure is not None:
-            future.set_exception(self.failure)
-        elif offset <= self.high_watermark:
-            future.set_result(None)
-        else:
-            self._commit_waiters.append((offset, future))
+        self.when_committed(offset, lambda error: _settle(future, error), timeout_ms)
         return future
+
+    def when_committed(self, offset: int, done: WhenCommitted, timeout_ms: int | None) -> None:
+        """Have `done` called when everything before ``offset`` is durable and visible, or never will be."""
+        if self.failure is not None:
+            done(self.failure)
+        elif offset <= self.high_watermark:
+            done(None)
+        else:
+            self._commit_waiters.add(offset, done, timeout_ms)
 
     def sync_plan(self, *, checkpoint: bool = False, checkpoint_due: bool = True, mark: bool = True) -> SyncPlan:
         """What to flush now. Taken on the event loop; the files themselves are flushed elsewhere.
@@ -411,8 +427,7 @@ class LogTablet:
         self.high_watermark = plan.offset
         self.committed_segment = plan.segment
         self.committed_position = plan.position
-        while self._commit_waiters and self._commit_waiters[0][0] <= plan.offset:
-            _resolve(self._commit_waiters.popleft()[1], None)
+        self._commit_waiters.serve(plan.offset)
         self.wake_fetches()
 
     def fail(self, error: OSError) -> None:
@@ -422,8 +437,7 @@ class LogTablet:
             "it refuses writes until the server is restarted"
         )
         logger.error("%s", self.failure.message)
-        while self._commit_waiters:
-            _reject(self._commit_waiters.popleft()[1], self.failure)
+        self._commit_waiters.fail(self.failure)
 
     @property
     def idle(self) -> bool:
@@ -457,7 +471,7 @@ class LogTablet:
     def wake_fetches(self) -> None:
         waiters, self._fetch_waiters = self._fetch_waiters, set()
         for future in waiters:
-            _resolve(future, None)
+            _settle(future, None)
 
     # Reading support ---------------------------------------------------------------------------------------------
 
@@ -503,14 +517,14 @@ class LogTablet:
         self.deleted = True
         gone = LogStorageError(f"{self.bucket} was dropped")
         while self._queue:
-            _reject(self._queue.popleft()[1], gone)
-        while self._commit_waiters:
-            _reject(self._commit_waiters.popleft()[1], gone)
+            self._queue.popleft()[1](gone)
+        self._commit_waiters.fail(gone)
         self.wake_fetches()
         self.release()
 
     def release(self) -> None:
         """Close the files."""
+        self._commit_waiters.close()
         for segment in self.segments:
             segment.close()
         self._dirty_files = []
@@ -545,15 +559,12 @@ def _writable(records: memoryview | bytearray | bytes) -> memoryview:
     return memoryview(bytearray(view)) if view.readonly else view
 
 
-def _resolve(
-    future: asyncio.Future[object] | asyncio.Future[AppendResult] | asyncio.Future[None], value: object
-) -> None:
-    if not future.done():
-        future.set_result(value)  # type: ignore[arg-type]
-
-
-def _reject(future: asyncio.Future[AppendResult] | asyncio.Future[None], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
-        # Whoever asked may be gone by now; an error that nobody waits for is not worth a warning.
-        future.exception()
+def _settle(future: asyncio.Future[Any], outcome: object) -> None:
+    """Pass on what came of something to whoever waits for it, if anybody still does."""
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+        look_at(future)
+    else:
+        future.set_result(outcome)
