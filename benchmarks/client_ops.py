@@ -220,21 +220,23 @@ class Side:
     async def lookups_together(
         self, table: str, count: int, keys: int, together: int = 64, lookupers: int = 1
     ) -> dict[str, Any]:
-        """Always so many at once. The official client answers one at a time for each lookuper, so it is given many."""
+        """So many users, each of whom asks for one row after another.
+
+        The official client answers one at a time for each lookuper, so it is given many.
+        """
         found = await self._table(table)
         makers = [found.new_lookup().create_lookuper() for _ in range(lookupers)]
         await makers[0].lookup({"id": 0})
-        total = 0.0
+
+        async def user(first: int) -> float:
+            total = 0.0
+            for i in range(first, count, together):
+                total += (await makers[i % lookupers].lookup({"id": (i * 7919) % keys}))["score"]
+            return total
+
         watch = Watch()
-        for start in range(0, count, together):
-            rows = await asyncio.gather(
-                *(
-                    makers[i % lookupers].lookup({"id": (i * 7919) % keys})
-                    for i in range(start, min(start + together, count))
-                )
-            )
-            total += sum(row["score"] for row in rows)
-        return watch.answer([count, total])
+        totals = await asyncio.gather(*(user(first) for first in range(together)))
+        return watch.answer([count, sum(totals)])
 
     async def version(self) -> dict[str, Any]:
         return {"result": [getattr(fluss, "__version__", "?"), sys.version.split()[0], pa.__version__]}

@@ -79,3 +79,47 @@ def test_a_peer_that_is_gone_closes_the_channel() -> None:
             channel.write([b"head", b"body"])  # nobody is there any more, which is no error
 
     run(work())
+
+
+def test_a_large_frame_that_has_come_is_taken_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first bytes tell how large it is; the rest follows at once, and the next frame is not lost."""
+    turns: list[int] = []
+    real = Channel._readable
+    monkeypatch.setattr(Channel, "_readable", lambda self: turns.append(1) or real(self))
+
+    async def work() -> None:
+        ours, peer = socket.socketpair()
+        ours.setblocking(False)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        frames: list[bytes] = []
+        closed: list[str] = []
+        channel = Channel(
+            asyncio.get_running_loop(),
+            ours,
+            FrameReader(1 << 20),
+            on_frame=lambda frame: frames.append(bytes(frame)),
+            on_closed=closed.append,
+            on_sent=lambda: None,
+        )
+        large, small = b"x" * 100_000, b"y" * 100
+        peer.sendall(len(large).to_bytes(4, "big") + large + len(small).to_bytes(4, "big") + small)
+        channel.resume_reading()
+        while not frames:
+            await asyncio.sleep(0)
+        assert (frames, turns) == ([large], [1])
+        while len(frames) < 2:
+            await asyncio.sleep(0)
+        assert frames[1] == small
+        # Only the beginning of one, and then its end: the second look finds nothing, and that is no error.
+        peer.sendall(len(large).to_bytes(4, "big") + large[:10])
+        await asyncio.sleep(0.05)
+        assert channel.buffered_bytes == 10
+        peer.sendall(large[10:])
+        while len(frames) < 3:
+            await asyncio.sleep(0)
+        assert frames[2] == large
+        assert closed == []
+        channel.close()
+        peer.close()
+
+    run(work())

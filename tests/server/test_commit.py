@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, run
 
-from fluss.errors import LogStorageError
+from fluss.errors import LogStorageError, RequestTimeOutError
 from fluss.server.commit import GroupCommitter
 from fluss.server.log import reader
 from fluss.server.log.files import OpenFiles, SegmentFile
@@ -88,6 +88,51 @@ def test_one_flush_serves_all_that_came_meanwhile(tmp_path: Path, gate: tuple[th
         await bench.close()
 
     run(work())
+
+
+def test_each_waits_as_long_as_it_may(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    async def work() -> None:
+        bench = Bench(tmp_path / "log")
+        end = bench.log.append(make_batch(0)).end_offset
+        patient, endless = bench.log.committed(end, 20_000), bench.log.committed(end)
+        hasty, later = bench.log.committed(end, 30), bench.log.committed(end, 150)
+        with pytest.raises(RequestTimeOutError, match=r"TableBucket.* was not committed within 30 ms; it may still be"):
+            await asyncio.wait_for(hasty, 5)
+        assert not later.done()
+        with pytest.raises(RequestTimeOutError, match="within 150 ms"):
+            await asyncio.wait_for(later, 5)
+        with pytest.raises(RequestTimeOutError, match="within -5 ms"):
+            await asyncio.wait_for(bench.log.committed(end, -5), 5)
+        assert not patient.done()
+        gate[0].set()
+        await asyncio.wait_for(asyncio.gather(patient, endless), 5)
+        await bench.close()
+
+    run(work())
+
+
+def test_one_who_cannot_take_the_news_does_not_keep_it_from_others(
+    tmp_path: Path, gate: tuple[threading.Event, list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        bench = Bench(tmp_path / "log")
+        heard: list[Exception | None] = []
+
+        def broken(_: Exception | None) -> None:
+            raise ValueError("no ears")
+
+        end = bench.log.append(make_batch(0)).end_offset
+        bench.log.when_committed(end, broken, None)
+        bench.log.when_committed(end, heard.append, None)
+        gate[0].set()
+        await asyncio.wait_for(bench.log.committed(end), 5)
+        assert heard == [None]
+        bench.log.when_committed(end, heard.append, None)  # it is there already
+        assert heard == [None, None]
+        await bench.close()
+
+    run(work())
+    assert "no ears" in caplog.text
 
 
 def test_a_log_that_is_written_to_is_flushed_again_at_once(

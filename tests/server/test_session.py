@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import encode_request, parse_error, parse_response
 from fluss.protocol.record_messages import encode_produce_log
 from fluss.protocol.sasl import PlainCredentials
+from fluss.server.log.files import SegmentFile
+from fluss.server.log.tablet import LogTablet
 from fluss.server.server import Server
 
 SASL = {
@@ -280,6 +284,117 @@ def test_reading_pauses_while_too_much_is_in_work(tmp_path: Path) -> None:
             await raw.close()
 
     run(work())
+
+
+class Gate:
+    """Flushes wait until it is opened, so writes stay unanswered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._opened = threading.Event()
+        real = SegmentFile.sync
+
+        def sync(file: SegmentFile) -> None:
+            assert self._opened.wait(20)
+            real(file)
+
+        monkeypatch.setattr(SegmentFile, "sync", sync)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+async def waited_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+def test_writes_in_work_count_against_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+
+    async def work() -> None:
+        async with running_server(tmp_path, netty_server_max__queued__requests=4) as server:
+            async with connected(server) as client:
+                table = await client.create_table()
+            raw = await RawClient.open(server)
+            for number in range(10):
+                body = b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [make_batch(3 * number)])]))
+                await raw.request(apis.PRODUCE_LOG.key, body, request_id=number)
+            await waited_for(lambda: any(session.requests_in_work >= 4 for session in server.sessions))
+            await asyncio.sleep(0.1)
+            [busy] = [session for session in server.sessions if session.requests_in_work]
+            assert 4 <= busy.requests_in_work < 10
+            gate.open()
+            assert [(await raw.response())[1] for _ in range(10)] == list(range(10))
+            await waited_for(lambda: not busy.requests_in_work)
+            assert server.memory.taken_bytes == 0
+            await raw.close()
+
+    run(work())
+
+
+def test_a_server_that_stops_answers_the_writes_in_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+
+    async def work() -> None:
+        async with running_server(tmp_path) as server:
+            async with connected(server) as client:
+                table = await client.create_table()
+                writing = asyncio.ensure_future(client.produce(table, make_batch(0)))
+                await waited_for(lambda: any(session.requests_in_work for session in server.sessions))
+                stopping = asyncio.ensure_future(server.stop())
+                await asyncio.sleep(0.1)
+                assert not stopping.done()
+                gate.open()
+                assert (await writing).base_offset == 0
+            await stopping
+
+    run(work())
+
+
+def test_who_leaves_before_the_answer_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+
+    async def work() -> None:
+        async with running_server(tmp_path) as server:
+            async with connected(server) as client:
+                table = await client.create_table()
+            raw = await RawClient.open(server)
+            body = b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [make_batch(0)])]))
+            await raw.request(apis.PRODUCE_LOG.key, body)
+            await waited_for(lambda: any(session.requests_in_work for session in server.sessions))
+            [left] = [session for session in server.sessions if session.requests_in_work]
+            await raw.close()
+            await waited_for(lambda: left not in server.sessions)
+            assert server.memory.taken_bytes > 0  # the write goes on without its writer
+            gate.open()
+            await waited_for(lambda: not left.requests_in_work)
+            assert server.memory.taken_bytes == 0
+            async with connected(server) as client:
+                assert (await client.produce(table, make_batch(3))).base_offset == 3
+
+    run(work())
+
+
+def test_a_write_that_breaks_the_server_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def work() -> None:
+        async with running_server(tmp_path) as server, connected(server) as client:
+            table = await client.create_table()
+            with monkeypatch.context() as patch:
+                patch.setattr(LogTablet, "_prepare", broken)
+                with pytest.raises(FlussError, match="PRODUCE_LOG failed in the server: ZeroDivisionError: a bug"):
+                    await client.produce(table, make_batch(0))
+            assert (await client.produce(table, make_batch(0))).base_offset == 0
+            assert server.memory.taken_bytes == 0
+
+    run(work())
+    assert "a bug" in caplog.text
 
 
 def test_memory_is_bounded_over_all_connections(tmp_path: Path) -> None:

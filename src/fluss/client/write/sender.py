@@ -59,6 +59,8 @@ logger = logging.getLogger("fluss.client.write")
 
 _SEQUENCE_MAX = 2**31 - 1
 _ENCODE_INLINE_BYTES = 16 * 1024
+_ENCODERS = 2
+"""Threads that compress: while the last column of a batch keeps one processor busy, the next batch takes the others."""
 _ENCODED_AHEAD = 3
 """Batches of a lane that are made ready while those before them are under way."""
 _ANSWER_GRACE_MS = 5_000
@@ -131,7 +133,7 @@ class Sender:
         """The newest writer id of each target; its lanes share it, since sequences count per bucket."""
         self._flights = SingleFlight()
         # Compressing a batch takes milliseconds and leaves the interpreter: a thread of its own keeps the loop quick.
-        self._encoders = ThreadPoolExecutor(1, thread_name_prefix="fluss-encode")
+        self._encoders = ThreadPoolExecutor(_ENCODERS, thread_name_prefix="fluss-encode")
         self.closed = False
         self.on_writer_id: Callable[[int], Awaitable[None]] | None = None
         """Told about every new writer id, and waited for, before anything is sent under that id."""
@@ -218,8 +220,7 @@ class Sender:
             # `wait_for` may lose a cancellation (before Python 3.12): closing is noticed here as well.
             while lane.queue and not self.closed:
                 if self._is_full(lane) or (lane.silent and lane.in_flight):
-                    for waiting in itertools.islice(lane.queue, _ENCODED_AHEAD):
-                        self._encode_in_thread(waiting)
+                    self._encode_ahead(lane)
                     lane.changed.clear()
                     await lane.changed.wait()
                     continue
@@ -280,6 +281,11 @@ class Sender:
             batch.encoding.add_done_callback(look_at)
         return batch.encoding
 
+    def _encode_ahead(self, lane: Lane) -> None:
+        """Begin to encode what is sent next, so that it need not be waited for then."""
+        for waiting in itertools.islice(lane.queue, _ENCODED_AHEAD):
+            self._encode_in_thread(waiting)
+
     async def _prepare_in_time(self, lane: Lane, batch: WriteBatch) -> Connection:
         """`_prepare`, ended by the batch's deadline; whatever goes wrong is an error that ends up in a handle."""
         try:
@@ -303,6 +309,7 @@ class Sender:
             if encoding is None:
                 batch.encode()
             else:
+                self._encode_ahead(lane)
                 await encoding
         if batch.size_bytes > self.request_size_max:
             raise RecordTooLargeError(
