@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.server.log_support import run
+from tests.server.log_support import run, until
 
 from fluss.protocol.frames import FrameReader
 from fluss.server.channel import Channel
@@ -104,19 +104,14 @@ def test_a_large_frame_that_has_come_is_taken_in_one_turn(monkeypatch: pytest.Mo
         large, small = b"x" * 100_000, b"y" * 100
         peer.sendall(len(large).to_bytes(4, "big") + large + len(small).to_bytes(4, "big") + small)
         channel.resume_reading()
-        while not frames:
-            await asyncio.sleep(0)
-        assert (frames, turns) == ([large], [1])
-        while len(frames) < 2:
-            await asyncio.sleep(0)
-        assert frames[1] == small
+        await until(lambda: len(frames) == 2)
+        assert (frames, turns) == ([large, small], [1, 1])
         # Only the beginning of one, and then its end: the second look finds nothing, and that is no error.
         peer.sendall(len(large).to_bytes(4, "big") + large[:10])
         await asyncio.sleep(0.05)
         assert channel.buffered_bytes == 10
         peer.sendall(large[10:])
-        while len(frames) < 3:
-            await asyncio.sleep(0)
+        await until(lambda: len(frames) == 3)
         assert frames[2] == large
         assert closed == []
         channel.close()
