@@ -59,6 +59,16 @@ class NaTType:
     """What pandas calls a missing time."""
 
 
+class Tensor:
+    """What says of itself that it is an integer."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __index__(self) -> int:
+        return self._number
+
+
 @pytest.mark.parametrize(
     ("dtype", "value", "logical"),
     [
@@ -70,6 +80,7 @@ class NaTType:
         (TinyIntType(), -128, -128),
         (SmallIntType(), np.int64(5), 5),
         (IntType(), 3.0, 3),
+        (IntType(), Tensor(7), 7),
         (BigIntType(), np.float64(2**40), 2**40),
         (BigIntType(), 2**63 - 1, 2**63 - 1),
         (FloatType(), 1.5, 1.5),
@@ -224,6 +235,12 @@ def test_columns_take_the_short_way_only_when_it_is_exact() -> None:
     assert column_from_python([1, None, 3], BigIntType()) == pa.array([1, None, 3])
     assert column_from_python([1, 2.0], BigIntType()) == pa.array([1, 2])
     assert column_from_python([], StringType()).type == pa.string()
+    assert column_from_python([], BigIntType()).type == pa.int64()
+    assert column_from_python([0, 1, 2**63 - 1, -(2**63)], BigIntType()) == pa.array([0, 1, 2**63 - 1, -(2**63)])
+    assert column_from_python([np.int64(3), Tensor(4), 5], SmallIntType()) == pa.array([3, 4, 5], pa.int16())
+    for values in ([5, True], [False, 7], [1, 0, True]):
+        with pytest.raises(InvalidRowError, match=r"expected an int, got (True|False)"):
+            column_from_python(values, BigIntType(), "x")
     with pytest.raises(InvalidRowError, match=r"row 2, column 'x' \(tinyint\): 300 does not fit 8 bits"):
         column_from_python([1, 2, 300], TinyIntType(), "x")
     with pytest.raises(InvalidRowError, match=r"row 1, .*NOT NULL"):

@@ -8,6 +8,7 @@ which type and what to do. The logical values themselves are listed in `fluss.ro
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -101,9 +102,14 @@ def _boolean(value: object, dtype: DataType) -> bool:
 def _integer(value: object, dtype: DataType) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
+    try:
+        # Whatever says of itself that it is an integer: numpy's, a tensor of one number.
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
         raise v.refuse(value, "an int")
-    return v.check_integer(int(value), v.INTEGER_BITS[type(dtype)])
+    return v.check_integer(number, v.INTEGER_BITS[type(dtype)])
 
 
 def _float(value: object, dtype: DataType) -> float:
