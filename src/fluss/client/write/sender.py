@@ -169,10 +169,10 @@ class Sender:
         lane.changed.set()
         self._start(lane)
 
-    def is_idle(self, target: Target, partition_name: str | None, bucket_id: int) -> bool:
-        """Whether nothing for this bucket waits or is under way."""
+    def under_way(self, target: Target, partition_name: str | None, bucket_id: int) -> int:
+        """How many batches for this bucket wait or are under way."""
         lane = self._lanes.get((target, partition_name, bucket_id))
-        return lane is None or lane.is_idle
+        return 0 if lane is None else len(lane.queue) + len(lane.in_flight)
 
     async def drain(self) -> None:
         """Wait until everything queued so far is settled."""

@@ -84,6 +84,9 @@ class UpsertWriter(TableWriter):
         await writer.flush()
     """
 
+    # The server works longer on a batch of keys than its way there takes, and should find the next one waiting.
+    _busy_batches = 2
+
     def __init__(self, sender: Sender, info: TableInfo, config: Config, columns: Sequence[int] | None = None) -> None:
         if not info.has_primary_key():
             raise InvalidArgumentError(f"table {info.table_path} has no primary key: write to it with new_append()")

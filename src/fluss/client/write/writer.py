@@ -46,7 +46,7 @@ _CHUNK_ROWS_FIRST = 16
 _CHUNK_ROWS_GROWTH = 16
 _CHUNK_ROWS_MAX = 16_384
 _EARLY_BYTES = 128 * 1024
-"""A batch of this size need not wait for more when the server has nothing to do for its bucket."""
+"""A batch of this size need not wait for more when the server has too little to do for its bucket."""
 
 Key = tuple["str | None", int]
 """Partition name or None, bucket id."""
@@ -101,6 +101,8 @@ class TableWriter:
     """Base of `AppendWriter` and `UpsertWriter`. Create it on the connection's loop."""
 
     _batch_reader: BatchReader
+    _busy_batches = 1
+    """With so many batches of a bucket under way its server is busy, and the next one may grow to its full size."""
 
     def __init__(self, sender: Sender, info: TableInfo, config: Config, target: Target) -> None:
         self._sender = sender
@@ -425,7 +427,7 @@ class TableWriter:
     def _seal_early(self) -> None:
         """Keep the servers busy: client and server then work at the same time, from the first rows to the last."""
         for key, opened in list(self._open.items()):
-            if opened.size_bytes >= _EARLY_BYTES and self._sender.is_idle(self._target, *key):
+            if opened.size_bytes >= _EARLY_BYTES and self._sender.under_way(self._target, *key) < self._busy_batches:
                 self._seal(key, early=True)
 
     def _seal(self, key: Key, early: bool = False) -> None:
