@@ -37,7 +37,8 @@ class RowReader:
         self.what = what
         self.width = len(all_columns)
         self.positions = list(range(self.width)) if columns is None else list(columns)
-        self.names = [all_columns[i].name for i in self.positions]
+        # The very strings that stand in the caller's code as keys of rows: found by identity, without comparing them.
+        self.names = [sys.intern(all_columns[i].name) for i in self.positions]
         self._name_set = frozenset(self.names)
         self._mutable = [i for i in self.positions if isinstance(all_columns[i].data_type, _MUTABLE)]
         self._required = [all_columns[i].name for i in self.positions if not all_columns[i].data_type.nullable]
