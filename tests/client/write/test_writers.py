@@ -15,6 +15,8 @@ import fluss
 import fluss.aio
 from fluss.client.faces import CLOSE_TIMEOUT_S
 from fluss.client.write import append as append_module
+from fluss.client.write import writer as writer_module
+from fluss.client.write.batch import WriteBatch
 
 FIELDS = [("id", pa.int64()), ("name", pa.string())]
 
@@ -391,6 +393,54 @@ def test_a_table_that_is_gone(run, config, database):
             await writer.flush()
 
     run(with_table(config, database, use, FIELDS))
+
+
+def test_two_batches_are_compressed_at_a_time(run, config, database, monkeypatch):
+    """The next batch is begun before the first is done: they wait for each other here, in vain if not."""
+    config.writer_batch_size = 200_000
+    meeting, begun = threading.Barrier(2, timeout=10), []
+    encode = WriteBatch.encode
+
+    def together(self):
+        begun.append(1)
+        if len(begun) <= 2:
+            meeting.wait()
+        encode(self)
+
+    async def use(conn, table):
+        monkeypatch.setattr(WriteBatch, "encode", together)
+        writer = table.new_append().create_writer()
+        rows = pa.RecordBatch.from_pydict({"id": range(10_000), "name": ["x" * 10] * 10_000})
+        for _ in range(4):
+            writer.write_arrow_batch(rows)
+        await writer.flush()
+        assert len(begun) == 4
+        assert (await read_all(table)).num_rows == 40_000
+
+    run(with_table(config, database, use, FIELDS))
+
+
+@pytest.mark.parametrize(("keyed", "busy"), [(False, 1), (True, 2)])
+def test_servers_are_kept_busy(run, config, database, monkeypatch, keyed, busy):
+    """Batches leave before they are full while the server has too little to do: one at a time, or two of keys."""
+    monkeypatch.setattr(writer_module, "_EARLY_BYTES", 1)
+
+    async def use(conn, table):
+        writer = table.new_upsert().create_writer() if keyed else table.new_append().create_writer()
+        found = []
+        monkeypatch.setattr(writer._sender, "under_way", lambda *key: found.pop(0))
+        sealed = []
+        seal = writer._seal
+        monkeypatch.setattr(writer, "_seal", lambda key, early=False: (sealed.append(early), seal(key, early))[1])
+        for under_way in (busy, busy - 1):
+            found.append(under_way)
+            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [under_way], "name": ["a"]}))
+            await asyncio.sleep(0)
+        assert (sealed, found) == ([True], [])
+        monkeypatch.undo()
+        await writer.flush()
+
+    run(with_table(config, database, use, FIELDS, keys=["id"] if keyed else None))
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------
