@@ -132,7 +132,7 @@ class Sender:
         self._writer_ids: dict[Target, int] = {}
         """The newest writer id of each target; its lanes share it, since sequences count per bucket."""
         self._flights = SingleFlight()
-        # Compressing a batch takes milliseconds and leaves the interpreter: a thread of its own keeps the loop quick.
+        # Compressing a batch takes milliseconds and leaves the interpreter: threads of their own keep the loop quick.
         self._encoders = ThreadPoolExecutor(_ENCODERS, thread_name_prefix="fluss-encode")
         self.closed = False
         self.on_writer_id: Callable[[int], Awaitable[None]] | None = None

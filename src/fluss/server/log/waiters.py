@@ -27,7 +27,7 @@ class _Waiter(NamedTuple):
 
 
 class CommitWaiters:
-    """Calls back, in the order of the offsets, whoever waits for a log to be committed up to an offset.
+    """Calls back, in the order in which they came, whoever waits for a log to be committed up to an offset.
 
     Calls and not futures: between a flush and its acknowledgements there is then no turn of the event loop, which
     would stand behind the requests that came in meanwhile.
@@ -39,7 +39,7 @@ class CommitWaiters:
         self._expiry: asyncio.TimerHandle | None = None
 
     def add(self, offset: int, done: WhenCommitted, timeout_ms: int | None) -> None:
-        """Wait for an offset that lies behind all that were added before."""
+        """Wait for an offset. A repeated write, which waits for an earlier one, is served after those before it."""
         if timeout_ms is None:
             self._waiters.append(_Waiter(offset, done, 0, math.inf))
             return
