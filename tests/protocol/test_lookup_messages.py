@@ -77,16 +77,23 @@ def test_one_key_and_one_value(table_id: int, bucket_id: int, size: int) -> None
     message = pb.LookupRequest(table_id=table_id)
     message.buckets_req.add(bucket_id=bucket_id, keys=[b"k" * size])
     expected = lm.LookupRequest(table_id, [lm.LookupBucket(None, bucket_id, [b"k" * size])])
-    assert lm.decode_lookup(message.SerializeToString()) == expected
+    body = message.SerializeToString()
+    assert lm.decode_lookup(body) == expected
+    short = lm.decode_lone_key(memoryview(body))
+    assert short is None or short == (table_id, bucket_id, b"k" * size)
+    assert (short is not None) == (0 <= table_id < 16384 and 0 <= bucket_id < 128 and 9 <= len(body) < 128)
     response = pb.LookupResponse()
     response.buckets_resp.add(bucket_id=bucket_id, values=[pb.PbValue(values=b"v" * size)])
     found = lm.LookedUpBucket(bucket_id, None, [b"v" * size])
     assert lm.encode_lookup_response([found]) == response.SerializeToString()
+    if 0 <= bucket_id < 128:
+        assert lm.encode_lone_value(bucket_id, b"v" * size) == (response.SerializeToString() if size < 120 else None)
+        nothing = [lm.LookedUpBucket(bucket_id, None, [None])]
+        assert lm.encode_lone_value(bucket_id, None) == lm.encode_lookup_response(nothing)
 
 
 def test_the_short_way_is_taken_for_short_requests_alone() -> None:
-    short = lm.encode_lookup(300, [(None, 3, [b"key"])])
-    assert lm._lone_key(short) == lm.LookupRequest(300, [lm.LookupBucket(None, 3, [b"key"])])
+    assert lm.decode_lone_key(lm.encode_lookup(300, [(None, 3, [b"key"])])) == (300, 3, b"key")
     for longer in (
         lm.encode_lookup(300, [(None, 3, [b"key", b"two"])]),
         lm.encode_lookup(300, [(9, 3, [b"key"])]),
@@ -94,10 +101,7 @@ def test_the_short_way_is_taken_for_short_requests_alone() -> None:
         lm.encode_lookup(300, [(None, 3, [b"key"])], acks=1),
         lm.encode_lookup(300, [(None, 3, [])]),
     ):
-        assert lm._lone_key(longer) is None
-    assert lm._lone_value([lm.LookedUpBucket(3, None, [b"v"])]) is not None
-    assert lm._lone_value([lm.LookedUpBucket(3, None, [None])]) is None
-    assert lm._lone_value([lm.LookedUpBucket(3, None, [b"v"], error_code=1)]) is None
+        assert lm.decode_lone_key(longer) is None
 
 
 @settings(max_examples=300)
@@ -106,13 +110,11 @@ def test_the_short_way_reads_what_the_parser_reads(data: bytes, place: int, byte
     good = bytearray(lm.encode_lookup(300, [(None, 3, [data[:3]])]))
     good[place % len(good)] = byte
     for candidate in (data, bytes(good)):
-        short = lm._lone_key(candidate)
+        short = lm.decode_lone_key(candidate)
         if short is not None:
             message = pb.LookupRequest.FromString(candidate)
             [bucket] = message.buckets_req
-            assert short == lm.LookupRequest(
-                message.table_id, [lm.LookupBucket(None, bucket.bucket_id, list(bucket.keys))]
-            )
+            assert short == (message.table_id, bucket.bucket_id, *bucket.keys)
 
 
 def test_original_partition_name_of_a_request() -> None:

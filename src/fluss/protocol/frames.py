@@ -180,6 +180,8 @@ class FrameReader:
         self._filled = 0  # bytes of the shared buffer that wait for the rest of a length prefix or frame
         self._large: memoryview | None = None
         self._large_filled = 0
+        self.in_large = False
+        """Whether a frame is being received into a buffer of its own."""
         self._after_large = False
         """The next frame is probably large as well: take little more than its length, and the rest where it belongs."""
         self._received_bytes = 0
@@ -221,6 +223,7 @@ class FrameReader:
             if self._large_filled < len(large):
                 return []
             self._large = None
+            self.in_large = False
             self._after_large = True
             return [large]
         self._after_large = False
@@ -268,6 +271,7 @@ class FrameReader:
             raise FormatError(self._failure) from None
         large[: len(head)] = head
         self._large = large
+        self.in_large = True
         self._large_filled = len(head)
 
     def _refuse(self, length: int, unread_bytes: int) -> None:

@@ -14,6 +14,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 from fluss.errors import FormatError
 from fluss.net.sockets import WakeMark
@@ -55,7 +56,7 @@ class Channel:
         self._closing = False
         self.closed = False
         self.unsent_bytes = 0
-        self.last_activity = loop.time()
+        self.last_activity = monotonic()
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -103,7 +104,7 @@ class Channel:
         except OSError:  # full, or gone: sending it the long way tells
             return False
         self.bytes_out += sent
-        self.last_activity = self._loop.time()
+        self.last_activity = monotonic()
         if sent < len(data):
             self.write((data[sent:],))
         return True
@@ -120,15 +121,14 @@ class Channel:
             self._close("closed by this server")
 
     def _readable(self) -> None:
-        missing_before = self._reader.missing_bytes
+        was_large = self._reader.in_large
         if not self._receive():
             return
-        missing = self._reader.missing_bytes
-        if missing and not missing_before and self._receive():
+        if self._reader.in_large and not was_large:
             # A large frame has begun. Most of it has often come already, and is taken without another turn of the loop.
-            missing = self._reader.missing_bytes
-        if not self.closed:
-            self._wake_mark.expect(missing)
+            self._receive()
+        if (was_large or self._reader.in_large) and not self.closed:
+            self._wake_mark.expect(self._reader.missing_bytes)
 
     def _receive(self) -> bool:
         """Take what has come, as much as the reader has room for; whether anything had."""
@@ -145,7 +145,7 @@ class Channel:
             )
             return False
         self.bytes_in += count
-        self.last_activity = self._loop.time()
+        self.last_activity = monotonic()
         try:
             frames = self._reader.buffer_updated(count)
         except FormatError as error:
@@ -164,9 +164,9 @@ class Channel:
                 sent = self._send_file(first) if isinstance(first, FileRange) else self._send_memory()
                 self.bytes_out += sent
                 self.unsent_bytes -= sent
-            self.last_activity = self._loop.time()
+            self.last_activity = monotonic()
         except (BlockingIOError, InterruptedError):
-            self.last_activity = self._loop.time()
+            self.last_activity = monotonic()
             if not self._writing:
                 self._writing = True
                 self._loop.add_writer(self._fd, self._writable)

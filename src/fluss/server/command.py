@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
 from fluss.errors import FlussError
 from fluss.server.config import DEFAULT_PORT, ServerConfig, load_config_file
-from fluss.server.runner import serve, set_up_logging
+from fluss.server.runner import run, set_up_logging
 
 
 def build_config(
@@ -52,7 +50,7 @@ def server(
     try:
         config = build_config(data_dir, host, port, config_file, settings)
         set_up_logging(config)
-        asyncio.run(serve(config, watch_stdin=watch_stdin))
+        run(config, watch_stdin=watch_stdin)
     except FlussError as error:
         raise click.ClickException(error.message) from None
 

@@ -10,6 +10,7 @@ import resource
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
 from fluss.metadata import TablePath
 from fluss.net.buffers import FrameBuffers
@@ -229,11 +230,10 @@ class Server:
 
     async def _close_idle_sessions(self) -> None:
         idle_seconds = self.config.integer("netty.connection.max-idle-time") / 1000
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(min(max(idle_seconds / 4, 0.05), 30))
             for session in tuple(self.sessions):
-                if not session.requests_in_work and loop.time() - session.channel.last_activity > idle_seconds:
+                if not session.requests_in_work and monotonic() - session.channel.last_activity > idle_seconds:
                     session.close()
 
     def _add_gauges(self) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
@@ -21,7 +22,6 @@ from fluss.protocol.frames import (
     REQUEST_HEADER_BYTES,
     FrameReader,
     Parts,
-    Request,
     encode_error,
     encode_response,
     parse_request,
@@ -79,15 +79,13 @@ class Session:
 
     @property
     def requests_in_work(self) -> int:
-        return len(self._tasks) + len(self._replies)
+        return len(self._replies)
 
     async def finish_requests(self) -> None:
         """Wait until everything in work is answered."""
         if self._replies:
             self._no_replies = self._loop.create_future()
             await self._no_replies
-        if self._tasks:
-            await asyncio.wait(self._tasks)
 
     def start(self) -> None:
         self.channel.resume_reading()
@@ -99,48 +97,44 @@ class Session:
             logger.warning("closing %s: %s", self, error.message)
             self.channel.close()
             return
-        size = len(frame)
-        self.server.memory.take(size)
-        handler = self.server.handlers.get(request.api_key)
-        if type(handler) is DirectHandler and self.authenticated:
-            reply = _Reply(self, request.api_key, request.request_id, size)
+        api_key, version, request_id, body = request
+        reply = _Reply(self, api_key, request_id, len(frame))
+        try:
+            handler = self._handler(api_key)
+            context = RequestContext(self.server, self, api_key, version, request_id)
+            if isinstance(handler, DirectHandler):
+                handler.begin(context, body, reply)
+            else:
+                # The bytes belong to the handler alone, which is done with them long before its answer: the memory of
+                # a write is used again for the next one while it is still warm.
+                reply.send_later(handler(context, body))
+        except Exception as error:
+            reply.fail(error)
+        if not reply.ended:
             self._replies.add(reply)
-            try:
-                handler.begin(self._context(request), request.body, reply)
-            except Exception as error:
-                reply.fail(error)
-        else:
-            task = start_eagerly(self._loop, self._answer(request, size, handler))
-            if task is not None:
-                self._tasks.add(task)
-                task.add_done_callback(self._answered)
-        self._adjust_reading()
+            self.server.memory.take(len(frame))
+            self._adjust_reading()
+        elif self.channel.unsent_bytes:
+            self._adjust_reading()
 
-    def _answered(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._adjust_reading()
+    def _handler(self, api_key: int) -> Handler:
+        if not self.authenticated and api_key not in _BEFORE_AUTHENTICATION:
+            raise AuthenticateError(
+                f"{api_name(api_key)} needs authentication on listener '{self.listener}'; "
+                "set the client's security protocol to SASL with a user name and a password"
+            )
+        handler = self.server.handlers.get(api_key)
+        if handler is None:
+            raise UnsupportedVersionError(f"this server does not serve {api_name(api_key)}")
+        return handler
 
     def _replied(self, reply: _Reply) -> None:
+        """A request that had to wait is answered."""
         self._replies.discard(reply)
+        self.server.memory.give_back(reply.size_bytes)
         if self._no_replies is not None and not self._replies and not self._no_replies.done():
             self._no_replies.set_result(None)
         self._adjust_reading()
-
-    async def _answer(self, request: Request, size_bytes: int, handler: Handler | None) -> None:
-        started = self._loop.time()
-        error_code = 0
-        answer: Parts | None = None
-        api_key, request_id = request.api_key, request.request_id
-        try:
-            work = self._begin(request, handler)
-            # Its bytes belong to the handler alone, which is done with them long before its answer: the memory of a
-            # write is used again for the next one while it is still warm.
-            del request
-            answer = encode_response(request_id, await work)
-        except Exception as error:
-            error_code, answer = self._refusal(api_key, request_id, error)
-        finally:
-            self._finish(api_key, size_bytes, started, answer, error_code)
 
     def _refusal(self, api_key: int, request_id: int, error: Exception) -> tuple[int, Parts]:
         if isinstance(error, FlussError):
@@ -151,28 +145,6 @@ class Session:
             logger.error("%s failed for %s", api_name(api_key), self, exc_info=error)
             text = f"{api_name(api_key)} failed in the server: {type(error).__name__}: {error}"
         return code, encode_error(request_id, code, text)
-
-    def _finish(self, api_key: int, size_bytes: int, started: float, answer: Parts | None, error_code: int) -> None:
-        self.server.memory.give_back(size_bytes)
-        if answer is not None:
-            self.channel.write(answer)
-        self.server.metrics.request(
-            api_key, seconds=self._loop.time() - started, size_bytes=size_bytes, error_code=error_code
-        )
-
-    def _begin(self, request: Request, handler: Handler | None) -> Awaitable[Sequence[Buffer]]:
-        if not self.authenticated and request.api_key not in _BEFORE_AUTHENTICATION:
-            raise AuthenticateError(
-                f"{api_name(request.api_key)} needs authentication on listener '{self.listener}'; "
-                "set the client's security protocol to SASL with a user name and a password"
-            )
-        if handler is None:
-            raise UnsupportedVersionError(f"this server does not serve {api_name(request.api_key)}")
-        assert not isinstance(handler, DirectHandler)
-        return handler(self._context(request), request.body)
-
-    def _context(self, request: Request) -> RequestContext:
-        return RequestContext(self.server, self, request.api_key, request.version, request.request_id)
 
     async def wait_for_room(self) -> None:
         """Wait until the peer has taken enough of the answers before."""
@@ -227,16 +199,17 @@ class Session:
 
 
 class _Reply:
-    """Takes the answer of a direct handler. What comes after the connection is gone goes nowhere."""
+    """One request in work. Takes its answer; one that comes after the connection is gone goes nowhere."""
 
-    __slots__ = ("_api_key", "_request_id", "_session", "_size_bytes", "_started")
+    __slots__ = ("_api_key", "_request_id", "_session", "_started", "ended", "size_bytes")
 
     def __init__(self, session: Session, api_key: int, request_id: int, size_bytes: int) -> None:
         self._session = session
         self._api_key = api_key
         self._request_id = request_id
-        self._size_bytes = size_bytes
-        self._started = session._loop.time()
+        self._started = monotonic()
+        self.size_bytes = size_bytes
+        self.ended = False
 
     def send(self, body: Sequence[Buffer]) -> None:
         self._end(encode_response(self._request_id, body), 0)
@@ -245,9 +218,33 @@ class _Reply:
         code, answer = self._session._refusal(self._api_key, self._request_id, error)
         self._end(answer, code)
 
-    def _end(self, answer: Parts, error_code: int) -> None:
-        self._session._finish(self._api_key, self._size_bytes, self._started, answer, error_code)
-        self._session._replied(self)
+    def send_later(self, work: Awaitable[Sequence[Buffer]]) -> None:
+        session = self._session
+        task = start_eagerly(session._loop, self._send_result(work))
+        if task is not None:
+            session._tasks.add(task)
+            task.add_done_callback(session._tasks.discard)
+
+    async def _send_result(self, work: Awaitable[Sequence[Buffer]]) -> None:
+        answer: Parts | None = None
+        error_code = 0
+        try:
+            answer = encode_response(self._request_id, await work)
+        except Exception as error:
+            error_code, answer = self._session._refusal(self._api_key, self._request_id, error)
+        finally:  # without an answer if the session was closed meanwhile
+            self._end(answer, error_code)
+
+    def _end(self, answer: Parts | None, error_code: int) -> None:
+        session = self._session
+        if answer is not None:
+            session.channel.write(answer)
+        self.ended = True
+        session.server.metrics.request(
+            self._api_key, seconds=monotonic() - self._started, size_bytes=self.size_bytes, error_code=error_code
+        )
+        if self in session._replies:
+            session._replied(self)
 
 
 def wire_error(error: FlussError) -> tuple[int, str]:

@@ -42,6 +42,9 @@ class Reply(Protocol):
     def send(self, body: Sequence[Buffer]) -> None:
         """The parts of the response body."""
 
+    def send_later(self, work: Awaitable[Sequence[Buffer]]) -> None:
+        """What this work returns or raises; it is cancelled if the client goes away meanwhile."""
+
     def fail(self, error: Exception) -> None:
         """An error of the whole request."""
 

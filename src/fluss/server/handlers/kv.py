@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fluss.errors import (
     FlussError,
@@ -18,13 +18,21 @@ from fluss.errors import (
 )
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import LOOKUP, PREFIX_LOOKUP, PUT_KV, SCAN_KV
-from fluss.protocol.lookup_messages import LookedUpBucket, decode_lookup, encode_lookup_response
+from fluss.protocol.lookup_messages import (
+    LookedUpBucket,
+    LookupBucket,
+    LookupRequest,
+    decode_lone_key,
+    decode_lookup,
+    encode_lone_value,
+    encode_lookup_response,
+)
 from fluss.protocol.record_messages import ScanKvResponse, decode_put_kv, encode_scan_kv_response
 from fluss.records import encode_kv_body, encode_value_batch, seal_kv_batch
 from fluss.rows import Slices
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.acl import Operation
-from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message, proto_handler
+from fluss.server.handlers import Buffer, DirectHandler, Handler, Reply, RequestContext, parse_message, proto_handler
 from fluss.server.handlers.answers import check_answer_size, set_error, table_by_id
 from fluss.server.handlers.fetch import wire_error
 from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_acks, check_writable
@@ -108,32 +116,88 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
 # LOOKUP --------------------------------------------------------------------------------------------------------------
 
 
-async def lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+def lookup(context: RequestContext, body: memoryview, reply: Reply) -> None:
+    lone = _look_up_lone_key(context, body)
+    if lone is not None:
+        reply.send((lone,))
+        return
     request = decode_lookup(body)
-    insert = bool(request.insert_if_not_exists)
-    buckets: list[LookedUpBucket] = []
+    answers = None if request.insert_if_not_exists else _look_up_at_once(context, request)
+    if answers is not None:
+        reply.send((encode_lookup_response(answers),))
+    else:
+        reply.send_later(_look_up(context, request))
+
+
+def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None:
+    """The whole answer, if it is about one key of a bucket in use and there is nothing to refuse; else None."""
+    lone = decode_lone_key(body)
+    if lone is None:
+        return None
+    table_id, bucket_id, key = lone
+    server = context.server
+    tablet = server.kv.open_tablet(table_id, None, bucket_id)
+    if tablet is None or not server.authorizer.allows(context.session, Operation.READ, tablet.entry.table_path):
+        return None
+    if context.version == 0 and tablet.info.lake_format is not None:
+        return None
+    found = tablet.lookup_at_once((key,))
+    return None if found is None else encode_lone_value(bucket_id, found[0])
+
+
+def _look_up_at_once(context: RequestContext, request: LookupRequest) -> list[LookedUpBucket] | None:
+    """The answer if there is nothing to wait for, as is nearly always so; else None."""
+    answers: list[LookedUpBucket] = []
     size_bytes = 0
     for part in request.buckets:
-        answer = LookedUpBucket(bucket_id=part.bucket_id, partition_id=part.partition_id)
+        answer = LookedUpBucket(part.bucket_id, part.partition_id)
         try:
-            entry = table_by_id(context, request.table_id)
-            operation = Operation.WRITE if insert else Operation.READ
-            context.server.authorizer.require(context.session, operation, entry.table_path)
-            if not entry.table_info.has_primary_key():
-                raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
-            _check_key_encoding(context, entry)
-            tablet = _kv(context).tablet(entry, bucket_of(request.table_id, part.partition_id, part.bucket_id))
+            values = _readable_tablet(context, request, part, Operation.READ).lookup_at_once(part.keys)
+            if values is None:
+                return None
+            answer.values = values
+            size_bytes = _checked_size(size_bytes, values)
+        except FlussError as error:
+            answer.values = ()
+            answer.error_code, answer.error_message = wire_error(error)
+        answers.append(answer)
+    return answers
+
+
+async def _look_up(context: RequestContext, request: LookupRequest) -> Sequence[Buffer]:
+    insert = bool(request.insert_if_not_exists)
+    answers: list[LookedUpBucket] = []
+    size_bytes = 0
+    for part in request.buckets:
+        answer = LookedUpBucket(part.bucket_id, part.partition_id)
+        try:
+            tablet = _readable_tablet(context, request, part, Operation.WRITE if insert else Operation.READ)
             answer.values = await tablet.lookup(part.keys)
             if insert and None in answer.values:
                 missing = [key for key, value in zip(part.keys, answer.values) if value is None]
                 await _insert(context, tablet, missing, request.acks, request.timeout_ms)
                 answer.values = await tablet.lookup(part.keys)
-            size_bytes = check_answer_size(size_bytes + sum(len(value) for value in answer.values if value))
+            size_bytes = _checked_size(size_bytes, answer.values)
         except FlussError as error:
             answer.values = ()
             answer.error_code, answer.error_message = wire_error(error)
-        buckets.append(answer)
-    return (encode_lookup_response(buckets),)
+        answers.append(answer)
+    return (encode_lookup_response(answers),)
+
+
+def _readable_tablet(
+    context: RequestContext, request: LookupRequest, part: LookupBucket, operation: Operation
+) -> KvTablet:
+    entry = table_by_id(context, request.table_id)
+    context.server.authorizer.require(context.session, operation, entry.table_path)
+    if not entry.table_info.has_primary_key():
+        raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
+    _check_key_encoding(context, entry)
+    return _kv(context).tablet(entry, bucket_of(request.table_id, part.partition_id, part.bucket_id))
+
+
+def _checked_size(size_bytes: int, values: Iterable[bytes | None]) -> int:
+    return check_answer_size(size_bytes + sum(map(len, filter(None, values))))
 
 
 async def _insert(
@@ -243,6 +307,6 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
 
 def register(registry: dict[int, Handler]) -> None:
     registry[PUT_KV.key] = put_kv
-    registry[LOOKUP.key] = lookup
+    registry[LOOKUP.key] = DirectHandler(lookup)
     registry[PREFIX_LOOKUP.key] = proto_handler(PREFIX_LOOKUP, prefix_lookup)
     registry[SCAN_KV.key] = scan_kv

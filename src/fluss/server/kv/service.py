@@ -36,7 +36,7 @@ class Kv:
         self._tablets = tablets
         self._executor = executor
         self._budget = StoreBudget(config.integer("kv.memory-size"), executor)
-        self._open: dict[TableBucket, KvTablet] = {}
+        self._open: dict[tuple[int, int | None, int], KvTablet] = {}
         self._blocks: dict[int, BlockSource] = {}
         self._closed = False
         self._writes: set[asyncio.Task[AppendResult]] = set()
@@ -46,7 +46,7 @@ class Kv:
 
     def tablet(self, entry: TableEntry, bucket: TableBucket) -> KvTablet:
         """The state of a bucket. A table without a primary key has none."""
-        known = self._open.get(bucket)
+        known = self.open_tablet(bucket.table_id, bucket.partition_id, bucket.bucket_id)
         if known is None:
             if self._closed:
                 raise KvStorageError("the server stops")
@@ -55,8 +55,12 @@ class Kv:
             log = self._tablets.tablet(bucket)
             store = Store(self._tablets.bucket_folder(bucket, "kv"), self._budget)
             known = KvTablet(entry, log, store, self._executor, self._numbers(entry, bucket))
-            self._open[bucket] = known
+            self._open[bucket.table_id, bucket.partition_id, bucket.bucket_id] = known
         return known
+
+    def open_tablet(self, table_id: int, partition_id: int | None, bucket_id: int) -> KvTablet | None:
+        """The state of a bucket, if it was used since the server started."""
+        return self._open.get((table_id, partition_id, bucket_id))
 
     def _numbers(self, entry: TableEntry, bucket: TableBucket) -> NumberSequence | None:
         info = entry.table_info
@@ -124,6 +128,7 @@ class Kv:
         self._drop(lambda bucket: bucket.partition_id == partition.partition_id)
 
     def _drop(self, matches: Callable[[TableBucket], bool]) -> None:
-        for bucket in [bucket for bucket in self._open if matches(bucket)]:
-            self.cursors.drop(bucket)
-            self._open.pop(bucket).close(keep=False)
+        for key, tablet in tuple(self._open.items()):
+            if matches(tablet.log.bucket):
+                self.cursors.drop(tablet.log.bucket)
+                self._open.pop(key).close(keep=False)

@@ -403,12 +403,19 @@ class KvTablet:
 
     async def lookup(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Committed values of the keys."""
+        found = self.lookup_at_once(keys)
+        if found is None:
+            found = await self._reading(lambda: self._in_thread(self.store.get_many, keys))
+        return found
+
+    def lookup_at_once(self, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        """What `lookup` finds, or None if that has to be waited for: many keys, or a state that is not ready."""
         if len(keys) <= _INLINE_RECORDS_MAX and self._is_ready:
             try:
                 return self.store.get_many(keys)
             except DamagedStoreError as error:
                 self.damaged(error)
-        return await self._reading(lambda: self._in_thread(self.store.get_many, keys))
+        return None
 
     async def prefix_lookup(self, prefix: bytes) -> list[bytes]:
         """Committed values whose key starts with the prefix, in key order."""
