@@ -79,5 +79,6 @@ def _cases(settings: Settings, spark: Any, servers: str, folder: str) -> Iterato
             lambda: rate(timed(lambda: sums(read_fluss))),
             lambda: rate(timed(lambda: sums(lambda: spark.read.parquet(files)))),
             settings.repeats,
+            settings.warm_up_s,
         )
         yield Result("Spark read, share of Parquet", *found, "M rows/s", ratio_of(*found), Bar(0.5, 0.8))
