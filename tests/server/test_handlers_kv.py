@@ -18,9 +18,12 @@ from fluss.errors import ErrorCode, FlussError, InvalidRequiredAcksError
 from fluss.metadata import BigIntType, Column, IntType, Schema, StringType, TableDescriptor, TableInfo
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.lookup_messages import encode_lookup
 from fluss.protocol.record_messages import encode_put_kv
 from fluss.records import decode_value_batch
 from fluss.rows import Slices, kv_key_encoder, prefix_key_encoder
+from fluss.server.handlers import RequestContext
+from fluss.server.handlers import kv as handlers
 from fluss.server.kv.store import DamagedStoreError
 from fluss.server.kv.values import ValueCodec
 from fluss.server.server import Server
@@ -154,6 +157,40 @@ def test_put_and_lookup(tmp_path: Path) -> None:
             assert server.kv.row_count_total == 502
 
     run(work())
+
+
+def test_one_key_is_answered_as_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lone key has a way of its own; the answers are those of the long way, and the rare cases take that."""
+
+    async def work() -> None:
+        async with a_table(tmp_path, buckets=2) as (_, table):
+            rows = [A, (3, "x" * 60, 1.0), (4, "y" * 500, None)]
+            await table.put(rows)
+            short_ways: list[bytes | None] = []
+            inner = handlers._look_up_lone_key
+            monkeypatch.setattr(handlers, "_look_up_lone_key", lambda *given: _noted(short_ways, inner(*given)))
+            for number, short in ((1, True), (3, True), (9, True), (4, False)):
+                alone = await table.lookup_raw([table.key(number)])
+                among = await table.lookup_raw([table.key(number), table.key(1)])
+                assert alone.values[0] == among.values[0]
+                assert [way is not None for way in short_ways[-2:]] == [short, False]
+            assert (await table.lookup_raw([table.key(1)], bucket=7)).error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+            # A bucket that was not used since the start has no state in memory yet.
+            assert await table.lookup(1, bucket=1) == [None]
+            assert short_ways[-1] is None
+            assert await table.lookup(1, bucket=1) == [None]
+            assert short_ways[-1] is not None
+            path = pb.PbTablePath(database_name="fluss", table_name="t")
+            await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+            gone = await table.lookup_raw([table.key(1)])
+            assert gone.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+
+    run(work())
+
+
+def _noted(notes: list[bytes | None], found: bytes | None) -> bytes | None:
+    notes.append(found)
+    return found
 
 
 def test_state_survives_a_restart(tmp_path: Path) -> None:
@@ -498,9 +535,6 @@ def test_old_clients_and_their_keys(tmp_path: Path) -> None:
         async with a_table(tmp_path, schema, bucket_keys=["a"], datalake_format="paimon") as (server, table):
             assert (await table.put([(1, 2, 3)])).error_code == 0
             session = next(iter(server.sessions))
-            from fluss.server.handlers import RequestContext
-            from fluss.server.handlers import kv as handlers
-
             context = RequestContext(server, session, apis.PUT_KV.key, 0, 1)
             body = b"".join(
                 bytes(part)
@@ -514,6 +548,10 @@ def test_old_clients_and_their_keys(tmp_path: Path) -> None:
             )
             answer = pb.PutKvResponse.FromString(bytes((await handlers.put_kv(context, memoryview(body)))[0]))
             assert answer.buckets_resp[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+            lone = memoryview(encode_lookup(table.info.table_id, [(None, 0, [table.key(1, 2)])]))
+            assert handlers._look_up_lone_key(context, lone) is None
+            newer = RequestContext(server, session, apis.LOOKUP.key, 1, 1)
+            assert handlers._look_up_lone_key(newer, lone) is not None
 
     run(work())
 
@@ -534,6 +572,7 @@ def test_only_the_permitted(tmp_path: Path) -> None:
                 # Told per bucket: some clients repeat a request that fails as a whole for ever.
                 assert (await table.put([B])).error_code == ErrorCode.AUTHORIZATION_EXCEPTION
                 assert (await table.lookup_raw([table.key(1)])).error_code == 48
+                assert (await table.lookup_raw([table.key(1), table.key(2)])).error_code == 48
                 assert (await table.lookup_raw([table.key(1)], insert_if_not_exists=True)).error_code == 48
                 scan = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
                 assert scan.error_code == 48

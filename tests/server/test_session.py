@@ -20,6 +20,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import encode_request, parse_error, parse_response
 from fluss.protocol.record_messages import encode_produce_log
 from fluss.protocol.sasl import PlainCredentials
+from fluss.server.handlers import DirectHandler, Reply, RequestContext
 from fluss.server.log.files import SegmentFile
 from fluss.server.log.tablet import LogTablet
 from fluss.server.server import Server
@@ -428,6 +429,36 @@ def test_slow_reader_does_not_grow_the_server(tmp_path: Path) -> None:
             assert 1 << 20 < unsent <= (1 << 20) + 2 * answer_bytes
             await client.call(apis.GET_METADATA, pb.MetadataRequest())
             assert {(await raw.response())[1] for _ in range(100)} == set(range(100))
+            await raw.close()
+
+    run(work(), 60)
+
+
+def test_answers_that_are_given_at_once_pause_a_slow_reader_too(tmp_path: Path) -> None:
+    """A request that nothing has to be waited for is never in work; what counts is what its sender has not taken."""
+
+    async def work() -> None:
+        options = {"server_connection_max__unsent__size": "256kb"}
+        async with running_server(tmp_path, **options) as server, connected(server) as client:
+            await client.call(apis.GET_METADATA, pb.MetadataRequest())
+            raw = await RawClient.open(server)
+            sizes: list[int] = []
+
+            def answer(context: RequestContext, body: memoryview, reply: Reply) -> None:
+                sizes.append(len(body))
+                reply.send((bytes(64 * 1024),))
+
+            server.handlers[apis.LOOKUP.key] = DirectHandler(answer)
+            for number in range(1000):
+                raw.writer.write(b"".join(bytes(p) for p in encode_request(apis.LOOKUP.key, 0, number, [b"key"])))
+            await asyncio.sleep(0.5)
+            [slow] = [session for session in server.sessions if session.channel.unsent_bytes]
+            assert 256 * 1024 < slow.channel.unsent_bytes <= 320 * 1024
+            assert slow.requests_in_work == 0
+            assert len(sizes) < 1000
+            assert {(await raw.response())[1] for _ in range(1000)} == set(range(1000))
+            assert sizes == [3] * 1000
+            assert server.memory.taken_bytes == 0
             await raw.close()
 
     run(work(), 60)

@@ -51,6 +51,8 @@ class Channel:
         self._on_closed = on_closed
         self._on_sent = on_sent
         self._queue: deque[memoryview | FileRange] = deque()
+        self._frames: deque[memoryview] = deque()
+        """Received in one piece with a frame after which reading was paused."""
         self._writing = False
         self._reading = False
         self._closing = False
@@ -69,6 +71,8 @@ class Channel:
         if not self._reading and not self.closed and not self._closing:
             self._reading = True
             self._loop.add_reader(self._fd, self._readable)
+            if self._frames:
+                self._loop.call_soon(self._hand_out)
 
     def pause_reading(self) -> None:
         if self._reading:
@@ -151,11 +155,15 @@ class Channel:
         except FormatError as error:
             self._close(error.message)
             return False
-        for frame in frames:
-            if self.closed:
-                return False
-            self._on_frame(frame)
+        if frames:
+            self._frames.extend(frames)
+            self._hand_out()
         return True
+
+    def _hand_out(self) -> None:
+        frames = self._frames
+        while frames and self._reading:
+            self._on_frame(frames.popleft())
 
     def _send(self) -> None:
         try:
@@ -228,6 +236,7 @@ class Channel:
             self._writing = False
             self._loop.remove_writer(self._fd)
         self._queue.clear()
+        self._frames.clear()
         self.unsent_bytes = 0
         self._sock.close()
         self._on_closed(reason)
