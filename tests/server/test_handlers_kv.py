@@ -174,7 +174,8 @@ def test_one_key_is_answered_as_among_many(tmp_path: Path, monkeypatch: pytest.M
                 among = await table.lookup_raw([table.key(number), table.key(1)])
                 assert alone.values[0] == among.values[0]
                 assert [way is not None for way in short_ways[-2:]] == [short, False]
-            assert (await table.lookup_raw([table.key(1)], bucket=7)).error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+            unknown = await table.lookup_raw([table.key(1)], bucket=7)
+            assert unknown.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
             # A bucket that was not used since the start has no state in memory yet.
             assert await table.lookup(1, bucket=1) == [None]
             assert short_ways[-1] is None
