@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard: the ratios of an earlier run live in the repository, and a later run says which of them fell.
+"""The guard: the ratios of earlier runs live in the repository, and a later run says which of them fell.
 
-Only ratios: a figure such as milliseconds would accuse the next machine of being slower than this one.
+Only ratios: a figure such as milliseconds would accuse the next machine of being slower than this one. And the middle
+of several runs: one good run would accuse all that come after it.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import Result
 
 RECORD = Path(__file__).resolve().parent / "recorded.json"
+RUNS_KEPT = 5
 FALL_ALLOWED = 0.15
 
 
 def recorded(path: Path = RECORD) -> dict[str, float]:
-    if not path.exists():
-        return {}
-    found: dict[str, float] = json.loads(path.read_text())
-    return found
+    """The middle of the ratios that are kept of each case."""
+    return {name: statistics.median(ratios) for name, ratios in _kept(path).items()}
 
 
 def fallen(results: Sequence[Result], before: dict[str, float]) -> list[str]:
@@ -38,6 +39,16 @@ def fallen(results: Sequence[Result], before: dict[str, float]) -> list[str]:
 
 def remember(results: Sequence[Result], path: Path = RECORD) -> None:
     """Adds the ratios of these results to the record; those of cases that did not run stay."""
-    known = recorded(path)
-    known.update({result.name: round(result.ratio, 3) for result in results if result.ratio is not None})
-    path.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+    kept = _kept(path)
+    for result in results:
+        if result.ratio is not None:
+            kept[result.name] = [*kept.get(result.name, ()), round(result.ratio, 3)][-RUNS_KEPT:]
+    lines = (f"  {json.dumps(name)}: {json.dumps(ratios)}" for name, ratios in sorted(kept.items()))
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _kept(path: Path) -> dict[str, list[float]]:
+    if not path.exists():
+        return {}
+    found: dict[str, list[float]] = json.loads(path.read_text())
+    return found

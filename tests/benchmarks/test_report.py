@@ -85,8 +85,12 @@ def test_only_ratios_are_remembered_and_cases_that_did_not_run_stay(tmp_path: Pa
     path = tmp_path / "recorded.json"
     assert record.recorded(path) == {}
     record.remember([result("a", 1.5), result("b", 2.0)], path)
-    record.remember([result("a", 1.75), result("start", None)], path)
+    record.remember([result("a", 9.0), result("start", None)], path)
+    record.remember([result("a", 1.75)], path)
     assert record.recorded(path) == {"a": 1.75, "b": 2.0}
+    for _ in range(record.RUNS_KEPT):
+        record.remember([result("a", 3.0)], path)
+    assert record.recorded(path) == {"a": 3.0, "b": 2.0}
     assert record.fallen([result("unknown", 0.1)], record.recorded(path)) == []
 
 
