@@ -115,6 +115,11 @@ class Attacked:
         with open(f"/proc/{pid}/statm") as file:
             return int(file.read().split()[1]) * 4096
 
+    def peak_bytes(self) -> int:
+        """The most memory that the server has had at any moment."""
+        with open(f"/proc/{self.server.pid}/status") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+
     def open_files(self) -> int:
         """Open files and connections of the server."""
         return len(os.listdir(f"/proc/{self.server.pid}/fd"))
