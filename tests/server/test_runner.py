@@ -13,7 +13,6 @@ from fluss.server.config import ServerConfig
 
 
 def test_it_runs_on_uvloop_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("uvloop")
     seen: list[tuple[str, bool]] = []
 
     async def serve(config: ServerConfig, *, watch_stdin: bool) -> None:
