@@ -11,7 +11,7 @@ import pytest
 
 from fluss.client.admin import FlussAdmin
 from fluss.client.cluster import Cluster
-from fluss.client.lookup import LookupQueue
+from fluss.client.lookup_queue import LookupQueue
 from fluss.client.runner import Direct
 from fluss.errors import (
     ConnectionClosedError,

@@ -13,7 +13,7 @@ import random
 import time
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -41,6 +41,9 @@ from fluss.net.connection import Connection
 from fluss.protocol import Api, ServerType, apis
 from fluss.protocol import messages as pb
 from fluss.protocol.sasl import PlainCredentials
+
+if TYPE_CHECKING:
+    from fluss.client.nearby import Nearby
 
 T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=Message)
@@ -87,6 +90,8 @@ class Cluster:
         self._flights = SingleFlight()
         self._cache = MetadataCache()
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
+        self.nearby: Nearby | None = None
+        """The connections on other loops, made for the first that may need one."""
 
     @classmethod
     async def connect(cls, config: Config) -> Cluster:
@@ -200,6 +205,14 @@ class Cluster:
         if node is None:
             raise LeaderNotAvailableError(f"Tablet server {node_id} is not in the cluster at the moment")
         return await self._pool.connection(node)
+
+    async def open_another(self, node_id: int) -> Connection:
+        """A further connection to the tablet server with this id, for the caller alone."""
+        self._check_open()
+        node = self._cache.tablets.get(node_id)
+        if node is None:
+            raise LeaderNotAvailableError(f"Tablet server {node_id} is not in the cluster at the moment")
+        return await self._open(node.host, node.port, ServerType.TABLET)
 
     def ready_node(self, node_id: int) -> Connection | None:
         """The open connection to a tablet server, if there is one: no waiting."""
@@ -468,6 +481,16 @@ class Cluster:
         """Remember a writer, scanner or lookuper (weakly), to be ended with the connection."""
         self._check_open()
         self._attached.add(part)
+
+    def attach_soon(self, part: Attached) -> None:
+        """The same from any thread: the set of parts belongs to the loop."""
+        if asyncio._get_running_loop() is self.loop:
+            self.attach(part)
+            return
+        try:
+            self.loop.call_soon_threadsafe(self.attach, part)
+        except RuntimeError:
+            raise ConnectionClosedError("The connection is closed; lookups need an open one") from None
 
     def detach(self, part: Attached) -> None:
         self._attached.discard(part)

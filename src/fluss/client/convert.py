@@ -23,7 +23,7 @@ def named_values(row: object, names: Sequence[str], known: Mapping[str, int], wh
     A mapping or dataclass may hold other columns of the table too (`known`), but no column the table does not have:
     that is a typing error more often than not.
     """
-    if isinstance(row, Mapping):
+    if type(row) is dict or isinstance(row, Mapping):
         try:
             values = [row[name] for name in names]
         except KeyError as error:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
-from fluss.client.lookup import KEYS_PER_REQUEST_MAX, LookupWire
+from fluss.client.lookup_queue import KEYS_PER_REQUEST_MAX, LookupWire
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.client.values import decode_values, schema_id_of

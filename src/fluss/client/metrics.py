@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import weakref
+from _thread import get_ident
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,30 +40,43 @@ NAMES: dict[str, str] = {
 
 
 class Metrics:
-    """Numbers of one connection. Counters are written on the connection's loop; gauges are read when asked for."""
+    """Numbers of one connection. Counters may be written by any thread; gauges are read when asked for."""
 
     def __init__(self) -> None:
-        self._values: dict[str, float] = dict.fromkeys(NAMES, 0)
+        # Each thread counts for itself: to add to a number is to read it and to write it, and between the two another
+        # thread may have its turn.
+        self._by_thread: dict[int, dict[str, float]] = {}
         self._gauges: dict[str, list[weakref.WeakMethod[Callable[[], float]]]] = {}
 
+    def _values(self) -> dict[str, float]:
+        thread = get_ident()
+        values = self._by_thread.get(thread)
+        if values is None:
+            values = self._by_thread[thread] = dict.fromkeys(NAMES, 0)
+        return values
+
     def add(self, name: str, amount: float = 1) -> None:
-        self._values[name] += amount
+        self._values()[name] += amount
 
     def highest(self, name: str, value: float) -> None:
-        if value > self._values[name]:
-            self._values[name] = value
+        values = self._values()
+        if value > values[name]:
+            values[name] = value
 
     def gauge(self, name: str, read: Callable[[], float]) -> None:
         """Add the number that the bound method `read` gives to `name` whenever a snapshot is taken.
 
         The method is held weakly: a writer or scanner that is gone no longer counts.
         """
-        if name not in self._values:
+        if name not in NAMES:
             raise KeyError(name)
         self._gauges.setdefault(name, []).append(weakref.WeakMethod(read))
 
     def snapshot(self) -> dict[str, float]:
-        result = dict(self._values)
+        result: dict[str, float] = dict.fromkeys(NAMES, 0)
+        for values in list(self._by_thread.values()):
+            for name, value in values.items():
+                result[name] = max(result[name], value) if name.endswith("_max") else result[name] + value
         for name, reads in list(self._gauges.items()):
             alive = [(reference, read) for reference in reads if (read := reference()) is not None]
             reads[:] = [reference for reference, _ in alive]

@@ -29,6 +29,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.net.buffers import FrameBuffers
+from fluss.net.line import Line
 from fluss.net.transport import FrameTransport
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, Api, ServerType
@@ -91,6 +92,7 @@ class Connection:
         self._lost_reason: FlussError | None = None
         self._closing = False
         self._refused_for_now: RetriableAuthenticateError | None = None
+        self._max_frame_bytes = max_frame_bytes
         buffers = FrameBuffers(_KEPT_BYTES_MAX)
         reader = FrameReader(max_frame_bytes, allocate=buffers.take, align=fetched_records_position)
         self._transport = FrameTransport(f"{host}:{port}", reader, self._frame_received, self._connection_lost)
@@ -149,14 +151,10 @@ class Connection:
     def supports(self, api: Api[Any, Any]) -> bool:
         """Whether the server serves this API in a version we speak. A server that named no versions is believed to."""
         try:
-            self._version_of(api)
+            self.version_of(api)
         except UnsupportedVersionError:
             return False
         return True
-
-    def version_of(self, api: Api[Any, Any]) -> int:
-        """The version calls of this API are made with; raises `UnsupportedVersionError` if there is none."""
-        return self._version_of(api)
 
     async def call(
         self, api: Api[RequestT, ResponseT], message: RequestT | None = None, *, timeout_ms: int | None = None
@@ -181,14 +179,14 @@ class Connection:
         cancelled or takes too long may still be sent; its answer is dropped when it comes.
         """
         deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
-        return await self._call(api, self._version_of(api), body, deadline_ms)
+        return await self._call(api, self.version_of(api), body, deadline_ms)
 
     def begin(
         self, api: Api[Any, Any], body: Sequence[Buffer], waiter: Waiter, *, timeout_ms: int | None = None
     ) -> None:
         """Call an API with an encoded request without waiting: `waiter` is told what came of it."""
         deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
-        self._begin(api, self._version_of(api), body, deadline_ms, waiter)
+        self._begin(api, self.version_of(api), body, deadline_ms, waiter)
 
     async def close(self, reason: FlussError | None = None) -> None:
         """Close the connection. Calls under way and later ones fail with `ConnectionClosedError`, unless it is closed
@@ -201,6 +199,21 @@ class Connection:
             self._lost_reason = reason
         self._fail_all(type(reason), reason.message, reason.error_code)
         await self._transport.close()
+
+    async def hand_over(self) -> Line:
+        """Give the socket to another loop. This connection is then closed; nothing may be under way on it."""
+        sock = self._transport.release()
+        await self.close()
+        if sock is None:
+            raise NetworkError(f"The connection to server {self.host}:{self.port} cannot be given to another loop")
+        peer = f"{self.host}:{self.port}"
+        return Line(
+            sock,
+            peer,
+            self.version_of,
+            request_timeout_ms=self._request_timeout_ms,
+            max_frame_bytes=self._max_frame_bytes,
+        )
 
     def abandon(self, reason: str) -> None:
         """Give the connection up because the server no longer answers. Calls under way fail with `NetworkError`."""
@@ -249,7 +262,8 @@ class Connection:
         reason = "" if self._lost_reason is None else f": {self._lost_reason.message}"
         return NetworkError(f"{api.name} was not sent{reason}; open a new connection")
 
-    def _version_of(self, api: Api[Any, Any]) -> int:
+    def version_of(self, api: Api[Any, Any]) -> int:
+        """The version calls of this API are made with; raises `UnsupportedVersionError` if there is none."""
         chosen = self._chosen_versions.get(api.key)
         if chosen is not None:
             return chosen

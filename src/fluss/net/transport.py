@@ -132,6 +132,11 @@ class FrameTransport(asyncio.BufferedProtocol):
             transport.abort()
             await asyncio.shield(self._lost)
 
+    def release(self) -> socket.socket | None:
+        """A handle on the socket that stays open when this transport is closed; None if it is gone or has none."""
+        direct, self._direct = self._direct, None
+        return direct
+
     def _pump(self) -> None:
         outgoing, transport = self._outgoing, self._transport
         while outgoing and not self._paused and transport is not None:

@@ -8,8 +8,8 @@ These are the readable twins of `fluss.rows.vector`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from fluss.errors import FormatError, InvalidRowError
 from fluss.metadata.types import (
@@ -31,6 +31,8 @@ from fluss.rows import values as v
 from fluss.rows.reader import Reader
 from fluss.rows.slots import NestedRows, decode_nested, encode_nested
 from fluss.rows.varint import write_varint32, write_varint64
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _I8, _I16 = struct.Struct("<b"), struct.Struct("<h")
 _F32, _F64 = struct.Struct("<f"), struct.Struct("<d")
@@ -57,22 +59,14 @@ def encode_row(
 
 def decode_row(
     types: Sequence[DataType],
-    data: bytes | bytearray | memoryview,
+    data: Buffer,
     names: Sequence[str] | None = None,
     depth: int = 0,
 ) -> list[Any]:
     """Decode one row into logical values."""
     reader = Reader(data)
     nulls = reader.take((len(types) + 7) // 8)
-    values: list[Any] = []
-    for i, dtype in enumerate(types):
-        # A NOT NULL column has a bit too, which readers do not look at.
-        if dtype.nullable and nulls[i // 8] >> i % 8 & 1:
-            values.append(None)
-            continue
-        values.append(_read_field(reader, i, dtype, names, depth))
-    reader.finish()
-    return values
+    return _read_fields(reader, types, nulls, names, depth)
 
 
 def encode_key(types: Sequence[DataType], values: Sequence[Any], names: Sequence[str] | None = None) -> bytes:
@@ -91,50 +85,32 @@ def encode_key(types: Sequence[DataType], values: Sequence[Any], names: Sequence
     return bytes(out)
 
 
-def decode_key(
-    types: Sequence[DataType], data: bytes | bytearray | memoryview, names: Sequence[str] | None = None
-) -> list[Any]:
+def decode_key(types: Sequence[DataType], data: Buffer, names: Sequence[str] | None = None) -> list[Any]:
     """The inverse of `encode_key`."""
-    reader = Reader(data)
-    values = [_read_field(reader, i, dtype, names, 0) for i, dtype in enumerate(types)]
-    reader.finish()
-    return values
+    return _read_fields(Reader(data), types, bytes((len(types) + 7) // 8), names, 0)
 
 
 def _write(out: bytearray, dtype: DataType, value: Any, depth: int) -> None:
-    if isinstance(dtype, (IntType, DateType)):
-        write_varint32(out, v.check_integer(value, 32))
-    elif isinstance(dtype, BigIntType):
-        write_varint64(out, v.check_integer(value, 64))
-    elif isinstance(dtype, v.STRINGS):
-        _write_sized(out, v.utf8(value))
-    elif isinstance(dtype, v.BINARIES):
-        _write_sized(out, v.check_bytes(value))
-    elif isinstance(dtype, BooleanType):
-        out.append(v.check_boolean(value))
-    elif isinstance(dtype, TinyIntType):
-        out += _I8.pack(v.check_integer(value, 8))
-    elif isinstance(dtype, SmallIntType):
-        out += _I16.pack(v.check_integer(value, 16))
-    elif isinstance(dtype, TimeType):
-        write_varint32(out, v.check_time(value))
-    elif isinstance(dtype, FloatType):
-        out += v.pack_float32(value)
-    elif isinstance(dtype, DoubleType):
-        out += v.pack_float64(value)
-    elif isinstance(dtype, DecimalType):
-        number = v.unscaled(value, dtype)
-        if v.is_compact_decimal(dtype):
-            write_varint64(out, number)
-        else:
-            _write_sized(out, v.to_big_endian(number))
-    elif isinstance(dtype, (TimestampType, TimestampLtzType)):
-        millis, nanos = v.split_timestamp(value, dtype)
-        write_varint64(out, millis)
-        if not v.is_compact_timestamp(dtype):
-            write_varint32(out, nanos)
-    else:
+    write = _WRITE.get(type(dtype))
+    if write is None:
         _write_sized(out, encode_nested(dtype, value, NESTED_ROWS, depth))
+    else:
+        write(out, value, dtype)
+
+
+def _write_decimal(out: bytearray, value: Any, dtype: DecimalType) -> None:
+    number = v.unscaled(value, dtype)
+    if v.is_compact_decimal(dtype):
+        write_varint64(out, number)
+    else:
+        _write_sized(out, v.to_big_endian(number))
+
+
+def _write_timestamp(out: bytearray, value: Any, dtype: TimestampType | TimestampLtzType) -> None:
+    millis, nanos = v.split_timestamp(value, dtype)
+    write_varint64(out, millis)
+    if not v.is_compact_timestamp(dtype):
+        write_varint32(out, nanos)
 
 
 def _write_sized(out: bytearray, data: bytes) -> None:
@@ -144,43 +120,72 @@ def _write_sized(out: bytearray, data: bytes) -> None:
     out += data
 
 
-def _read_field(reader: Reader, i: int, dtype: DataType, names: Sequence[str] | None, depth: int) -> Any:
-    start = reader.pos
+def _read_fields(
+    reader: Reader, types: Sequence[DataType], nulls: Buffer, names: Sequence[str] | None, depth: int
+) -> list[Any]:
+    values: list[Any] = []
+    start = 0
     try:
-        return _read(reader, dtype, depth)
+        for i, dtype in enumerate(types):
+            # A NOT NULL column has a bit too, which readers do not look at.
+            if dtype.nullable and nulls[i // 8] >> i % 8 & 1:
+                values.append(None)
+            else:
+                start = reader.pos
+                values.append(_read(reader, dtype, depth))
     except FormatError as error:
-        raise FormatError(f"{v.field_label(i, dtype, names)} at byte {start}: {error.message}") from None
+        i = len(values)
+        raise FormatError(f"{v.field_label(i, types[i], names)} at byte {start}: {error.message}") from None
+    reader.finish()
+    return values
 
 
 def _read(reader: Reader, dtype: DataType, depth: int) -> Any:
-    if isinstance(dtype, (IntType, DateType)):
-        return reader.varint32()
-    if isinstance(dtype, BigIntType):
-        return reader.varint64()
-    if isinstance(dtype, v.STRINGS):
-        return v.text_of(reader.sized())
-    if isinstance(dtype, v.BINARIES):
-        return bytes(reader.sized())
-    if isinstance(dtype, BooleanType):
-        return v.boolean_of(reader.byte())
-    if isinstance(dtype, TinyIntType):
-        return reader.unpack(_I8)
-    if isinstance(dtype, SmallIntType):
-        return reader.unpack(_I16)
-    if isinstance(dtype, TimeType):
-        return v.time_of(reader.varint32())
-    if isinstance(dtype, FloatType):
-        return reader.unpack(_F32)
-    if isinstance(dtype, DoubleType):
-        return reader.unpack(_F64)
-    if isinstance(dtype, DecimalType):
-        if v.is_compact_decimal(dtype):
-            return v.decimal_of(reader.varint64(), dtype)
-        return v.decimal_of(v.from_big_endian(reader.sized()), dtype)
-    if isinstance(dtype, (TimestampType, TimestampLtzType)):
-        millis = reader.varint64()
-        return v.join_timestamp(millis, 0 if v.is_compact_timestamp(dtype) else reader.varint32())
-    return decode_nested(dtype, reader.sized(), NESTED_ROWS, depth)
+    read = _READ.get(type(dtype))
+    return decode_nested(dtype, reader.sized(), NESTED_ROWS, depth) if read is None else read(reader, dtype)
 
 
+def _read_decimal(reader: Reader, dtype: DecimalType) -> Any:
+    if v.is_compact_decimal(dtype):
+        return v.decimal_of(reader.varint64(), dtype)
+    return v.decimal_of(v.from_big_endian(reader.sized()), dtype)
+
+
+def _read_timestamp(reader: Reader, dtype: TimestampType | TimestampLtzType) -> Any:
+    millis = reader.varint64()
+    return v.join_timestamp(millis, 0 if v.is_compact_timestamp(dtype) else reader.varint32())
+
+
+_WRITE: dict[type[DataType], Callable[[bytearray, Any, Any], None]] = {
+    BooleanType: lambda out, value, _: out.append(v.check_boolean(value)),
+    TinyIntType: lambda out, value, _: out.extend(_I8.pack(v.check_integer(value, 8))),
+    SmallIntType: lambda out, value, _: out.extend(_I16.pack(v.check_integer(value, 16))),
+    IntType: lambda out, value, _: write_varint32(out, v.check_integer(value, 32)),
+    DateType: lambda out, value, _: write_varint32(out, v.check_integer(value, 32)),
+    BigIntType: lambda out, value, _: write_varint64(out, v.check_integer(value, 64)),
+    TimeType: lambda out, value, _: write_varint32(out, v.check_time(value)),
+    FloatType: lambda out, value, _: out.extend(v.pack_float32(value)),
+    DoubleType: lambda out, value, _: out.extend(v.pack_float64(value)),
+    DecimalType: _write_decimal,
+    TimestampType: _write_timestamp,
+    TimestampLtzType: _write_timestamp,
+    **{kind: lambda out, value, _: _write_sized(out, v.utf8(value)) for kind in v.STRINGS},
+    **{kind: lambda out, value, _: _write_sized(out, v.check_bytes(value)) for kind in v.BINARIES},
+}
+_READ: dict[type[DataType], Callable[[Reader, Any], Any]] = {
+    BooleanType: lambda reader, _: v.boolean_of(reader.byte()),
+    TinyIntType: lambda reader, _: reader.unpack(_I8),
+    SmallIntType: lambda reader, _: reader.unpack(_I16),
+    IntType: lambda reader, _: reader.varint32(),
+    DateType: lambda reader, _: reader.varint32(),
+    BigIntType: lambda reader, _: reader.varint64(),
+    TimeType: lambda reader, _: v.time_of(reader.varint32()),
+    FloatType: lambda reader, _: reader.unpack(_F32),
+    DoubleType: lambda reader, _: reader.unpack(_F64),
+    DecimalType: _read_decimal,
+    TimestampType: _read_timestamp,
+    TimestampLtzType: _read_timestamp,
+    **{kind: lambda reader, _: v.text_of(reader.sized()) for kind in v.STRINGS},
+    **{kind: lambda reader, _: bytes(reader.sized()) for kind in v.BINARIES},
+}
 NESTED_ROWS = NestedRows(encode_row, decode_row)

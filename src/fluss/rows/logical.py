@@ -68,13 +68,15 @@ def from_python(value: object, dtype: DataType, name: str | None = None) -> Any:
 
 
 def _from_python(value: object, dtype: DataType, depth: int) -> Any:
+    converter = _FROM_PYTHON.get(type(dtype))
+    if converter is not None and type(value) in _NATIVE:
+        return converter(value, dtype)
     if value is None or _is_missing(value):
         if not dtype.nullable:
             raise InvalidRowError("null, but the type is NOT NULL")
         return None
     if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
         value = value.item()
-    converter = _FROM_PYTHON.get(type(dtype))
     if converter is not None:
         return converter(value, dtype)
     v.check_depth(depth + 1)
@@ -85,6 +87,10 @@ def _from_python(value: object, dtype: DataType, depth: int) -> Any:
     if isinstance(dtype, RowType):
         return _row(value, dtype, depth)
     raise InvalidRowError("the type has no values")
+
+
+_NATIVE = frozenset({bool, int, float, str, bytes})
+"""Types whose values are what they seem: neither missing nor numpy's."""
 
 
 def _is_missing(value: object) -> bool:
@@ -100,6 +106,8 @@ def _boolean(value: object, dtype: DataType) -> bool:
 
 
 def _integer(value: object, dtype: DataType) -> int:
+    if type(value) is int:
+        return v.check_integer(value, v.INTEGER_BITS[type(dtype)])
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:

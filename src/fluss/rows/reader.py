@@ -38,11 +38,19 @@ class Reader:
 
     def varint32(self) -> int:
         """The next signed 32-bit varint."""
+        pos = self.pos
+        if pos < self.end and (byte := self.data[pos]) < 0x80:  # as most lengths are
+            self.pos = pos + 1
+            return byte
         value, self.pos = read_varint32(self.data, self.pos, self.end)
         return value
 
     def varint64(self) -> int:
         """The next signed 64-bit varint."""
+        pos = self.pos
+        if pos < self.end and (byte := self.data[pos]) < 0x80:  # as most lengths are
+            self.pos = pos + 1
+            return byte
         value, self.pos = read_varint64(self.data, self.pos, self.end)
         return value
 
