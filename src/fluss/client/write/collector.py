@@ -123,9 +123,6 @@ class Chunk:
         """How many rows the writer had taken before these."""
 
 
-_PARK, _FILL = object(), object()
-
-
 def _count_alone() -> int:
     held = object()
     return sys.getrefcount(held)
@@ -135,40 +132,26 @@ _ALONE = _count_alone()
 """What the interpreter counts for an object that one variable holds."""
 
 
-def _passage(collector: RowCollector) -> Generator[WriteResultHandle | None, Any, None]:
-    """Takes rows into the chunk that is being filled, and answers with their handles.
+def _passage(collector: RowCollector) -> Generator[WriteResultHandle, Any, None]:
+    """Takes rows into the chunk that is being filled, and answers with their handles, until the chunk is all but full.
 
     A generator, for two reasons that only count a million times a second: its local variables are the fastest storage
     there is, and the interpreter lets one thread in at a time (another one gets a `ValueError`), which is a lock for
-    nothing, where a real one costs more than all the rest. It is parked, and answers None, until it is told to fill.
+    nothing, where a real one costs more than all the rest. Where it has ended, a row gets a `StopIteration`.
     """
     alone, references, new_handle = _ALONE, sys.getrefcount, WriteResultHandle
-    width = collector.width
-    handle: WriteResultHandle | None = None
-    while True:
-        values = yield handle
-        handle = None
-        if values is not _FILL:
-            continue
-        place, last, extend = len(collector.flat), collector.last, collector.flat.extend
-        ticket = collector.ticket
-        if not 0 < place < last:
-            continue
-        values = yield None
-        filled = new_handle()
-        filled.ticket = ticket
-        while values is not _PARK:
-            extend(values)
-            if references(filled) != alone:
-                # The caller kept the last one. Most callers drop it at once, and it can be given out again.
-                filled = new_handle()
-                filled.ticket = ticket
-            filled.place = place
-            place += width
-            if place >= last:
-                handle = filled
-                break
-            values = yield filled
+    extend, ticket = collector.flat.extend, collector.ticket
+    filled = new_handle()
+    filled.ticket = ticket
+    values = yield filled
+    for place in range(len(collector.flat), collector.last, collector.width):
+        extend(values)
+        if references(filled) != alone:
+            # The caller kept the last one. Most callers drop it at once, and it can be given out again.
+            filled = new_handle()
+            filled.ticket = ticket
+        filled.place = place
+        values = yield filled
 
 
 class RowCollector:
@@ -182,6 +165,7 @@ class RowCollector:
     __slots__ = (
         "_lock",
         "_make_ticket",
+        "_passage",
         "flat",
         "last",
         "marks",
@@ -207,23 +191,21 @@ class RowCollector:
         self._make_ticket = make_ticket
         self.ticket = make_ticket()
         self._open_passage()
+        self._passage.close()
 
     def _open_passage(self) -> None:
-        passage = _passage(self)
-        next(passage)
-        self.send: Callable[[Any], WriteResultHandle | None] = passage.send
+        self._passage = _passage(self)
+        next(self._passage)
+        self.send: Callable[[Any], WriteResultHandle] = self._passage.send
 
     def __enter__(self) -> None:
         self._lock.acquire()
         while True:
             try:
-                self.send(_PARK)
+                self._passage.close()
             except ValueError:
                 # Another thread is about to put a row in: that takes no time, but it needs its turn.
                 time.sleep(0)
-            except StopIteration:
-                # An interrupt of the user's ended it. What it had taken is in `flat`.
-                self._open_passage()
             else:
                 return
 
@@ -244,7 +226,8 @@ class RowCollector:
 
     def let_pass(self) -> None:
         """The rows after this one may go the quick way. Call it as the last thing with the lock held."""
-        self.send(_FILL)
+        if self.flat:
+            self._open_passage()
 
     def next_number(self) -> int:
         """The number of what leaves next. Call it with the lock held."""
@@ -276,22 +259,24 @@ def quick(
 
     def take(row: Any) -> WriteResultHandle:
         nonlocal send
-        handle = None
+        values: Values
         if type(row) is dict and len(row) == width:
             try:
-                handle = send(values_of(row))
+                return send(values_of(row))
             except KeyError:
                 return collect(read(row))
-            except (ValueError, StopIteration):  # another thread is in there, or an interrupt ended it
-                send = collector.send
-            return handle or collect(values_of(row))
-        if type(row) is tuple and len(row) == width:
+            except (ValueError, StopIteration):  # another thread is in there, or it has ended
+                values = values_of(row)
+        elif type(row) is tuple and len(row) == width:
             try:
-                handle = send(row)
+                return send(row)
             except (ValueError, StopIteration):
-                send = collector.send
-            return handle or collect(row)
-        return collect(read(row))
+                values = row
+        else:
+            values = read(row)
+        handle = collect(values)
+        send = collector.send
+        return handle
 
     return take if reader.is_plain else lambda row: collect(read(row))
 
