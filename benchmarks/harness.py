@@ -136,9 +136,12 @@ Measure = Callable[[], float]
 
 
 def alternate(
-    ours: Measure, peer: Measure | None, repeats: int, warm_up_s: float = 0.0
+    ours: Measure, peer: Measure | None, repeats: int, warm_up_s: float = 0.0, rounds: int = 1
 ) -> tuple[list[float], list[float]]:
-    """Warm both up, at least once and for so many seconds each, then measure them in turn."""
+    """Warm both up, at least once and for so many seconds each, then measure them in turn.
+
+    With `rounds`, each figure is the mean of so many, which makes sense of seconds and not of rates.
+    """
     for side in (ours, peer):
         began = time.monotonic()
         while side is not None:
@@ -147,11 +150,15 @@ def alternate(
                 break
     mine: list[float] = []
     theirs: list[float] = []
-    for _ in range(repeats):
+    for _ in range(repeats * rounds):
         mine.append(ours())
         if peer is not None:
             theirs.append(peer())
-    return mine, theirs
+    return _means(mine, rounds), _means(theirs, rounds)
+
+
+def _means(figures: list[float], rounds: int) -> list[float]:
+    return [statistics.fmean(figures[at : at + rounds]) for at in range(0, len(figures), rounds)]
 
 
 def ratio_of(ours: Iterable[float], peer: Iterable[float]) -> float:
@@ -166,6 +173,11 @@ class Settings:
     repeats: int = 5
     scale: float = 1.0
     cases: list[str] = field(default_factory=list)
+
+    @property
+    def rounds(self) -> int:
+        """How many runs make one figure, where one is too short for this machine to do the same twice."""
+        return 1 if self.quick else 3
 
     @property
     def warm_up_s(self) -> float:

@@ -67,10 +67,10 @@ def keyed(pair: Pair) -> Iterator[Result]:
         worker.call("upsert_rows", table="keyed", rows=keys)
     yield pair.times(
         "lookup against Java, one after another, p50",
-        2_000,
-        read("lookups", table="keyed", count=2_000, keys=keys),
+        1_000,
+        read("lookups", table="keyed", count=1_000, keys=keys),
         BAR,
     )
-    count = 64 * 800
+    count = 64 * 400
     work = read("lookups_together", table="keyed", count=count, keys=keys)
     yield pair.rates("lookup against Java, 64 at a time", count, work, BAR, scale=1e3, unit="k/s")

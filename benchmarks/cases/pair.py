@@ -53,17 +53,18 @@ class Pair:
         self, name: str, count: int, work: Work, bar: Bar, *, scale: float = 1e6, unit: str = "M rows/s"
     ) -> Result:
         """How many rows or calls a second: more is better."""
-        mine, theirs, cpu = self._measure(count, work, lambda answer: count / answer["seconds"] / scale)
+        ours_s, peer_s, cpu = self._measure(count, work)
+        mine, theirs = ([count / taken / scale for taken in side] for side in (ours_s, peer_s))
         return Result(name, mine, theirs, unit, ratio_of(mine, theirs), bar, cpu=cpu)
 
     def times(self, name: str, count: int, work: Work, bar: Bar) -> Result:
         """How many milliseconds one takes: less is better, and the ratio says how many times less."""
-        mine, theirs, cpu = self._measure(count, work, lambda answer: answer["seconds"] * 1e3)
+        ours_s, peer_s, cpu = self._measure(count, work)
+        mine, theirs = ([taken * 1e3 for taken in side] for side in (ours_s, peer_s))
         return Result(name, mine, theirs, "ms", ratio_of(theirs, mine), bar, cpu=cpu)
 
-    def _measure(
-        self, count: int, work: Work, figure: Callable[[Answer], float]
-    ) -> tuple[list[float], list[float], dict[str, float]]:
+    def _measure(self, count: int, work: Work) -> tuple[list[float], list[float], dict[str, float]]:
+        """The seconds of both sides, and what each process spent of the processor."""
         equal = Equal()
         spent: dict[str, list[float]] = {}
 
@@ -74,16 +75,17 @@ class Pair:
             spent.setdefault(f"client on {who}", []).append(answer["cpu"] / count * 1e6)
             spent.setdefault(f"server {who}", []).append((cpu_seconds(pid) - before) / count * 1e6)
             equal.check(worker, work.check(worker, answer))
-            return figure(answer)
+            return float(answer["seconds"])
 
         mine, theirs = alternate(
             lambda: one(self.ours, self.our_server_pid, "ours"),
             lambda: one(self.peer, self.peer_server_pid, "peer"),
             self.settings.repeats,
             self.warm_up_s,
+            self.settings.rounds,
         )
-        rounds = self.settings.repeats  # without those of the warm-up
-        cpu = {who: round(statistics.fmean(found[-rounds:]), 4) for who, found in spent.items()}
+        runs = self.settings.repeats * self.settings.rounds  # without those of the warm-up
+        cpu = {who: round(statistics.fmean(found[-runs:]), 4) for who, found in spent.items()}
         return mine, theirs, cpu if self.our_server_pid else {}
 
 

@@ -20,8 +20,6 @@ from fluss import LocalServer
 
 NONE = {"table.log.arrow.compression.type": "NONE"}
 _CHUNK_BYTES = 1 << 20
-_ROUNDS = 3
-"""One takes a tenth of a second, which is too short for this machine to do the same twice."""
 _SETTLE_S = 0.3
 """Until the files of the table before are deleted, which is no part of an append."""
 _SPILL_S = 5.0
@@ -99,10 +97,9 @@ def raw_cases(settings: Settings, ours: Worker) -> Iterator[Result]:
     folder = Path(tempfile.mkdtemp(prefix="fluss-bench-"))
 
     def in_rounds(mine: Callable[[], float], limit: Callable[[], float]) -> tuple[list[float], list[float]]:
-        def rate(seconds: Callable[[], float]) -> float:
-            return _ROUNDS * size / sum(seconds() for _ in range(_ROUNDS)) / 1e6
-
-        return alternate(lambda: rate(mine), lambda: rate(limit), settings.repeats)
+        seconds = alternate(mine, limit, settings.repeats, rounds=settings.rounds)
+        ours_rates, limits = ([size / taken / 1e6 for taken in side] for side in seconds)
+        return ours_rates, limits
 
     try:
         if settings.wanted("server append"):

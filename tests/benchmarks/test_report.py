@@ -39,6 +39,11 @@ def test_sides_take_turns_after_the_warm_up() -> None:
     assert ratio_of(mine, theirs) == 2.0
 
 
+def test_a_figure_may_be_the_mean_of_several_runs() -> None:
+    mine, theirs = iter([9.0, 1.0, 3.0, 5.0, 7.0]), iter([9.0, 2.0, 2.0, 4.0, 4.0])  # the first warms up
+    assert alternate(lambda: next(mine), lambda: next(theirs), 2, rounds=2) == ([2.0, 6.0], [2.0, 4.0])
+
+
 def test_the_warm_up_lasts_as_long_as_asked() -> None:
     calls: list[int] = []
     alternate(lambda: calls.append(1) or 1.0, None, 1, warm_up_s=0.02)  # type: ignore[func-returns-value]
