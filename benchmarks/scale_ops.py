@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scale study asks of our client beyond the operations of `client_ops.py`."""
+"""What is asked of our client alone, beyond the operations of `client_ops.py`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import client_ops
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from client_ops import SCHEMA, Watch, arrow_batches, done, wide_schema
 
 import fluss
@@ -146,6 +147,21 @@ class Side(client_ops.Side):
             writer.write_arrow_batch(batch)
         await writer.flush()
         return watch.answer()
+
+    async def lookups_at_once(self, table: str, count: int, keys: int, size: int) -> dict[str, Any]:
+        """So many keys in each call, one call after another."""
+        lookuper = (await self._table(table)).new_lookup().create_lookuper()
+        asked = [
+            pa.table({"id": np.arange(first, min(first + size, count)) * 7919 % keys})
+            for first in range(0, count, size)
+        ]
+        seen, total = 0, 0.0
+        watch = Watch()
+        for wanted in asked:
+            found = await lookuper.lookup_many(wanted)
+            seen += found.num_rows
+            total += pc.sum(found["score"]).as_py()
+        return watch.answer([seen, total])
 
     # -- many tables -------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ PEER_VERSION = "1.0.0"
 
 
 @contextmanager
-def worker(name: str, python: str, servers: str) -> Iterator[Worker]:
-    found = Worker(name, python, servers)
+def worker(name: str, python: str, servers: str, ops: str = "client_ops") -> Iterator[Worker]:
+    found = Worker(name, python, servers, ops)
     try:
         yield found
     finally:
@@ -64,8 +64,8 @@ def server(settings: Settings) -> Iterator[Result]:
     with (
         LocalServer() as embedded,
         cluster,
-        worker("embedded", free_python(), embedded.bootstrap_servers) as ours,
-        worker("Java", free_python(), cluster.plain) as peer,
+        worker("embedded", free_python(), embedded.bootstrap_servers, "scale_ops") as ours,
+        worker("Java", free_python(), cluster.plain, "scale_ops") as peer,
     ):
         pair = Pair(settings, ours, peer, settings.warm_up_s, embedded.pid or 0, cluster.tablets[0].pid or 0)
         yield from java.logs(pair)

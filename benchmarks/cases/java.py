@@ -72,5 +72,6 @@ def keyed(pair: Pair) -> Iterator[Result]:
         BAR,
     )
     count = 64 * 400
-    work = read("lookups_together", table="keyed", count=count, keys=keys)
-    yield pair.rates("lookup against Java, 64 at a time", count, work, BAR, scale=1e3, unit="k/s")
+    # Not 64 users, who keep one Python client so busy that it makes no difference who answers.
+    work = read("lookups_at_once", table="keyed", count=count, keys=keys, size=64)
+    yield pair.rates("lookup against Java, 64 keys in one call", count, work, BAR, scale=1e3, unit="k/s")
