@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError, MissingDependencyError
+from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError
 from fluss.net import LoopThread
 
 
@@ -263,19 +263,6 @@ def test_close_before_start_and_from_inside() -> None:
 async def close_and_wait(thread: LoopThread) -> None:
     thread.close()
     await asyncio.sleep(30)
-
-
-def test_uvloop_on_request() -> None:
-    uvloop = pytest.importorskip("uvloop")
-    with LoopThread(use_uvloop=True) as thread:
-        assert thread.run(double(2)) == 4
-        assert isinstance(thread.loop, uvloop.Loop)
-
-
-def test_uvloop_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvloop", None)
-    with LoopThread(use_uvloop=True) as thread, pytest.raises(MissingDependencyError, match="pip install uvloop"):
-        thread.run(double(2))
 
 
 def run_script(script: str) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError, MissingDependencyError
+from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError
 
 T = TypeVar("T")
 
@@ -85,9 +85,8 @@ class LoopThread:
     the child fails with an error that says so, instead of waiting forever.
     """
 
-    def __init__(self, name: str = "fluss-io", *, use_uvloop: bool = False) -> None:
+    def __init__(self, name: str = "fluss-io") -> None:
         self._name = name
-        self._use_uvloop = use_uvloop
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -200,21 +199,11 @@ class LoopThread:
         if self._closed:
             raise ConnectionClosedError("The connection is closed; open a new one")
         if self._loop is None:
-            loop = self._new_loop()
+            loop = asyncio.new_event_loop()
             thread = threading.Thread(target=self._run_loop, args=(loop,), name=self._name, daemon=True)
             thread.start()
             self._loop, self._thread = loop, thread
         return self._loop
-
-    def _new_loop(self) -> asyncio.AbstractEventLoop:
-        if not self._use_uvloop:
-            return asyncio.new_event_loop()
-        try:
-            import uvloop
-        except ImportError:
-            raise MissingDependencyError("uvloop is not installed; run: pip install uvloop") from None
-        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-        return loop
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
