@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import threading
+import time
 import warnings
 import weakref
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
+from fluss.client import lookup_queue
 from fluss.client.nearby import ASKED_BEFORE, Nearby
 
 SCHEMA = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=["id"])
@@ -146,6 +148,28 @@ def test_a_lost_connection_is_no_lost_lookup(use):
             line._lose(None)
             assert [row["id"] for row in await asyncio.gather(*lookups)] == list(range(100))
             assert conn.metrics()["lookups_pending"] == 0
+
+    use(scenario)
+
+
+@pytest.mark.parametrize("deadline_ms", [60_000, 50])
+def test_a_server_that_keeps_silent_on_the_line(use, monkeypatch, deadline_ms):
+    """The long way answers, unless the time for a lookup is over by then."""
+
+    async def scenario(conn, lookuper):
+        line = await warm(conn, lookuper)
+        asyncio.get_running_loop().remove_reader(line._sock.fileno())  # no answer will be seen
+        line._timeout_s, line._timed = 0.2, False
+        monkeypatch.setattr(lookup_queue, "DEFAULT_DEADLINE_MS", deadline_ms)
+        began = time.monotonic()
+        if deadline_ms > 200:
+            assert (await lookuper.lookup([5]))["id"] == 5
+        else:
+            with pytest.raises(fluss.DeadlineExceededError, match="within 200 ms"):
+                await lookuper.lookup([5])
+        assert 0.15 < time.monotonic() - began < 10
+        assert line.closed
+        assert conn.metrics()["lookups_pending"] == 0
 
     use(scenario)
 

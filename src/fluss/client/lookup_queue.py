@@ -491,4 +491,6 @@ class _NearPump(_Pump[T]):
         self._queue.take_over(items)
 
     def _failed(self, items: Sequence[_Item[T]], error: FlussError) -> None:
-        self._unready(items)
+        now = time.monotonic()
+        self._fail([item for item in items if item.deadline <= now], error)
+        self._unready(item for item in items if item.deadline > now)

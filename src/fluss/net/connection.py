@@ -203,7 +203,12 @@ class Connection:
     async def hand_over(self) -> Line:
         """Give the socket to another loop. This connection is then closed; nothing may be under way on it."""
         sock = self._transport.release()
-        await self.close()
+        try:
+            await self.close()
+        except BaseException:
+            if sock is not None:
+                sock.close()
+            raise
         if sock is None:
             raise NetworkError(f"The connection to server {self.host}:{self.port} cannot be given to another loop")
         peer = f"{self.host}:{self.port}"
