@@ -64,21 +64,25 @@ def arrow_batches(rows: int, batch_rows: int) -> list[pa.RecordBatch]:
 
 
 class Side:
-    """One client on one server."""
+    """One client, on one server at a time."""
 
     def __init__(self) -> None:
         self._connection: Any = None
+        self._connections: dict[str, Any] = {}
         self._rows: dict[str, Any] = {}
         self._batches: dict[tuple[int, int], list[pa.RecordBatch]] = {}
 
     async def connect(self, servers: str, **options: Any) -> dict[str, Any]:
-        config = fluss.Config({"bootstrap.servers": servers, **options})
-        self._connection = await fluss.FlussConnection.create(config)
+        """Turn to a server; the connection to it stays."""
+        if servers not in self._connections:
+            config = fluss.Config({"bootstrap.servers": servers, **options})
+            self._connections[servers] = await fluss.FlussConnection.create(config)
+        self._connection = self._connections[servers]
         return {"result": getattr(fluss, "__file__", "?")}
 
     async def close(self) -> None:
-        if self._connection is not None:
-            await done(self._connection.close())
+        for connection in self._connections.values():
+            await done(connection.close())
 
     async def create(
         self,

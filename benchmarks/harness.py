@@ -70,6 +70,26 @@ class Worker:
             self._process.wait()
 
 
+class Seat:
+    """A worker on one of the servers that it talks to in turn.
+
+    Two processes of the same program differ by a tenth or more in what a call takes, by where their memory happens to
+    lie. Where servers are compared, one process is the client of both.
+    """
+
+    def __init__(self, worker: Worker, name: str, servers: str) -> None:
+        self.name = name
+        self.servers = servers
+        self._worker = worker
+
+    def call(self, op: str, **args: Any) -> dict[str, Any]:
+        self._worker.call("connect", servers=self.servers)
+        return self._worker.call(op, **args)
+
+
+Client = Worker | Seat
+
+
 @dataclass(frozen=True)
 class Bar:
     """What must be reached. `higher` tells whether more is better."""

@@ -13,7 +13,7 @@ from benchmarks.cases import client_lookup, client_process, client_read, client_
 from benchmarks.cases.pair import Pair
 from benchmarks.cases.server import growth_cases, life_cases, raw_cases
 from benchmarks.cases.start import start_cases
-from benchmarks.harness import Result, Settings, Worker, free_python
+from benchmarks.harness import Result, Seat, Settings, Worker, free_python
 from fluss.server.local import LocalServer
 
 PEER_VERSION = "1.0.0"
@@ -63,17 +63,15 @@ def server(settings: Settings) -> Iterator[Result]:
     cluster = java.JavaServer()
     with (
         LocalServer() as embedded,
+        LocalServer(options={"log.commit.sync": "none"}) as loose,
         cluster,
-        worker("embedded", free_python(), embedded.bootstrap_servers, "scale_ops") as ours,
-        worker("Java", free_python(), cluster.plain, "scale_ops") as peer,
+        worker("client", free_python(), embedded.bootstrap_servers, "scale_ops") as client,
     ):
+        ours, peer = Seat(client, "embedded", embedded.bootstrap_servers), Seat(client, "Java", cluster.plain)
         pair = Pair(settings, ours, peer, settings.warm_up_s, embedded.pid or 0, cluster.tablets[0].pid or 0)
         yield from java.logs(pair)
-        with (
-            LocalServer(options={"log.commit.sync": "none"}) as loose,
-            worker("embedded", free_python(), loose.bootstrap_servers) as client,
-        ):
-            yield from java.unsynced(replace(pair, ours=client, our_server_pid=loose.pid or 0))
+        unsynced = Seat(client, "embedded", loose.bootstrap_servers)
+        yield from java.unsynced(replace(pair, ours=unsynced, our_server_pid=loose.pid or 0))
         yield from java.keyed(pair)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.cases.pair import Pair
-from benchmarks.harness import Bar, Result, Worker, alternate
+from benchmarks.harness import Bar, Client, Result, alternate
 
 
 def lookups(pair: Pair) -> Iterator[Result]:
@@ -16,14 +16,14 @@ def lookups(pair: Pair) -> Iterator[Result]:
     pair.ours.call("create", table="keyed", primary_key=True)
     pair.ours.call("upsert_rows", table="keyed", rows=keys)
 
-    def one_ms(worker: Worker, count: int) -> float:
+    def one_ms(worker: Client, count: int) -> float:
         return float(worker.call("lookups", table="keyed", count=count, keys=keys)["seconds"]) * 1e3
 
     # The official client takes a tenth of a second for each, so it is asked less often.
     found = alternate(lambda: one_ms(pair.ours, 500), lambda: one_ms(pair.peer, 5), pair.settings.repeats)
     yield Result("lookup, one after another, p50", *found, "ms", None, Bar(1.0, 0.3, "ms", higher=False))
 
-    def thousands(worker: Worker, count: int, lookupers: int = 1) -> float:
+    def thousands(worker: Client, count: int, lookupers: int = 1) -> float:
         answer = worker.call("lookups_together", table="keyed", count=count, keys=keys, lookupers=lookupers)
         return count / float(answer["seconds"]) / 1e3
 

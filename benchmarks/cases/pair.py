@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.harness import Bar, Result, Settings, Worker, WorkerError, alternate, cpu_seconds, ratio_of
+from benchmarks.harness import Bar, Client, Result, Settings, WorkerError, alternate, cpu_seconds, ratio_of
 
 Answer = dict[str, Any]
 
@@ -20,9 +20,9 @@ NO_COMPRESSION = {"table.log.arrow.compression.type": "NONE"}
 class Work:
     """What one side does once. Only `run` is timed; `check` says what came of it, which must be the same on both."""
 
-    run: Callable[[Worker], Answer]
-    prepare: Callable[[Worker], object] = lambda _: None
-    check: Callable[[Worker, Answer], object] = lambda _, answer: answer["result"]
+    run: Callable[[Client], Answer]
+    prepare: Callable[[Client], object] = lambda _: None
+    check: Callable[[Client, Answer], object] = lambda _, answer: answer["result"]
 
 
 class Equal:
@@ -31,7 +31,7 @@ class Equal:
     def __init__(self) -> None:
         self.expected: object = None
 
-    def check(self, worker: Worker, result: object) -> None:
+    def check(self, worker: Client, result: object) -> None:
         if self.expected is None:
             self.expected = result
         if result != self.expected:
@@ -43,8 +43,8 @@ class Pair:
     """Runs operations on both sides in turn and holds their results against each other."""
 
     settings: Settings
-    ours: Worker
-    peer: Worker
+    ours: Client
+    peer: Client
     warm_up_s: float = 0.0
     our_server_pid: int = 0
     peer_server_pid: int = 0
@@ -68,7 +68,7 @@ class Pair:
         equal = Equal()
         spent: dict[str, list[float]] = {}
 
-        def one(worker: Worker, pid: int, who: str) -> float:
+        def one(worker: Client, pid: int, who: str) -> float:
             work.prepare(worker)
             before = cpu_seconds(pid)
             answer = work.run(worker)
@@ -90,18 +90,18 @@ class Pair:
 
 
 def fill(
-    op: str, *, properties: dict[str, str] | None = None, primary_key: bool = False, checker: Worker | None = None,
+    op: str, *, properties: dict[str, str] | None = None, primary_key: bool = False, checker: Client | None = None,
     **args: Any,
 ) -> Work:  # fmt: skip
     """Fills a table made for it; what was written is then read back, by `checker` if the side itself is slow at it."""
 
-    def read_back(worker: Worker, _: Answer) -> object:
+    def read_back(worker: Client, _: Answer) -> object:
         reader = checker or worker
         if primary_key:
             return reader.call("lookups_together", table="bench", count=64 * 16, keys=args["rows"])["result"]
         return reader.call("to_arrow", table="bench")["result"]
 
-    def prepare(worker: Worker) -> None:
+    def prepare(worker: Client) -> None:
         worker.call("create", table="bench", properties=properties, primary_key=primary_key)
         os.sync()  # what the other side left to the system to write is not to be written while this one is timed
 
