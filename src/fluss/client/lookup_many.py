@@ -15,7 +15,7 @@ from fluss.client.convert import KeyMaker, named_values
 from fluss.client.lookup_queue import KEYS_PER_REQUEST_MAX, LookupWire
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
-from fluss.client.values import decode_values, schema_id_of
+from fluss.client.values import decode_values, schema_ids_of
 from fluss.client.write.routing import groups_of, partition_codes
 from fluss.errors import FlussError, FormatError, InvalidArgumentError, InvalidRowError, NetworkError
 from fluss.metadata import Schema, TableBucket, TablePath
@@ -37,7 +37,7 @@ async def lookup_many(runner: Runner, state: TableState, maker: KeyMaker, keys: 
     values = await runner.run(lambda cluster: fetch(cluster, state, groups, len(columns[0])))
     found = [value for value in values if value is not None]
     schemas: dict[int, Schema] = {state.schema_id: wanted}
-    for schema_id in {schema_id_of(value) for value in found}:
+    for schema_id in schema_ids_of(found):
         if schema_id not in schemas:
             schemas[schema_id] = await runner.run(lambda cluster, i=schema_id: cluster.schema(state.table_path, i))  # type: ignore[misc]
     table = decode_values(found, schemas, wanted, state.table_info.kv_format)
@@ -103,13 +103,13 @@ def route(maker: KeyMaker, columns: list[pa.Array]) -> Groups:
         return []
     info = maker.info
     encoded = maker.key_encoder.encode_columns([columns[i] for i in maker.key_positions])
-    if maker.same_key:
+    codes = np.zeros(count, np.int64)
+    if info.num_buckets > 1:
         bucket_keys = encoded
-    else:
-        bucket_keys = maker.bucket_encoder.encode_columns([columns[i] for i in maker.bucket_positions])
-    buckets = buckets_of(bucket_keys, info.num_buckets, info.lake_format, maker.variant)
+        if not maker.same_key:
+            bucket_keys = maker.bucket_encoder.encode_columns([columns[i] for i in maker.bucket_positions])
+        codes += buckets_of(bucket_keys, info.num_buckets, info.lake_format, maker.variant)
     names: list[str | None] = [None]
-    codes = buckets.astype(np.int64)
     if maker.partition_positions:
         partitions, partition_of = partition_codes(info, [columns[i] for i in maker.partition_positions], maker.variant)
         names = list(partitions)

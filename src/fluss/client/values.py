@@ -56,6 +56,11 @@ def schema_id_of(value: bytes) -> int:
     return int.from_bytes(value[:SCHEMA_ID_BYTES], "little", signed=True)
 
 
+def schema_ids_of(values: Sequence[bytes]) -> set[int]:
+    """The ids of all schemas that stored values were written with."""
+    return {schema_id_of(head) for head in {value[:SCHEMA_ID_BYTES] for value in values}}
+
+
 def column_sources(written: Schema, wanted: Schema) -> list[int | None]:
     """For each wanted column its position in the written schema, by column id; None where it did not exist yet."""
     positions = {column.column_id: index for index, column in enumerate(written.columns)}
@@ -101,12 +106,12 @@ def decode_values(values: Sequence[bytes], schemas: Mapping[int, Schema], wanted
     """Many stored values as one Arrow table of the wanted schema, in order. `schemas` holds every id that occurs."""
     if not values:
         return wanted.arrow_schema.empty_table()
+    if len(found := schema_ids_of(values)) == 1:
+        [schema_id] = found
+        return _decode_one_schema(values, schemas[schema_id], wanted, kv_format)
     by_schema: dict[int, list[int]] = {}
     for position, value in enumerate(values):
         by_schema.setdefault(schema_id_of(value), []).append(position)
-    if len(by_schema) == 1:
-        [schema_id] = by_schema
-        return _decode_one_schema(values, schemas[schema_id], wanted, kv_format)
     tables, order = [], []
     for schema_id, positions in by_schema.items():
         tables.append(_decode_one_schema([values[p] for p in positions], schemas[schema_id], wanted, kv_format))
