@@ -19,7 +19,8 @@ import fluss
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), pa.field("score", pa.float64())])
 
 
-READY_S_MAX = 60.0
+READY_S_MAX = 20.0
+CREATED_MAX = 3
 
 
 async def done(value: Any) -> Any:
@@ -94,26 +95,30 @@ class Side:
     ) -> dict[str, Any]:
         admin = await done(self._connection.get_admin())
         path = fluss.TablePath("fluss", table)
-        await admin.drop_table(path, ignore_if_not_exists=True)
         arrow = SCHEMA if columns == 3 else wide_schema(columns)
         schema = fluss.Schema(arrow, primary_keys=[arrow.names[0]]) if primary_key else fluss.Schema(arrow)
         descriptor = fluss.TableDescriptor(schema, bucket_count=buckets, properties=properties or {})
-        await admin.create_table(path, descriptor)
-        await self._wait_until_usable(admin, path, buckets)
-        return {"result": True}
+        for _ in range(CREATED_MAX):
+            await admin.drop_table(path, ignore_if_not_exists=True)
+            await admin.create_table(path, descriptor)
+            if await self._usable(admin, path, buckets):
+                return {"result": True}
+        raise RuntimeError(f"{path} was created {CREATED_MAX} times and never got a leader")
 
-    async def _wait_until_usable(self, admin: Any, path: Any, buckets: int) -> None:
-        """A cluster elects the leaders of a new table after it has answered; that is no part of what is timed."""
+    async def _usable(self, admin: Any, path: Any, buckets: int) -> bool:
+        """A cluster elects the leaders of a new table after it has answered; that is no part of what is timed.
+
+        Now and then the Java server elects none for minutes; then the table is dropped and created again.
+        """
         deadline = time.monotonic() + READY_S_MAX
-        while True:
+        while (left := deadline - time.monotonic()) > 0:
             try:
-                await admin.list_offsets(path, list(range(buckets)), fluss.OffsetSpec.latest())
-            except fluss.FlussError:
-                if time.monotonic() > deadline:
-                    raise
+                latest = admin.list_offsets(path, list(range(buckets)), fluss.OffsetSpec.latest())
+                await asyncio.wait_for(latest, left)
+                return True
+            except (fluss.FlussError, asyncio.TimeoutError):
                 await asyncio.sleep(0.05)
-            else:
-                return
+        return False
 
     async def drop(self, table: str) -> dict[str, Any]:
         admin = await done(self._connection.get_admin())
