@@ -67,9 +67,10 @@ def keyed(pair: Pair) -> Iterator[Result]:
         worker.call("upsert_rows", table="keyed", rows=keys)
     yield pair.times(
         "lookup against Java, one after another, p50",
-        1_000,
-        read("lookups", table="keyed", count=1_000, keys=keys),
+        200,
+        read("lookups", table="keyed", count=200, keys=keys),
         BAR,
+        turns=10,
     )
     count = 40_000
     # Not 64 users, who keep one Python client so busy that it makes no difference who answers.

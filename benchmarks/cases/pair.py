@@ -57,13 +57,17 @@ class Pair:
         mine, theirs = ([count / taken / scale for taken in side] for side in (ours_s, peer_s))
         return Result(name, mine, theirs, unit, ratio_of(mine, theirs), bar, cpu=cpu)
 
-    def times(self, name: str, count: int, work: Work, bar: Bar) -> Result:
-        """How many milliseconds one takes: less is better, and the ratio says how many times less."""
-        ours_s, peer_s, cpu = self._measure(count, work)
+    def times(self, name: str, count: int, work: Work, bar: Bar, turns: int = 1) -> Result:
+        """How many milliseconds one takes: less is better, and the ratio says how many times less.
+
+        With more `turns` the sides take turns so many times as often: what is short is measured in small portions,
+        so that both have the same share of what else the machine does meanwhile.
+        """
+        ours_s, peer_s, cpu = self._measure(count, work, turns)
         mine, theirs = ([taken * 1e3 for taken in side] for side in (ours_s, peer_s))
         return Result(name, mine, theirs, "ms", ratio_of(theirs, mine), bar, cpu=cpu)
 
-    def _measure(self, count: int, work: Work) -> tuple[list[float], list[float], dict[str, float]]:
+    def _measure(self, count: int, work: Work, turns: int = 1) -> tuple[list[float], list[float], dict[str, float]]:
         """The seconds of both sides, and what each process spent of the processor."""
         equal = Equal()
         spent: dict[str, list[float]] = {}
@@ -82,9 +86,9 @@ class Pair:
             lambda: one(self.peer, self.peer_server_pid, "peer"),
             self.settings.repeats,
             self.warm_up_s,
-            self.settings.rounds,
+            rounds := self.settings.rounds * turns,
         )
-        runs = self.settings.repeats * self.settings.rounds  # without those of the warm-up
+        runs = self.settings.repeats * rounds  # without those of the warm-up
         cpu = {who: round(statistics.fmean(found[-runs:]), 4) for who, found in spent.items()}
         return mine, theirs, cpu if self.our_server_pid else {}
 
