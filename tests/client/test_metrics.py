@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -25,6 +26,23 @@ class Source:
 
     def metrics(self):
         return self.numbers.snapshot()
+
+
+def test_threads_count_together():
+    metrics = Metrics()
+    metrics.add("requests_total", 2)
+    metrics.highest("request_time_ms_max", 5)
+
+    def count():
+        metrics.add("requests_total", 3)
+        metrics.highest("request_time_ms_max", 4)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    thread.join()
+    snapshot = metrics.snapshot()
+    assert snapshot["requests_total"] == 5
+    assert snapshot["request_time_ms_max"] == 5, "the longest of all, not their sum"
 
 
 def test_snapshot_has_every_name_and_sums_gauges():

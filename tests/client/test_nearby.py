@@ -283,9 +283,6 @@ def test_a_loop_that_cannot_watch_sockets_goes_the_long_way(config, database):
         def add_reader(self, *args):
             raise NotImplementedError
 
-        def _add_reader(self, *args):  # transports of the loop itself
-            return super()._add_reader(*args)
-
     async def main():
         with await fluss.FlussConnection.create(config) as conn:
             lookuper = (await filled(conn, database)).new_lookup().create_lookuper()

@@ -54,6 +54,7 @@ logger = logging.getLogger("fluss.client")
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 """Longest response accepted. A fetch answers with `scanner.log.fetch.max-bytes` (16 MB) plus at most one batch."""
 
+_CLOSED = "The connection is closed; create a new one with FlussConnection.create(config)"
 BOOTSTRAP_TRIES = 4
 BOOTSTRAP_BACKOFF = Backoff(first_ms=100.0, max_ms=400.0)
 
@@ -200,19 +201,19 @@ class Cluster:
 
     async def node(self, node_id: int) -> Connection:
         """The connection to the tablet server with this id."""
-        self._check_open()
-        node = self._cache.tablets.get(node_id)
-        if node is None:
-            raise LeaderNotAvailableError(f"Tablet server {node_id} is not in the cluster at the moment")
-        return await self._pool.connection(node)
+        return await self._pool.connection(self._tablet(node_id))
 
     async def open_another(self, node_id: int) -> Connection:
         """A further connection to the tablet server with this id, for the caller alone."""
+        node = self._tablet(node_id)
+        return await self._open(node.host, node.port, ServerType.TABLET)
+
+    def _tablet(self, node_id: int) -> ServerNode:
         self._check_open()
         node = self._cache.tablets.get(node_id)
         if node is None:
             raise LeaderNotAvailableError(f"Tablet server {node_id} is not in the cluster at the moment")
-        return await self._open(node.host, node.port, ServerType.TABLET)
+        return node
 
     def ready_node(self, node_id: int) -> Connection | None:
         """The open connection to a tablet server, if there is one: no waiting."""
@@ -490,7 +491,7 @@ class Cluster:
         try:
             self.loop.call_soon_threadsafe(self.attach, part)
         except RuntimeError:
-            raise ConnectionClosedError("The connection is closed; lookups need an open one") from None
+            raise ConnectionClosedError(_CLOSED) from None
 
     def detach(self, part: Attached) -> None:
         self._attached.discard(part)
@@ -517,9 +518,7 @@ class Cluster:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ConnectionClosedError(
-                "The connection is closed; create a new one with FlussConnection.create(config)"
-            )
+            raise ConnectionClosedError(_CLOSED)
 
 
 def _credentials(config: Config) -> PlainCredentials | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -293,7 +292,6 @@ class LookupQueue(_Pump[T]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._near: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _NearPump[T]] = weakref.WeakKeyDictionary()
-        self._near_lock = threading.Lock()
 
     def pending(self) -> int:
         return super().pending() + len(self._inbox)
@@ -324,8 +322,7 @@ class LookupQueue(_Pump[T]):
 
     def _new_near(self, loop: asyncio.AbstractEventLoop) -> _NearPump[T]:
         near = _NearPump(self, Nearby.of(self._cluster).lines(loop), self._cluster, self._state, self._wire)
-        with self._near_lock:
-            self._near[loop] = near
+        self._near[loop] = near
         return near
 
     def take_over(self, items: Iterable[_Item[T]]) -> None:
