@@ -21,6 +21,9 @@ SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), p
 
 READY_S_MAX = 20.0
 CREATED_MAX = 3
+SETTLE_S = 0.3
+"""Until the files of the table before are gone. Servers delete them after they have answered; it is no part of what
+comes next, which it would share the disk and a processor with."""
 
 
 async def done(value: Any) -> Any:
@@ -100,6 +103,7 @@ class Side:
         descriptor = fluss.TableDescriptor(schema, bucket_count=buckets, properties=properties or {})
         for _ in range(CREATED_MAX):
             await admin.drop_table(path, ignore_if_not_exists=True)
+            await asyncio.sleep(SETTLE_S)
             await admin.create_table(path, descriptor)
             if await self._usable(admin, path, buckets):
                 return {"result": True}

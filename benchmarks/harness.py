@@ -174,10 +174,11 @@ def alternate(
         mine.append(ours())
         if peer is not None:
             theirs.append(peer())
-    return _means(mine, rounds), _means(theirs, rounds)
+    return means(mine, rounds), means(theirs, rounds)
 
 
-def _means(figures: list[float], rounds: int) -> list[float]:
+def means(figures: list[float], rounds: int) -> list[float]:
+    """Of so many figures each, in their order."""
     return [statistics.fmean(figures[at : at + rounds]) for at in range(0, len(figures), rounds)]
 
 

@@ -20,8 +20,6 @@ from fluss import LocalServer
 
 NONE = {"table.log.arrow.compression.type": "NONE"}
 _CHUNK_BYTES = 1 << 20
-_SETTLE_S = 0.3
-"""Until the files of the table before are deleted, which is no part of an append."""
 _SPILL_S = 5.0
 """Until rows that do not fit in memory are on disk: the rate is that among much data, not that while it moves."""
 
@@ -106,7 +104,6 @@ def raw_cases(settings: Settings, ours: Worker) -> Iterator[Result]:
 
             def append() -> float:
                 ours.call("create", table="raw", properties=NONE)
-                time.sleep(_SETTLE_S)
                 return float(ours.call("write_batches", table="raw", rows=rows)["seconds"])
 
             pair = in_rounds(append, lambda: _into_file(payload, folder))

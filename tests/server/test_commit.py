@@ -10,18 +10,26 @@ import pytest
 from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, run
 
 from fluss.errors import LogStorageError, RequestTimeOutError
+from fluss.server import commit
 from fluss.server.commit import GroupCommitter
 from fluss.server.log import reader
 from fluss.server.log.files import OpenFiles, SegmentFile
+from fluss.server.log.flush import SyncPlan
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.tablet import LogTablet
+from fluss.server.metrics import Metrics
 
 
 class Bench:
     def __init__(self, folder: Path, *, sync: bool = True, **settings: int) -> None:
         self.executor = ThreadPoolExecutor(2)
-        self.committer = GroupCommitter(self.executor, sync=sync)
-        self.log = LogTablet(
+        self.metrics = Metrics()
+        self.committer = GroupCommitter(self.executor, sync=sync, metrics=self.metrics)
+        self.log = self.open_log(folder, **settings)
+        self.committer.start()
+
+    def open_log(self, folder: Path, **settings: int) -> LogTablet:
+        log = LogTablet(
             BUCKET,
             folder,
             LogSettings(**settings),
@@ -30,8 +38,8 @@ class Bench:
             executor=self.executor,
             on_append=self.committer.dirty,
         )
-        self.log.open()
-        self.committer.start()
+        log.open()
+        return log
 
     async def close(self) -> None:
         await self.committer.stop()
@@ -136,15 +144,12 @@ def test_one_who_cannot_take_the_news_does_not_keep_it_from_others(
 
 
 def test_a_log_that_is_written_to_is_flushed_again_at_once(
-    tmp_path: Path, gate: tuple[threading.Event, list[int]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, gate: tuple[threading.Event, list[int]]
 ) -> None:
     """What came in during a flush is flushed by the same thread, without a new round."""
 
     async def work() -> None:
         bench = Bench(tmp_path / "log")
-        rounds: list[int] = []
-        real = bench.executor.submit
-        monkeypatch.setattr(bench.executor, "submit", lambda *work: rounds.append(1) or real(*work))
         first = bench.log.append(make_batch(0))
         await asyncio.sleep(0.1)
         assert gate[1] == [1]
@@ -153,9 +158,38 @@ def test_a_log_that_is_written_to_is_flushed_again_at_once(
         gate[0].set()
         await asyncio.wait_for(asyncio.gather(*waiting), 5)
         assert gate[1] == [2]
-        assert len(rounds) == 1
+        assert bench.metrics.value("tabletserver_logFlush_total") == 1
         assert bench.log.high_watermark == 6
         await bench.close()
+
+    run(work())
+
+
+def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_committer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flushers() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "fluss-flush"]
+
+    def broken(plan: SyncPlan) -> None:
+        raise ValueError("not an error of the disk")
+
+    async def work() -> None:
+        bench = Bench(tmp_path / "broken")
+        with monkeypatch.context() as patch:
+            patch.setattr(commit, "run_sync", broken)
+            result = bench.log.append(make_batch(0))
+            with pytest.raises(LogStorageError, match="not an error of the disk"):
+                await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        whole = bench.open_log(tmp_path / "whole")
+        result = whole.append(make_batch(0))
+        await asyncio.wait_for(whole.committed(result.end_offset), 5)
+        assert len(flushers()) == 1
+        whole.release()
+        await bench.close()
+        for thread in flushers():
+            thread.join(5)
+        assert not flushers()
 
     run(work())
 

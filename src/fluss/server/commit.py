@@ -8,11 +8,14 @@ round takes all of them. So the cost of a flush is shared by whatever came in me
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
+from queue import SimpleQueue
 
 from fluss.server.log.flush import SyncPlan, run_checkpoint, run_sync
 from fluss.server.log.tablet import LogTablet
@@ -42,6 +45,8 @@ class GroupCommitter:
         self._waiting: deque[asyncio.Future[None]] = deque()
         """Those who want to flush next."""
         self._threads_busy = 0
+        self._jobs: SimpleQueue[tuple[list[SyncPlan], float] | None] = SimpleQueue()
+        self._flusher: threading.Thread | None = None
         self._checkpoints: set[asyncio.Future[None]] = set()
         self._checkpointing: set[LogTablet] = set()
 
@@ -55,6 +60,9 @@ class GroupCommitter:
         while self._flushing or self._dirty:
             await self._my_turn()
             self._turn_over()
+        if self._flusher is not None:
+            self._flusher = None
+            self._jobs.put(None)
         if self._checkpoints:
             await asyncio.gather(*self._checkpoints, return_exceptions=True)
 
@@ -110,11 +118,30 @@ class GroupCommitter:
             self._turn_over()
             return
         started = time.perf_counter()
-        chunks = _chunks(plans)
-        self._threads_busy = len(chunks)
-        for chunk in chunks:
-            work = self._executor.submit(self._flush, chunk)
-            work.add_done_callback(lambda done, chunk=chunk: self._to_loop(self._flushed, chunk, done, started))  # type: ignore[misc]
+        first, *others = _chunks(plans)
+        self._threads_busy = 1 + len(others)
+        for chunk in others:
+            self._executor.submit(self._flush_and_tell, chunk, started)
+        if self._flusher is None:
+            self._flusher = threading.Thread(target=self._flush_forever, name="fluss-flush", daemon=True)
+            self._flusher.start()
+        self._jobs.put((first, started))
+
+    def _flush_forever(self) -> None:
+        """Runs in a thread of its own: the way into a pool and out of it takes as long as a small append does."""
+        while (job := self._jobs.get()) is not None:
+            self._flush_and_tell(*job)
+            del job  # it knows the files of a log that may be dropped before the next flush
+
+    def _flush_and_tell(self, plans: list[SyncPlan], started: float) -> None:
+        """Runs in a thread."""
+        try:
+            outcomes = self._flush(plans)
+        except Exception as error:
+            logger.exception("flushing %d logs failed", len(plans))
+            outcomes = [(plan, OSError(repr(error))) for plan in plans]
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+            self._to_loop(self._flushed, outcomes, started)
 
     def _flush(self, plans: list[SyncPlan]) -> list[_Outcome]:
         """Flush some logs. Runs in a thread.
@@ -135,16 +162,13 @@ class GroupCommitter:
         assert self._loop is not None
         self._loop.call_soon_threadsafe(call, *args)
 
-    def _flushed(self, chunk: list[SyncPlan], done: Future[list[_Outcome]], started: float) -> None:
+    def _flushed(self, outcomes: list[_Outcome], started: float) -> None:
         self._threads_busy -= 1
         try:
-            error = done.exception()
-            if error is not None:
-                logger.error("flushing %d logs failed", len(chunk), exc_info=error)
-            for plan, refusal in done.result() if error is None else [(plan, OSError(repr(error))) for plan in chunk]:
-                self._finish(plan, refusal)
+            for plan, error in outcomes:
+                self._finish(plan, error)
         finally:
-            self._metrics.add("tabletserver_logFlush_total", len(chunk))
+            self._metrics.add("tabletserver_logFlush_total", len(outcomes))
             if not self._threads_busy:
                 self._metrics.add("tabletserver_logFlushLatencyMs_total", (time.perf_counter() - started) * 1000)
                 self._turn_over()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -76,9 +75,10 @@ class WriteBatch:
         "bucket",
         "deadline",
         "encoder",
-        "encoding",
         "failures",
+        "in_thread",
         "maybe_written",
+        "misfit",
         "on_done",
         "order",
         "pieces",
@@ -106,8 +106,10 @@ class WriteBatch:
         self.seal: Seal | None = None
         if len(self.pieces) == 1 and self.pieces[0].is_encoded:
             self.encode()
-        self.encoding: Future[None] | None = None
-        """Under way in a thread, if it is."""
+        self.in_thread = False
+        """Whether a thread was asked to encode it."""
+        self.misfit: Exception | None = None
+        """Why it cannot be encoded."""
         self.attempts = 0
         """How often it was sent."""
         self.failures = 0

@@ -28,7 +28,6 @@ class Lane:
     __slots__ = (
         "bucket",
         "bucket_id",
-        "changed",
         "failures",
         "given_up_id",
         "in_flight",
@@ -67,7 +66,6 @@ class Lane:
         """Writer id and sequence of the last batch that the server refused for good."""
         self.not_before = 0.0
         """When the server can take more, by the loop's clock."""
-        self.changed = asyncio.Event()
         self.running = False
         """Whether somebody sends what is in the queue."""
         self.task: asyncio.Task[None] | None = None

@@ -12,6 +12,7 @@ Lanes whose batches go to the same server, table and kind of request at the same
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -44,7 +45,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import TableBucket, TablePath
-from fluss.net.eager import look_at, start_eagerly
+from fluss.net.eager import start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.apis import Api
 from fluss.protocol.record_messages import encode_produce_log, encode_put_kv
@@ -166,7 +167,6 @@ class Sender:
             self._finish(lane, batch, ConnectionClosedError("the connection was closed before the rows were sent"))
             return
         lane.queue.append(batch)
-        lane.changed.set()
         self._start(lane)
 
     def under_way(self, target: Target, partition_name: str | None, bucket_id: int) -> int:
@@ -208,8 +208,11 @@ class Sender:
     # -- one lane -------------------------------------------------------------------------------------------------
 
     def _start(self, lane: Lane) -> None:
-        """Send what is in the queue, at once if nothing has to be waited for."""
-        if not lane.running:
+        """Send what is in the queue, at once if nothing has to be waited for.
+
+        Called for every event that may let a lane go on: a new batch, one that came back, one that is encoded.
+        """
+        if lane.queue and not lane.running and not self.closed:
             lane.running = True
             task = start_eagerly(self.loop, self._run(lane))
             if lane.running:
@@ -221,9 +224,7 @@ class Sender:
             while lane.queue and not self.closed:
                 if self._is_full(lane) or (lane.silent and lane.in_flight):
                     self._encode_ahead(lane)
-                    lane.changed.clear()
-                    await lane.changed.wait()
-                    continue
+                    break
                 if lane.silent:
                     lane.silent = False
                     await asyncio.sleep(DEFAULT_BACKOFF.delay_ms(lane.failures - 1) / 1000)
@@ -232,6 +233,9 @@ class Sender:
                     await asyncio.sleep(pause_s)
                     continue
                 batch = lane.queue[0]
+                if self._encode_in_thread(lane, batch):
+                    self._encode_ahead(lane)
+                    break
                 try:
                     ready = self._ready(lane, batch) or await self._prepare_in_time(lane, batch)
                 except FlussError as error:
@@ -272,19 +276,29 @@ class Sender:
         node_id = self.cluster.known_leader(lane.bucket)
         return None if node_id is None else self.cluster.ready_node(node_id)
 
-    def _encode_in_thread(self, batch: WriteBatch) -> asyncio.Future[None] | None:
-        """Begin to encode; None when there is nothing to do, or too little for a thread."""
-        if batch.seal is not None or batch.size_bytes <= _ENCODE_INLINE_BYTES:
-            return None
-        if batch.encoding is None or batch.encoding.cancelled():
-            batch.encoding = self.loop.run_in_executor(self._encoders, batch.encode)
-            batch.encoding.add_done_callback(look_at)
-        return batch.encoding
+    def _encode_in_thread(self, lane: Lane, batch: WriteBatch) -> bool:
+        """Whether a thread is at it. Small batches are encoded at once: the way to a thread costs more, and lanes that
+        are ready in the same turn of the loop share a request."""
+        if batch.seal is not None or batch.misfit is not None or batch.size_bytes <= _ENCODE_INLINE_BYTES:
+            return False
+        if not batch.in_thread:
+            batch.in_thread = True
+            self._encoders.submit(self._encode, lane, batch)
+        return True
 
     def _encode_ahead(self, lane: Lane) -> None:
         """Begin to encode what is sent next, so that it need not be waited for then."""
         for waiting in itertools.islice(lane.queue, _ENCODED_AHEAD):
-            self._encode_in_thread(waiting)
+            self._encode_in_thread(lane, waiting)
+
+    def _encode(self, lane: Lane, batch: WriteBatch) -> None:
+        """Runs in a thread."""
+        try:
+            batch.encode()
+        except Exception as error:
+            batch.misfit = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and every batch has failed
+            self.loop.call_soon_threadsafe(self._start, lane)
 
     async def _prepare_in_time(self, lane: Lane, batch: WriteBatch) -> Connection:
         """`_prepare`, ended by the batch's deadline; whatever goes wrong is an error that ends up in a handle."""
@@ -302,15 +316,10 @@ class Sender:
 
     async def _prepare(self, lane: Lane, batch: WriteBatch) -> Connection:
         """Everything a batch needs before it can leave; the connection to the leader is the result."""
+        if batch.misfit is not None:
+            raise batch.misfit
         if batch.seal is None:
-            # Small batches are encoded at once: the way to a thread costs more, and lanes that are ready in the same
-            # turn of the loop share a request.
-            encoding = self._encode_in_thread(batch)
-            if encoding is None:
-                batch.encode()
-            else:
-                self._encode_ahead(lane)
-                await encoding
+            batch.encode()
         if batch.size_bytes > self.request_size_max:
             raise RecordTooLargeError(
                 f"a batch of {batch.size_bytes} bytes for {lane} is larger than a request may be; "
@@ -489,13 +498,11 @@ class Sender:
 
     def _come_back(self, lane: Lane, batch: WriteBatch, error: FlussError | None) -> None:
         lane.in_flight.remove(batch)
-        lane.changed.set()
         if error is None or isinstance(error, DuplicateSequenceError):
             self._finish(lane, batch, None)
         else:
             self._failed(lane, batch, error)
-        if lane.queue and not self.closed:
-            self._start(lane)
+        self._start(lane)
         self._progress.set()
 
     # -- outcomes -------------------------------------------------------------------------------------------------
