@@ -26,7 +26,7 @@ def projection(pair: Pair) -> Iterator[Result]:
     pair.ours.call("create", table="wide", columns=10)
     pair.ours.call("write_wide", table="wide", rows=count, columns=10)
     work = read("to_arrow", table="wide", columns=["c4"])
-    yield pair.rates("to_arrow, 1 of 10 columns", count, work, Bar(1.0, 2.0))
+    yield pair.rates("to_arrow, 1 of 10 columns", count, work, Bar(1.0, 2.0), turns=5)  # they are short
     pair.ours.call("drop", table="wide")
 
 

@@ -46,35 +46,51 @@ def test_arrays_made_of_a_view_keep_its_buffer() -> None:
 def test_what_is_kept_is_bounded() -> None:
     buffers = FrameBuffers(kept_bytes_max=2 * LARGE)
     views = [buffers.take(LARGE) for _ in range(8)]
+    assert len({address(view) for view in views}) == 8
+    assert buffers.kept_bytes == 2 * LARGE
     views.clear()
-    assert 0 < buffers.idle_bytes <= 2 * LARGE
-    buffers.take(64 * LARGE)  # larger than all that may be kept, and one idle buffer made room
-    assert buffers.idle_bytes <= 2 * LARGE
+    buffers.take(64 * LARGE)  # more than all that may be kept
+    assert buffers.kept_bytes <= 2 * LARGE
+
+
+def test_what_no_longer_fits_makes_room() -> None:
+    buffers = FrameBuffers(kept_bytes_max=2 * LARGE)
+    old = [buffers.take(LARGE), buffers.take(LARGE)]
+    held = address(old[0])
+    del old[1]
+    buffers.take(LARGE // 2)
+    where = address(buffers.take(LARGE // 2))
+    assert address(buffers.take(LARGE // 2)) == where
+    old.clear()
+    assert address(buffers.take(LARGE)) == held  # it was in use when room was made
 
 
 def test_a_small_request_does_not_hold_a_large_buffer() -> None:
     buffers = FrameBuffers()
-    buffers.take(LARGE)
+    where = address(buffers.take(LARGE))
     small = buffers.take(300 * 1024)
-    assert sum(buffer.nbytes for _, buffer in buffers._lent.values()) < LARGE
+    assert address(small) != where
     assert len(small) == 300 * 1024
     tiny = buffers.take(100)
     assert len(tiny) == 100
 
 
-def test_buffers_come_back_from_other_threads() -> None:
+def test_threads_never_share_a_buffer() -> None:
     buffers = FrameBuffers()
+    wrong: list[int] = []
 
-    def work() -> None:
+    def work(mark: int) -> None:
         for size in (LARGE, LARGE // 2, LARGE // 4) * 50:
             view = buffers.take(size)
             assert len(view) == size
-            view[0] = view[size - 1] = 1
+            view[:1024] = bytes([mark]) * 1024
+            if view[:1024].tobytes() != bytes([mark]) * 1024:
+                wrong.append(mark)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert buffers.idle_bytes <= 16 * 1024 * 1024
-    assert not buffers._lent
+    assert not wrong
+    assert 0 < buffers.kept_bytes <= 16 * 1024 * 1024

@@ -4,17 +4,12 @@
 from __future__ import annotations
 
 import mmap
+import sys
 import threading
-import weakref
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-
-class _Lease(np.ndarray[Any, np.dtype[np.uint8]]):
-    """A piece of a buffer on loan. Every view of it keeps it alive; its end brings the buffer back."""
 
 
 class FrameBuffers:
@@ -23,52 +18,50 @@ class FrameBuffers:
     Memory that is given to the operating system and taken back costs a page fault for each of its pages; for a large
     write request that is as dear as receiving it. `huge_pages` are for those whose buffers come back soon: taken from
     the system they are dear as well.
+
+    Every view of a buffer refers to it. One to which nothing refers but the list here is idle; so nobody has to give
+    anything back, and a view may end in any thread.
     """
 
     def __init__(self, kept_bytes_max: int = 16 * 1024 * 1024, *, huge_pages: bool = False) -> None:
         self._kept_bytes_max = kept_bytes_max
         self._huge_pages = huge_pages
-        self._idle: list[npt.NDArray[np.uint8]] = []
-        self._lent: dict[int, tuple[weakref.ref[_Lease], npt.NDArray[np.uint8]]] = {}
-        # The last view of a buffer may go in any thread, and even inside `take` when garbage is collected there: hence
-        # a lock that its holder may take again, and nothing but appending under it in `_ended`.
-        self._lock = threading.RLock()
+        self._kept: list[npt.NDArray[np.uint8]] = []
+        self._lock = threading.Lock()
 
     @property
-    def idle_bytes(self) -> int:
-        """Memory that is kept although nobody uses it."""
-        return sum(buffer.nbytes for buffer in self._idle)
+    def kept_bytes(self) -> int:
+        """Memory of the buffers that will be used again, idle or not."""
+        return sum(buffer.nbytes for buffer in self._kept)
 
     def take(self, size_bytes: int) -> memoryview:
         """A buffer of exactly this size, its content arbitrary."""
         if size_bytes < _POOLED_BYTES_MIN:
             return np.empty(size_bytes, dtype=np.uint8).data
+        # Not one that is much too large: that would hold memory which nobody counts.
+        largest = size_bytes + size_bytes // 2 + _POOLED_BYTES_MIN
+        kept = self._kept
         with self._lock:
-            buffer = self._idle_one(size_bytes)
-        if buffer is None:
+            for i in range(len(kept) - 1, -1, -1):
+                if size_bytes <= kept[i].nbytes <= largest and sys.getrefcount(kept[i]) == _IDLE:
+                    return kept[i].data[:size_bytes]
             buffer = _fresh(size_bytes, self._huge_pages)
-        lease = buffer[:size_bytes].view(_Lease)
-        reference = weakref.ref(lease, self._ended)
-        self._lent[id(reference)] = reference, buffer
-        return lease.data
+            self._keep(buffer)
+        return buffer.data[:size_bytes]
 
-    def _idle_one(self, size_bytes: int) -> npt.NDArray[np.uint8] | None:
-        for i in range(len(self._idle) - 1, -1, -1):
-            # Not one that is much too large: that would hold memory which nobody counts.
-            if size_bytes <= self._idle[i].nbytes <= size_bytes + size_bytes // 2 + _POOLED_BYTES_MIN:
-                return self._idle.pop(i)
-        if self._idle:
-            # What does not fit today's requests makes room for what does.
-            self._idle.pop(0)
-        return None
-
-    def _ended(self, lease: weakref.ref[_Lease]) -> None:
-        _, buffer = self._lent.pop(id(lease))
-        with self._lock:
-            if self.idle_bytes + buffer.nbytes <= self._kept_bytes_max:
-                self._idle.append(buffer)
+    def _keep(self, buffer: npt.NDArray[np.uint8]) -> None:
+        """Use a new buffer again, if there is room; idle ones that do not fit today's requests make room."""
+        kept = self._kept
+        excess = self.kept_bytes + buffer.nbytes - self._kept_bytes_max
+        for i in range(len(kept) - 1, -1, -1):
+            if excess > 0 and sys.getrefcount(kept[i]) == _IDLE:
+                excess -= kept.pop(i).nbytes
+        if excess <= 0:
+            kept.append(buffer)
 
 
+_IDLE = 2
+"""References to a buffer that nobody uses: one of the list, and one of the call that counts them."""
 _POOLED_BYTES_MIN = 256 * 1024
 _HUGE_PAGE_BYTES = 2 * 1024 * 1024
 

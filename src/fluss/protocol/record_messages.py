@@ -161,17 +161,17 @@ def encode_put_kv(
 
 def encode_produce_log_response(buckets: Iterable[ProducedBucket]) -> bytes:
     """A ProduceLogResponse."""
-    return b"".join(
-        bytes_field(
-            1,
-            int_field(1, bucket.partition_id)
-            + int_field(2, bucket.bucket_id)
-            + int_field(3, bucket.error_code)
-            + string_field(4, bucket.error_message)
-            + int_field(5, bucket.base_offset),
-        )
-        for bucket in buckets
-    )
+    parts: list[bytes] = []
+    for bucket in buckets:
+        content = int_field(2, bucket.bucket_id)
+        if bucket.partition_id is not None:
+            content = int_field(1, bucket.partition_id) + content
+        if bucket.error_code is not None or bucket.error_message is not None:
+            content += int_field(3, bucket.error_code) + string_field(4, bucket.error_message)
+        if bucket.base_offset is not None:
+            content += int_field(5, bucket.base_offset)
+        parts.append(bytes_field(1, content))
+    return b"".join(parts)
 
 
 def _append_buckets(parts: Parts, number: int, buckets: Iterable[BucketParts]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fluss.server.log.files import SegmentFile, sync_folder, write_atomically
 from fluss.server.log.index import SegmentIndex
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from fluss.server.log.tablet import LogTablet
 
 
-@dataclass(frozen=True)
-class SyncPlan:
+class SyncPlan(NamedTuple):
     """What has to reach the disk for the log to be committed up to an offset."""
 
     tablet: LogTablet

@@ -14,9 +14,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluss.errors import CorruptRecordError, FlussError, LogStorageError
 from fluss.metadata import TableBucket
@@ -48,8 +47,7 @@ _PARENTS_SYNCED = 4
 CommitListener = Callable[[int], None]
 
 
-@dataclass(frozen=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """What became of one append: the offset of its first record, and the offset after its last."""
 
     base_offset: int
@@ -58,8 +56,7 @@ class AppendResult:
     duplicate: bool = False
 
 
-@dataclass
-class _Append:
+class _Append(NamedTuple):
     """Bytes on their way into the log."""
 
     records: memoryview
@@ -269,7 +266,7 @@ class LogTablet:
         for span in spans:
             patch_batch(records, span.start, offset, timestamp)
             last = offset + span.last_offset - span.base_offset
-            placed.append(span._replace(base_offset=offset, last_offset=last, timestamp=timestamp))
+            placed.append(BatchSpan(*span[:2], offset, last, timestamp, *span[5:]))
             offset = last + 1
         segment = self._segment_for(len(records), offset)
         return _Append(records, placed, timestamp, segment, segment.size_bytes, segment.file, offset)
