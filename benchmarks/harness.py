@@ -183,7 +183,8 @@ def means(figures: list[float], rounds: int) -> list[float]:
 
 
 def ratio_of(ours: Iterable[float], peer: Iterable[float]) -> float:
-    return statistics.median(ours) / statistics.median(peer)
+    """The median of the ratios of neighbours: a machine that gets slower meanwhile does so for both of a pair."""
+    return statistics.median(mine / theirs for mine, theirs in zip(ours, peer, strict=True))
 
 
 @dataclass

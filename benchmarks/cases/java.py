@@ -15,7 +15,7 @@ from benchmarks.cases.pair import NO_COMPRESSION, Pair, fill, read
 from benchmarks.harness import Bar, Result
 
 BAR = Bar(1.0, 2.0)
-APPENDS = 3
+APPENDS = 5
 """How often each side appends in a round. The client's share of an append is large, and the machine's speed changes by
 a tenth from one second to the next: it takes many to see the servers behind it."""
 

@@ -39,6 +39,12 @@ def test_sides_take_turns_after_the_warm_up() -> None:
     assert ratio_of(mine, theirs) == 2.0
 
 
+def test_a_ratio_is_the_middle_of_those_of_neighbours() -> None:
+    assert ratio_of([8.0, 5.0, 2.0], [4.0, 2.0, 1.0]) == 2.0  # the ratio of the middles is 2.5
+    with pytest.raises(ValueError, match="shorter"):
+        ratio_of([1.0, 2.0], [1.0])
+
+
 def test_a_figure_may_be_the_mean_of_several_runs() -> None:
     mine, theirs = iter([9.0, 1.0, 3.0, 5.0, 7.0]), iter([9.0, 2.0, 2.0, 4.0, 4.0])  # the first warms up
     assert alternate(lambda: next(mine), lambda: next(theirs), 2, rounds=2) == ([2.0, 6.0], [2.0, 4.0])
