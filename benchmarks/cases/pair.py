@@ -92,10 +92,11 @@ class Pair:
     peer_server_pid: int = 0
 
     def rates(
-        self, name: str, count: int, work: Work, bar: Bar, *, scale: float = 1e6, unit: str = "M rows/s", turns: int = 1
-    ) -> Result:
+        self, name: str, count: int, work: Work, bar: Bar, *,
+        scale: float = 1e6, unit: str = "M rows/s", turns: int = 1, often: int = 1,
+    ) -> Result:  # fmt: skip
         """How many rows or calls a second: more is better."""
-        ours_s, peer_s, cpu = self._measure(count, work, turns)
+        ours_s, peer_s, cpu = self._measure(count, work, turns, often)
         mine, theirs = ([count / taken / scale for taken in side] for side in (ours_s, peer_s))
         return Result(name, mine, theirs, unit, ratio_of(mine, theirs), bar, cpu=cpu)
 
@@ -105,20 +106,23 @@ class Pair:
         mine, theirs = ([taken * 1e3 for taken in side] for side in (ours_s, peer_s))
         return Result(name, mine, theirs, "ms", ratio_of(theirs, mine), bar, cpu=cpu)
 
-    def _measure(self, count: int, work: Work, turns: int) -> tuple[list[float], list[float], dict[str, float]]:
+    def _measure(
+        self, count: int, work: Work, turns: int, often: int = 1
+    ) -> tuple[list[float], list[float], dict[str, float]]:
         """The seconds of both sides, and what each process spent of the processor.
 
         The sides take turns as close to each other as can be, so that both have the same share of what else the machine
         does meanwhile: both are prepared, then they run, `turns` times each, now one first and now the other, and then
-        both are checked.
+        both are checked. Where that is too little to see a difference, it is done `often` times for each round.
         """
+        rounds = self.settings.rounds * often
         warm, equal = Equal(), Equal()
         mine = _Side("ours", self.ours, self.our_server_pid, work)
         theirs = _Side("peer", self.peer, self.peer_server_pid, work)
         for side in (mine, theirs):
             side.warm_up(self.warm_up_s, warm)
         order = [mine, theirs]
-        for _ in range(self.settings.repeats * self.settings.rounds):
+        for _ in range(self.settings.repeats * rounds):
             for side in order:
                 side.prepare()
             os.sync()  # what was left to the system to write is not to be written while something is timed
@@ -132,8 +136,8 @@ class Pair:
         for side in (mine, theirs):
             cpu[f"client on {side.name}"] = round(statistics.fmean(side.client_cpu) / count * 1e6, 4)
             cpu[f"server {side.name}"] = round(statistics.fmean(side.server_cpu) / count * 1e6, 4)
-        rounds = self.settings.rounds * turns
-        return means(mine.seconds, rounds), means(theirs.seconds, rounds), cpu if self.our_server_pid else {}
+        runs = rounds * turns
+        return means(mine.seconds, runs), means(theirs.seconds, runs), cpu if self.our_server_pid else {}
 
 
 def fill(

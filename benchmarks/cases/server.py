@@ -21,7 +21,7 @@ from fluss import LocalServer
 NONE = {"table.log.arrow.compression.type": "NONE"}
 _CHUNK_BYTES = 1 << 20
 _TIMES_AS_OFTEN = 3
-"""As other short cases: how quickly memory can be copied changes most of all on a shared machine."""
+"""As other short cases. How quickly memory can be copied changes most of all on a shared machine."""
 _SPILL_S = 5.0
 """Until rows that do not fit in memory are on disk: the rate is that among much data, not that while it moves."""
 

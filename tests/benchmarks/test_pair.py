@@ -56,6 +56,13 @@ def test_each_figure_is_the_mean_of_its_turns() -> None:
     assert result.ours == [1500.0, 3500.0]  # without the warm-up
 
 
+def test_what_is_hard_to_see_is_prepared_and_done_more_often() -> None:
+    score: list[str] = []
+    result = pair_of(Player("a", score), Player("b", score), repeats=2).rates("x", 1, WORK, Bar(1, 2), often=3)
+    assert score.count("a prepare") == score.count("a run") == score.count("a check") == 1 + 2 * 3
+    assert len(result.ours) == len(result.peer) == 2
+
+
 def test_sides_that_hold_different_rows_are_refused() -> None:
     with pytest.raises(WorkerError, match="b has 2, the other side 1"):
         pair_of(Player("a", [], result=1), Player("b", [], result=2)).rates("x", 1, WORK, Bar(1, 2))

@@ -2,15 +2,19 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss.errors import FormatError
-from fluss.server.log.index import SegmentIndex
+from fluss.server.log.files import OpenFiles
+from fluss.server.log.index import INT32_MAX, SegmentIndex
 from fluss.server.log.recovery import RecoveryPoint
-from fluss.server.log.writers import WriterStates, WrittenBatch
+from fluss.server.log.segment import Segment
+from fluss.server.log.settings import LogSettings
+from fluss.server.log.writers import SEQUENCE_MAX, WriterStates, WrittenBatch
 
 
 def sample() -> SegmentIndex:
@@ -77,6 +81,32 @@ def test_writer_snapshot_round_trip(writers: dict[int, list[WrittenBatch]]) -> N
     assert again.to_snapshot() == states.to_snapshot()
     for writer, batches in writers.items():
         assert again.last_sequence(writer) == batches[-1].sequence
+
+
+def test_the_next_batch_of_a_writer() -> None:
+    states = WriterStates()
+    assert not states.is_next(3, 0)  # not known: another check tells
+    states.record(3, WrittenBatch(SEQUENCE_MAX - 1, 5, 2, 99))
+    assert states.is_next(3, SEQUENCE_MAX)
+    assert not states.is_next(3, SEQUENCE_MAX - 1)
+    assert not states.is_next(4, SEQUENCE_MAX)
+    states.record(3, WrittenBatch(SEQUENCE_MAX, 6, 0, 99))
+    assert not states.is_next(3, 0)  # it is, but numbers begin anew only after a closer look
+    states.check_follows(3, 0, states.last_sequence(3))
+
+
+def test_room_in_a_segment(tmp_path: Path) -> None:
+    segment = Segment(tmp_path, 100, LogSettings(segment_bytes_max=1000, index_bytes_max=24), OpenFiles())
+    segment.create()
+    assert segment.has_room(5000, 2**40)  # the first batch always finds a place
+    segment.size_bytes = 600
+    assert segment.has_room(400, 100 + INT32_MAX)
+    assert not segment.has_room(401, 200)
+    assert not segment.has_room(400, 101 + INT32_MAX)
+    segment.index.append(1, 0, 1, 0)
+    assert segment.has_room(400, 200)
+    segment.index.append(2, 300, 1, 2)
+    assert not segment.has_room(400, 200)
 
 
 @given(st.data())

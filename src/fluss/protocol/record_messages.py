@@ -159,18 +159,23 @@ def encode_put_kv(
     return parts
 
 
+_PRODUCED = encode_varint(1 << 3 | LENGTH_DELIMITED)
+_BUCKET_ID = encode_varint(2 << 3)
+_BASE_OFFSET = encode_varint(5 << 3)
+
+
 def encode_produce_log_response(buckets: Iterable[ProducedBucket]) -> bytes:
     """A ProduceLogResponse."""
     parts: list[bytes] = []
     for bucket in buckets:
-        content = int_field(2, bucket.bucket_id)
+        content = _BUCKET_ID + encode_varint(bucket.bucket_id)
         if bucket.partition_id is not None:
             content = int_field(1, bucket.partition_id) + content
         if bucket.error_code is not None or bucket.error_message is not None:
             content += int_field(3, bucket.error_code) + string_field(4, bucket.error_message)
         if bucket.base_offset is not None:
-            content += int_field(5, bucket.base_offset)
-        parts.append(bytes_field(1, content))
+            content += _BASE_OFFSET + encode_varint(bucket.base_offset)
+        parts.append(_PRODUCED + encode_varint(len(content)) + content)
     return b"".join(parts)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
-from fluss.metadata import TablePath
 from fluss.net.buffers import FrameBuffers
 from fluss.server.auth import check_users
 from fluss.server.catalog import Catalog
@@ -251,9 +250,6 @@ class Server:
         gauge("tabletserver_kvRowCount", lambda: self.kv.row_count_total)
         gauge("tabletserver_openConnections", lambda: len(self.sessions))
         gauge("tabletserver_request_requestQueueSize", lambda: sum(s.requests_in_work for s in self.sessions))
-
-    def table_labels(self, path: TablePath) -> tuple[tuple[str, str], ...]:
-        return (("database", path.database_name), ("table", path.table_name))
 
 
 async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:

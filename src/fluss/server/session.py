@@ -166,21 +166,19 @@ class Session:
         if self.channel.closed:
             return
         memory = self.server.memory
-        self._note_partial()
-        if self.requests_in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
+        partial = self.channel.buffered_bytes
+        if partial != self._partial_bytes:
+            memory.note_partial(partial - self._partial_bytes)
+            self._partial_bytes = partial
+        in_work = len(self._replies)
+        if in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
             self.channel.pause_reading()
-        elif memory.exhausted and self.requests_in_work:
+        elif in_work and memory.exhausted:
             # A session with no request in work may always read one more: otherwise nobody could.
             memory.wait_for_room(self._adjust_reading)
             self.channel.pause_reading()
         else:
             self.channel.resume_reading()
-
-    def _note_partial(self) -> None:
-        partial = self.channel.buffered_bytes
-        if partial != self._partial_bytes:
-            self.server.memory.note_partial(partial - self._partial_bytes)
-            self._partial_bytes = partial
 
     def _on_closed(self, reason: str) -> None:
         logger.debug("%s: %s", self, reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fluss.errors import UnknownServerError
@@ -58,9 +59,20 @@ class TableEntry:
     def table_id(self) -> int:
         return self.table_info.table_id
 
-    @property
+    # What no change of a table touches is found once: every write asks for it.
+
+    @cached_property
     def table_path(self) -> TablePath:
         return self.table_info.table_path
+
+    @cached_property
+    def has_primary_key(self) -> bool:
+        return self.table_info.has_primary_key()
+
+    @cached_property
+    def labels(self) -> tuple[tuple[str, str], ...]:
+        """By which its metrics are told from those of other tables."""
+        return (("database", self.table_path.database_name), ("table", self.table_path.table_name))
 
     @property
     def schema_id(self) -> int:

@@ -107,7 +107,7 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
             set_error(answer, UnknownServerError(f"the write failed in the server: {type(error).__name__}: {error}"))
     if entry is not None:
         size_bytes = sum(len(part.records) for part in request.buckets)
-        labels = context.server.table_labels(entry.table_path)
+        labels = entry.labels
         context.server.metrics.add("tabletserver_table_bytesIn_total", size_bytes, labels)
         context.server.metrics.add("tabletserver_bytesIn_total", size_bytes)
     return (response.SerializeToString(),)

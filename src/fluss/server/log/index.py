@@ -15,7 +15,7 @@ import numpy as np
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 _TIME_DTYPE = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
-_INT32_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
 
 
 class SegmentIndex:
@@ -130,8 +130,4 @@ class SegmentIndex:
         return index
 
 
-def fits_int32(value: int) -> bool:
-    return value <= _INT32_MAX
-
-
-__all__ = ["OFFSET_ENTRY_BYTES", "TIME_ENTRY_BYTES", "SegmentIndex", "fits_int32"]
+__all__ = ["INT32_MAX", "OFFSET_ENTRY_BYTES", "TIME_ENTRY_BYTES", "SegmentIndex"]

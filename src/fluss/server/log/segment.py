@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import OpenFiles, SegmentFile, write_atomically
-from fluss.server.log.index import SegmentIndex
+from fluss.server.log.index import INT32_MAX, TIME_ENTRY_BYTES, SegmentIndex
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.walk import BadBatch, BatchSpan, walk_file
 
@@ -104,10 +104,14 @@ class Segment:
     def index_is_loaded(self) -> bool:
         return self._index is not None
 
-    @property
-    def index_is_full(self) -> bool:
-        index = self._index
-        return index is not None and index.size_bytes + 12 > self._settings.index_bytes_max
+    def has_room(self, size_bytes: int, end_offset: int) -> bool:
+        """Whether so many bytes more, which bring the log to this offset, may be appended. The first always may."""
+        index, settings = self._index, self._settings
+        return self.size_bytes == 0 or (
+            self.size_bytes + size_bytes <= settings.segment_bytes_max
+            and end_offset - self.base_offset <= INT32_MAX
+            and (index is None or index.size_bytes + TIME_ENTRY_BYTES <= settings.index_bytes_max)
+        )
 
     def load_index(self, limit_bytes: int) -> SegmentIndex | None:
         try:

@@ -25,7 +25,7 @@ from fluss.server.clock import Clock
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.flush import Checkpoint, SyncPlan
-from fluss.server.log.index import SegmentIndex, fits_int32
+from fluss.server.log.index import SegmentIndex
 from fluss.server.log.recovery import CommittedMark, RecoveryPoint, recover
 from fluss.server.log.remote import RemoteLog
 from fluss.server.log.segment import Segment
@@ -273,6 +273,8 @@ class LogTablet:
 
     def _check_writers(self, spans: list[BatchSpan]) -> WrittenBatch | None:
         """The earlier copy of a duplicate, None for new batches; a gap raises."""
+        if len(spans) == 1 and self.writers.is_next(spans[0].writer_id, spans[0].sequence):
+            return None
         last_sequences: dict[int, int | None] = {}
         for span in spans:
             writer = span.writer_id
@@ -293,13 +295,7 @@ class LogTablet:
         if not self.segments:
             return self._roll()
         active = self.segments[-1]
-        if active.size_bytes and (
-            active.size_bytes + size_bytes > self.settings.segment_bytes_max
-            or active.index_is_full
-            or not fits_int32(end_offset - active.base_offset)
-        ):
-            return self._roll()
-        return active
+        return active if active.has_room(size_bytes, end_offset) else self._roll()
 
     def _roll(self) -> Segment:
         """Close the open segment and begin the next one at the end of the log."""

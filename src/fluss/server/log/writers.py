@@ -45,6 +45,11 @@ class WriterStates:
     def __len__(self) -> int:
         return len(self._batches)
 
+    def is_next(self, writer_id: int, sequence: int) -> bool:
+        """Whether this batch follows the writer's last one. False leaves open what it is otherwise."""
+        batches = self._batches.get(writer_id)
+        return batches is not None and sequence == batches[-1].sequence + 1
+
     def duplicate_of(self, writer_id: int, sequence: int) -> WrittenBatch | None:
         """The remembered batch with this sequence, if it was written before."""
         for batch in reversed(self._batches.get(writer_id, ())):
