@@ -300,8 +300,16 @@ def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(run, config, dat
         handle = writer.append((2, "b"))
         with pytest.raises(fluss.InvalidRowError, match="could not be encoded"):
             await handle.wait()
+        columns = [pa.array(range(50_000), pa.int64()), pa.array(["x"] * 50_000)]
+        large = pa.RecordBatch.from_arrays(columns, ["id", "name"])
+        handle = writer.write_arrow_batch(large)  # in a thread
+        with pytest.raises(fluss.InvalidRowError, match=r"50000 rows for .* could not be encoded"):
+            await handle.wait()
+        monkeypatch.undo()
         with pytest.raises(fluss.InvalidRowError):
             await writer.flush()
+        await writer.write_arrow_batch(large).wait()  # the lane goes on
+        await writer.flush()
         assert conn._senders.get().memory.used_bytes == 0
 
     run(with_table(config, database, use, FIELDS))

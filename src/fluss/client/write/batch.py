@@ -121,8 +121,9 @@ class WriteBatch:
         self.sequence = -1
 
     def encode(self) -> None:
-        self.seal, self.size_bytes = self.encoder(self.pieces)
+        seal, self.size_bytes = self.encoder(self.pieces)
         self.pieces = []
+        self.seal = seal  # last: the loop looks at it while a thread is here
 
     def settle(self, error: FlussError | None) -> None:
         settle_shares(self.shares, error)

@@ -277,11 +277,16 @@ class Sender:
         return None if node_id is None else self.cluster.ready_node(node_id)
 
     def _encode_in_thread(self, lane: Lane, batch: WriteBatch) -> bool:
-        """Whether a thread is at it. Small batches are encoded at once: the way to a thread costs more, and lanes that
-        are ready in the same turn of the loop share a request."""
-        if batch.seal is not None or batch.misfit is not None or batch.size_bytes <= _ENCODE_INLINE_BYTES:
+        """Whether a thread is at it.
+
+        Small batches are encoded when they are sent: the way to a thread costs more, and lanes that are ready in the
+        same turn of the loop share a request.
+        """
+        if batch.seal is not None or batch.misfit is not None:
             return False
         if not batch.in_thread:
+            if batch.size_bytes <= _ENCODE_INLINE_BYTES:
+                return False
             batch.in_thread = True
             self._encoders.submit(self._encode, lane, batch)
         return True
