@@ -118,7 +118,7 @@ class GroupCommitter:
             self._turn_over()
             return
         started = time.perf_counter()
-        first, *others = [plans] if len(plans) <= _FILES_PER_THREAD else _chunks(plans)
+        first, *others = _chunks(plans)
         self._threads_busy = 1 + len(others)
         for chunk in others:
             self._executor.submit(self._flush_and_tell, chunk, started)

@@ -266,7 +266,7 @@ class LogTablet:
         for span in spans:
             patch_batch(records, span.start, offset, timestamp)
             last = offset + span.last_offset - span.base_offset
-            placed.append(BatchSpan(*span[:2], offset, last, timestamp, *span[5:]))
+            placed.append(span._replace(base_offset=offset, last_offset=last, timestamp=timestamp))
             offset = last + 1
         segment = self._segment_for(len(records), offset)
         return _Append(records, placed, timestamp, segment, segment.size_bytes, segment.file, offset)
