@@ -75,10 +75,12 @@ def _cases(settings: Settings, spark: Any, servers: str, folder: str) -> Iterato
         write_fluss()
         write_parquet()
     if settings.wanted("spark read"):
-        found = alternate(
-            lambda: rate(timed(lambda: sums(read_fluss))),
-            lambda: rate(timed(lambda: sums(lambda: spark.read.parquet(files)))),
+        seconds = alternate(
+            lambda: timed(lambda: sums(read_fluss)),
+            lambda: timed(lambda: sums(lambda: spark.read.parquet(files))),
             settings.repeats,
             settings.warm_up_s,
+            settings.rounds,
         )
+        found = tuple([rate(taken) for taken in side] for side in seconds)
         yield Result("Spark read, share of Parquet", *found, "M rows/s", ratio_of(*found), Bar(0.5, 0.8))

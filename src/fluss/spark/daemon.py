@@ -7,21 +7,17 @@ here may start a thread: threads do not survive a fork.
 
 from __future__ import annotations
 
-import gc
-
 import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
 import fluss.aio
 import fluss.spark.source
+from fluss.spark.connect import set_aside_what_is_loaded
 
 # Names of the client load when they are first used; here, before the fork.
 for _name in ("FlussConnection", "TableScan", "FlussAdmin", "Lookuper"):
     getattr(fluss.aio, _name)
 
 if __name__ == "__main__":
-    # Spark has a worker collect garbage after every task. That takes 50 ms among all that is loaded here, none of which
-    # ever becomes garbage, and next to nothing once it is set aside.
-    gc.collect()
-    gc.freeze()
+    set_aside_what_is_loaded()
     daemon.manager()
