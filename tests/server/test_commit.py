@@ -21,10 +21,17 @@ from fluss.server.metrics import Metrics
 
 
 class Bench:
-    def __init__(self, folder: Path, *, sync: bool = True, **settings: int) -> None:
+    def __init__(self, folder: Path, *, sync: bool = True, quiet: bool = False, **settings: int) -> None:
         self.executor = ThreadPoolExecutor(2)
         self.metrics = Metrics()
-        self.committer = GroupCommitter(self.executor, sync=sync, metrics=self.metrics)
+        self.appends: list[int] = []
+        """Of each round that asked whether it is quiet."""
+        self.committer = GroupCommitter(
+            self.executor,
+            sync=sync,
+            metrics=self.metrics,
+            quiet=lambda appends: self.appends.append(appends) or quiet,  # type: ignore[func-returns-value]
+        )
         self.log = self.open_log(folder, **settings)
         self.committer.start()
 
@@ -190,6 +197,57 @@ def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_committer(
         for thread in flushers():
             thread.join(5)
         assert not flushers()
+
+    run(work())
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: bool
+) -> None:
+    here: list[bool] = []
+    real = SegmentFile.sync
+
+    def sync(self: SegmentFile) -> None:
+        here.append(threading.current_thread() is threading.main_thread())
+        real(self)
+
+    monkeypatch.setattr(SegmentFile, "sync", sync)
+
+    async def work() -> None:
+        bench = Bench(tmp_path / "log", quiet=quiet)
+        for number in range(3):
+            result = bench.log.append(make_batch(number * 6))
+            result = bench.log.append(make_batch(number * 6 + 3))
+            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+            assert bench.log.high_watermark == result.end_offset
+        await bench.close()
+
+        # The first round has new folders to flush as well, which takes longer.
+        assert here == [False, quiet, quiet]
+        assert bench.appends == [2, 2]
+
+    run(work())
+
+
+def test_a_flush_that_fails_on_the_loop_fails_the_writers_and_no_one_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        bench = Bench(tmp_path / "log", quiet=True)
+        other = bench.open_log(tmp_path / "other")
+        for log in (bench.log, other):
+            await asyncio.wait_for(log.committed(log.append(make_batch(0)).end_offset), 5)
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentFile, "sync", lambda self: 1 / 0)
+            result = bench.log.append(make_batch(3))
+            with pytest.raises(LogStorageError, match="division by zero"):
+                await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        await asyncio.wait_for(other.committed(other.append(make_batch(3)).end_offset), 5)
+        assert bench.log.high_watermark == 3
+        assert other.high_watermark == 6
+        other.release()
+        await bench.close()
 
     run(work())
 

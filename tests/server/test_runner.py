@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
+from pathlib import Path
 
 import pytest
+from tests.server.log_support import run, until
 
 from fluss.server import runner
 from fluss.server.config import ServerConfig
@@ -23,3 +27,22 @@ def test_it_runs_on_uvloop_and_without_it(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "uvloop", None)
     runner.run(ServerConfig({}))
     assert seen == [("uvloop", True), ("asyncio", False)]
+
+
+def test_what_is_loaded_when_it_is_ready_is_not_searched_for_garbage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[object] = []
+    monkeypatch.setattr(runner.gc, "freeze", lambda: done.append("freeze"))
+    monkeypatch.setattr(runner.gc, "set_threshold", done.append)
+    monkeypatch.setattr("builtins.print", lambda *words, flush: done.append(words[0].partition(" ")[0]))
+    options = {"data.dir": str(tmp_path), "bind.listeners": "FLUSS://127.0.0.1:0"}
+
+    async def work() -> None:
+        serving = asyncio.ensure_future(runner.serve(ServerConfig(options)))
+        await until(lambda: "ready" in done)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(serving, 10)
+
+    run(work())
+    assert done == ["freeze", runner._OBJECTS_BETWEEN_COLLECTIONS, "ready"]

@@ -44,7 +44,7 @@ class Channel:
     ) -> None:
         self._loop = loop
         self._sock = sock
-        self._fd = sock.fileno()
+        self.fd = sock.fileno()
         self._reader = reader
         self._wake_mark = WakeMark(sock)
         self._on_frame = on_frame
@@ -54,7 +54,7 @@ class Channel:
         self._frames: deque[memoryview] = deque()
         """Received in one piece with a frame after which reading was paused."""
         self._writing = False
-        self._reading = False
+        self.reading = False
         self._closing = False
         self.closed = False
         self.unsent_bytes = 0
@@ -68,16 +68,16 @@ class Channel:
         return self._reader.buffered_bytes
 
     def resume_reading(self) -> None:
-        if not self._reading and not self.closed and not self._closing:
-            self._reading = True
-            self._loop.add_reader(self._fd, self._readable)
+        if not self.reading and not self.closed and not self._closing:
+            self.reading = True
+            self._loop.add_reader(self.fd, self._readable)
             if self._frames:
                 self._loop.call_soon(self._hand_out)
 
     def pause_reading(self) -> None:
-        if self._reading:
-            self._reading = False
-            self._loop.remove_reader(self._fd)
+        if self.reading:
+            self.reading = False
+            self._loop.remove_reader(self.fd)
 
     def write(self, parts: Sequence[Buffer | FileRange]) -> None:
         """Send the parts in order, now as far as possible and later as the peer takes them."""
@@ -162,7 +162,7 @@ class Channel:
 
     def _hand_out(self) -> None:
         frames = self._frames
-        while frames and self._reading:
+        while frames and self.reading:
             self._on_frame(frames.popleft())
 
     def _send(self) -> None:
@@ -177,14 +177,14 @@ class Channel:
             self.last_activity = monotonic()
             if not self._writing:
                 self._writing = True
-                self._loop.add_writer(self._fd, self._writable)
+                self._loop.add_writer(self.fd, self._writable)
             return
         except OSError as error:
             self._close(f"connection lost: {error.strerror or error}")
             return
         if self._writing:
             self._writing = False
-            self._loop.remove_writer(self._fd)
+            self._loop.remove_writer(self.fd)
         if self._closing:
             self._close("closed by this server")
 
@@ -211,7 +211,7 @@ class Channel:
         return sent
 
     def _send_file(self, part: FileRange) -> int:
-        sent = os.sendfile(self._fd, part.file.fd, part.position, min(part.size_bytes, _SEND_BYTES_MAX))
+        sent = os.sendfile(self.fd, part.file.fd, part.position, min(part.size_bytes, _SEND_BYTES_MAX))
         if sent == 0:
             # The length of the frame is already promised; only closing the connection says that the rest is missing.
             raise OSError(errno.EIO, f"the file '{part.file.path}' is shorter than it was")
@@ -234,7 +234,7 @@ class Channel:
         self.pause_reading()
         if self._writing:
             self._writing = False
-            self._loop.remove_writer(self._fd)
+            self._loop.remove_writer(self.fd)
         self._queue.clear()
         self._frames.clear()
         self.unsent_bytes = 0

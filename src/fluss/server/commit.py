@@ -31,13 +31,27 @@ class GroupCommitter:
 
     Rounds go by callbacks, not in a task: every turn of the loop between the end of a flush and its acknowledgements
     stands behind the requests that came in meanwhile, and the disk has nothing to do until the next round begins.
+
+    Args:
+        quiet: Whether nobody wants anything of the loop, given how many appends this round is for; then the loop itself
+            can wait for the disk. Without it, the loop never does.
     """
 
-    def __init__(self, executor: Executor, *, sync: bool = True, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        sync: bool = True,
+        metrics: Metrics | None = None,
+        quiet: Callable[[int], bool] = lambda appends: False,
+    ) -> None:
         self._executor = executor
         self._sync = sync
+        self._quiet = quiet
         self._metrics = metrics or Metrics()
         self._dirty: dict[LogTablet, None] = {}
+        self._appends = 0
+        """Since the last round began."""
         self._loop: asyncio.AbstractEventLoop | None = None
         # One flush at a time: a second one would not know of the files that the first has not finished, acknowledge
         # what is in them, and write a committed mark that the older one of the first then replaces.
@@ -69,6 +83,7 @@ class GroupCommitter:
     def dirty(self, tablet: LogTablet) -> None:
         """The log has bytes that are not committed."""
         self._dirty[tablet] = None
+        self._appends += 1
         self._begin_if_dirty()
 
     # Turns -------------------------------------------------------------------------------------------------------
@@ -107,6 +122,7 @@ class GroupCommitter:
 
     def _begin(self) -> None:
         tablets, self._dirty = self._dirty, {}
+        appends, self._appends = self._appends, 0
         plans = [
             tablet.sync_plan(mark=self._sync, checkpoint_due=tablet not in self._checkpointing)
             for tablet in tablets
@@ -118,6 +134,11 @@ class GroupCommitter:
             self._turn_over()
             return
         started = time.perf_counter()
+        if len(plans) == 1 and not plans[0].folders and self._quiet(appends):
+            # To a thread and back takes as long as a small flush.
+            self._threads_busy = 1
+            self._flushed(self._flush(plans), started)
+            return
         first, *others = _chunks(plans)
         self._threads_busy = 1 + len(others)
         for chunk in others:
@@ -135,16 +156,20 @@ class GroupCommitter:
 
     def _flush_and_tell(self, plans: list[SyncPlan], started: float) -> None:
         """Runs in a thread."""
-        try:
-            outcomes = self._flush(plans)
-        except Exception as error:
-            logger.exception("flushing %d logs failed", len(plans))
-            outcomes = [(plan, OSError(repr(error))) for plan in plans]
+        outcomes = self._flush(plans)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
             self._to_loop(self._flushed, outcomes, started)
 
     def _flush(self, plans: list[SyncPlan]) -> list[_Outcome]:
-        """Flush some logs. Runs in a thread.
+        """Flush some logs, and say of each what came of it. May run in a thread."""
+        try:
+            return self._flush_while_written_to(plans)
+        except Exception as error:
+            logger.exception("flushing %d logs failed", len(plans))
+            return [(plan, OSError(repr(error))) for plan in plans]
+
+    def _flush_while_written_to(self, plans: list[SyncPlan]) -> list[_Outcome]:
+        """Flush some logs.
 
         A single log that is written to all the while is flushed again and again, as long as nobody else has a wish.
         """

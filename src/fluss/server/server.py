@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import resource
+import select
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ logger = logging.getLogger("fluss.server")
 
 COORDINATOR_ID = 0
 _DRAIN_SECONDS_MAX = 10.0
+_FEW_SESSIONS = 16
 
 
 class Server:
@@ -52,6 +54,10 @@ class Server:
         self.handlers: dict[int, Handler] = {}
         register_all(self.handlers)
         self.sessions: set[Session] = set()
+        self.requests = 0
+        """Taken so far, of all sessions."""
+        self._requests_seen = 0
+        self._incoming = select.poll()
         self.listeners: dict[str, Listener] = {}
         self.disk_full = False
         self.catalog: Catalog
@@ -101,7 +107,10 @@ class Server:
             self.catalog.lake_hook = LakeByName(self.catalog.configs)
             self.authorizer = self.catalog.authorizer
             self.committer = GroupCommitter(
-                self.executor, sync=self.config.text("log.commit.sync") == "group", metrics=self.metrics
+                self.executor,
+                sync=self.config.text("log.commit.sync") == "group",
+                metrics=self.metrics,
+                quiet=self._is_quiet,
             )
             self.tablets = Tablets(
                 self._data_dir.path,
@@ -198,13 +207,22 @@ class Server:
             return
         session = Session(self, sock, listener, peer)
         self.sessions.add(session)
+        self._incoming.register(sock, select.POLLIN)
         session.start()
+
+    def _is_quiet(self, appends: int) -> bool:
+        """Whether no more requests came since this was asked before, and nothing was sent that was not taken yet."""
+        seen, self._requests_seen = self._requests_seen, self.requests
+        if self.requests - seen > appends or len(self.sessions) > _FEW_SESSIONS:
+            return False
+        return not self._incoming.poll(0) and not any(session.channel.buffered_bytes for session in self.sessions)
 
     def _config_changed(self, config: ServerConfig) -> None:
         self.config = config
 
     def session_closed(self, session: Session) -> None:
         self.sessions.discard(session)
+        self._incoming.unregister(session.channel.fd)
         if not self.sessions:
             self._all_closed.set()
 

@@ -97,6 +97,7 @@ class Session:
             logger.warning("closing %s: %s", self, error.message)
             self.channel.close()
             return
+        self.server.requests += 1
         api_key, version, request_id, body = request
         reply = _Reply(self, api_key, request_id, len(frame))
         try:
@@ -134,7 +135,8 @@ class Session:
         self.server.memory.give_back(reply.size_bytes)
         if self._no_replies is not None and not self._replies and not self._no_replies.done():
             self._no_replies.set_result(None)
-        self._adjust_reading()
+        if self.channel.unsent_bytes or not self.channel.reading:
+            self._adjust_reading()
 
     def _refusal(self, api_key: int, request_id: int, error: Exception) -> tuple[int, Parts]:
         if isinstance(error, FlussError):

@@ -55,6 +55,8 @@ class SegmentFile:
 
     def write(self, parts: Sequence[Buffer], position: int) -> None:
         """Write the parts one after the other; all or an OSError."""
+        if len(parts) == 1 and os.pwrite(self.fd, parts[0], position) == len(parts[0]):
+            return
         views = [memoryview(part).cast("B") for part in parts]
         at = 0
         while at < len(views):
