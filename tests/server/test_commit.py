@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -213,6 +214,7 @@ def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
         real(self)
 
     monkeypatch.setattr(SegmentFile, "sync", sync)
+    monkeypatch.setattr(commit, "_WAIT_S_MAX", 60.0)
 
     async def work() -> None:
         bench = Bench(tmp_path / "log", quiet=quiet)
@@ -230,9 +232,35 @@ def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
     run(work())
 
 
+def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here: list[bool] = []
+    waits = iter([0.0, 0.6, 0.0, 0.0])
+
+    def sync(self: SegmentFile) -> None:
+        here.append(threading.current_thread() is threading.main_thread())
+        time.sleep(next(waits))
+
+    monkeypatch.setattr(SegmentFile, "sync", sync)
+    monkeypatch.setattr(commit, "_WAIT_S_MAX", 0.5)
+
+    async def work() -> None:
+        bench = Bench(tmp_path / "log", quiet=True)
+        for number in range(4):
+            result = bench.log.append(make_batch(number * 3))
+            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        await bench.close()
+
+    run(work())
+    assert here == [False, True, False, True]
+
+
 def test_a_flush_that_fails_on_the_loop_fails_the_writers_and_no_one_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(commit, "_WAIT_S_MAX", 60.0)
+
     async def work() -> None:
         bench = Bench(tmp_path / "log", quiet=True)
         other = bench.open_log(tmp_path / "other")

@@ -24,6 +24,8 @@ from fluss.server.metrics import Metrics
 logger = logging.getLogger("fluss.server.commit")
 
 _FILES_PER_THREAD = 16
+_WAIT_S_MAX = 0.02
+"""What the loop may wait for the disk itself. A disk that took longer the last time may do so again."""
 
 
 class GroupCommitter:
@@ -56,6 +58,8 @@ class GroupCommitter:
         # One flush at a time: a second one would not know of the files that the first has not finished, acknowledge
         # what is in them, and write a committed mark that the older one of the first then replaces.
         self._flushing = False
+        self._round_s = 0.0
+        """What the last round took."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         """Those who want to flush next."""
         self._threads_busy = 0
@@ -134,7 +138,7 @@ class GroupCommitter:
             self._turn_over()
             return
         started = time.perf_counter()
-        if len(plans) == 1 and not plans[0].folders and self._quiet(appends):
+        if len(plans) == 1 and not plans[0].folders and self._round_s <= _WAIT_S_MAX and self._quiet(appends):
             # To a thread and back takes as long as a small flush.
             self._threads_busy = 1
             self._flushed(self._flush(plans), started)
@@ -195,7 +199,8 @@ class GroupCommitter:
         finally:
             self._metrics.add("tabletserver_logFlush_total", len(outcomes))
             if not self._threads_busy:
-                self._metrics.add("tabletserver_logFlushLatencyMs_total", (time.perf_counter() - started) * 1000)
+                self._round_s = time.perf_counter() - started
+                self._metrics.add("tabletserver_logFlushLatencyMs_total", self._round_s * 1000)
                 self._turn_over()
 
     async def _in_threads(self, work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:

@@ -213,9 +213,12 @@ class Server:
     def _is_quiet(self, appends: int) -> bool:
         """Whether no more requests came since this was asked before, and nothing was sent that was not taken yet."""
         seen, self._requests_seen = self._requests_seen, self.requests
-        if self.requests - seen > appends or len(self.sessions) > _FEW_SESSIONS:
+        if self.requests - seen > appends or len(self.sessions) > _FEW_SESSIONS or self._incoming.poll(0):
             return False
-        return not self._incoming.poll(0) and not any(session.channel.buffered_bytes for session in self.sessions)
+        for session in self.sessions:  # noqa: SIM110 - asked once a flush, and a generator costs more than the rest
+            if session.channel.buffered_bytes:
+                return False
+        return True
 
     def _config_changed(self, config: ServerConfig) -> None:
         self.config = config
