@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks.cases.spark_read import SUMS, in_new_sparks
 from benchmarks.harness import Bar, Result, Settings, alternate, ratio_of
 from fluss.server.local import LocalServer
 from fluss.spark import create_table, session
 
 COLUMNS = ("id", "concat('user-', id % 1000) as name", "cast(id as double) * 0.5 as score")
-SUMS = ("count(*)", "sum(id)", "sum(score)", "sum(length(name))")
 BUCKETS = 4
 
 
@@ -75,12 +75,7 @@ def _cases(settings: Settings, spark: Any, servers: str, folder: str) -> Iterato
         write_fluss()
         write_parquet()
     if settings.wanted("spark read"):
-        seconds = alternate(
-            lambda: timed(lambda: sums(read_fluss)),
-            lambda: timed(lambda: sums(lambda: spark.read.parquet(files))),
-            settings.repeats,
-            settings.warm_up_s,
-            settings.rounds,
-        )
+        table = f"fluss.bench{written[0]}"
+        seconds = in_new_sparks(settings, servers, table, files, list(expected[0]))
         found = tuple([rate(taken) for taken in side] for side in seconds)
         yield Result("Spark read, share of Parquet", *found, "M rows/s", ratio_of(*found), Bar(0.5, 0.8))
