@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from benchmarks.harness import Settings, alternate
+from benchmarks.harness import REPOSITORY, Settings, alternate
 from fluss.spark import session
 
 SUMS = ("count(*)", "sum(id)", "sum(score)", "sum(length(name))")
@@ -62,7 +62,9 @@ def in_new_sparks(
     command = [sys.executable, "-m", "benchmarks.cases.spark_read", json.dumps(asdict(read))]
     found: list[tuple[float, float]] = []
     for _ in range(settings.repeats):
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        done = subprocess.run(
+            command, cwd=REPOSITORY, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        )
         mine, theirs = json.loads(done.stdout.splitlines()[-1])
         found.append((mine, theirs))
     return [mine for mine, _ in found], [theirs for _, theirs in found]

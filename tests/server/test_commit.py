@@ -202,18 +202,23 @@ def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_committer(
     run(work())
 
 
+def note_syncs(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> list[bool]:
+    """Of each sync whether it ran on the loop; they take so long."""
+    here: list[bool] = []
+
+    def sync(self: SegmentFile) -> None:
+        time.sleep(seconds[len(here)])
+        here.append(threading.current_thread() is threading.main_thread())
+
+    monkeypatch.setattr(SegmentFile, "sync", sync)
+    return here
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: bool
 ) -> None:
-    here: list[bool] = []
-    real = SegmentFile.sync
-
-    def sync(self: SegmentFile) -> None:
-        here.append(threading.current_thread() is threading.main_thread())
-        real(self)
-
-    monkeypatch.setattr(SegmentFile, "sync", sync)
+    here = note_syncs(monkeypatch, 0.0, 0.0, 0.0)
     monkeypatch.setattr(commit, "_WAIT_S_MAX", 60.0)
 
     async def work() -> None:
@@ -235,14 +240,7 @@ def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
 def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here: list[bool] = []
-    waits = iter([0.0, 0.6, 0.0, 0.0])
-
-    def sync(self: SegmentFile) -> None:
-        here.append(threading.current_thread() is threading.main_thread())
-        time.sleep(next(waits))
-
-    monkeypatch.setattr(SegmentFile, "sync", sync)
+    here = note_syncs(monkeypatch, 0.0, 0.6, 0.0, 0.0)
     monkeypatch.setattr(commit, "_WAIT_S_MAX", 0.5)
 
     async def work() -> None:

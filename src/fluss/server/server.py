@@ -36,6 +36,7 @@ logger = logging.getLogger("fluss.server")
 COORDINATOR_ID = 0
 _DRAIN_SECONDS_MAX = 10.0
 _FEW_SESSIONS = 16
+"""With more, somebody nearly always wants something, and asking takes longer than it saves."""
 
 
 class Server:
@@ -211,7 +212,7 @@ class Server:
         session.start()
 
     def _is_quiet(self, appends: int) -> bool:
-        """Whether no more requests came since this was asked before, and nothing was sent that was not taken yet."""
+        """Whether no more than so many requests came since this was asked last, and all that was sent is taken."""
         seen, self._requests_seen = self._requests_seen, self.requests
         if self.requests - seen > appends or len(self.sessions) > _FEW_SESSIONS or self._incoming.poll(0):
             return False
