@@ -158,16 +158,18 @@ Measure = Callable[[], float]
 def alternate(
     ours: Measure, peer: Measure | None, repeats: int, warm_up_s: float = 0.0, rounds: int = 1
 ) -> tuple[list[float], list[float]]:
-    """Warm both up, at least once and for so many seconds each, then measure them in turn.
+    """Warm both up in turn, at least once and for so many seconds each on average, then measure them in turn.
 
+    In turn already then: a JVM compiles what both share anew when its use changes, and that belongs into no figure.
     With `rounds`, each figure is the mean of so many, which makes sense of seconds and not of rates.
     """
-    for side in (ours, peer):
-        began = time.monotonic()
-        while side is not None:
+    sides = [ours] if peer is None else [ours, peer]
+    began = time.monotonic()
+    while True:
+        for side in sides:
             side()
-            if time.monotonic() - began >= warm_up_s:
-                break
+        if time.monotonic() - began >= warm_up_s * len(sides):
+            break
     mine: list[float] = []
     theirs: list[float] = []
     for _ in range(repeats * rounds):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,23 @@ def test_a_figure_may_be_the_mean_of_several_runs() -> None:
 
 
 def test_the_warm_up_lasts_as_long_as_asked() -> None:
-    calls: list[int] = []
-    alternate(lambda: calls.append(1) or 1.0, None, 1, warm_up_s=0.02)  # type: ignore[func-returns-value]
+    calls: list[str] = []
+    alternate(lambda: calls.append("a") or 1.0, None, 1, warm_up_s=0.02)  # type: ignore[func-returns-value]
     assert len(calls) > 3
+
+
+def test_sides_take_turns_in_the_warm_up_too() -> None:
+    """Else the first figures of the side that was warmed up first hold what the other made the JVM do anew."""
+    calls: list[str] = []
+
+    def side(name: str) -> float:
+        time.sleep(0.005)
+        calls.append(name)
+        return 1.0
+
+    alternate(lambda: side("a"), lambda: side("b"), 1, warm_up_s=0.02)
+    assert len(calls) >= 6
+    assert calls == ["a", "b"] * (len(calls) // 2)
 
 
 def test_results_survive_json() -> None:

@@ -7,6 +7,7 @@ connection belongs to the process that opened it: after a fork the child opens i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -16,6 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from fluss import aio
+from fluss.client.scan.fetcher import decode_when_taken
 from fluss.config import Config
 from fluss.metadata import TableInfo, TablePath
 from fluss.net.background import LoopThread
@@ -23,11 +25,34 @@ from fluss.net.background import LoopThread
 T = TypeVar("T")
 
 
-class Client:
-    """A connection on a loop in a thread of its own, for code that waits."""
+class _LoopHere:
+    """A loop that runs in the thread of its caller, and only while that waits for something."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self._thread = LoopThread("fluss-spark")
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
+    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(coro)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+
+class Client:
+    """A connection for code that waits, on a loop in a thread of its own.
+
+    With `here`, on a loop in the thread that waits: for a task that does nothing but read, in a process where no other
+    thread uses the connection. Rows then take no way from thread to thread.
+    """
+
+    def __init__(self, options: dict[str, Any], *, here: bool = False) -> None:
+        self._thread = _LoopHere() if here else LoopThread("fluss-spark")
         try:
             self.connection = self._thread.run(aio.FlussConnection.create(Config(options)))
         except BaseException:
@@ -85,17 +110,28 @@ _DAEMONS = ("pyspark.daemon", "fluss.spark.daemon")
 
 _lock = threading.Lock()
 _clients: dict[tuple[Any, ...], Client] = {}
+_clients_of_parent: list[Client] = []
 
 
 def client_of(options: dict[str, Any]) -> Client:
     """The connection of this process for these client options."""
-    key = (os.getpid(), *sorted((name, str(value)) for name, value in options.items()))
+    return _kept(options, here=False)
+
+
+def reader_of(options: dict[str, Any]) -> Client:
+    """The connection of this process for a task that reads."""
+    return _kept(options, here=_is_worker())
+
+
+def _kept(options: dict[str, Any], *, here: bool) -> Client:
+    key = (os.getpid(), here, *sorted((name, str(value)) for name, value in options.items()))
     with _lock:
         client = _clients.get(key)
         if client is None or client.closed:
-            client = _clients[key] = Client(options)
+            client = _clients[key] = Client(options, here=here)
             if _is_worker():
                 set_aside_what_is_loaded()
+                decode_when_taken()
         return client
 
 
@@ -118,6 +154,8 @@ def set_aside_what_is_loaded() -> None:
 def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()  # another thread of the parent may have held it
+    # Were they collected here, closing their loops would disturb the parent, which shares them.
+    _clients_of_parent.extend(_clients.values())
     _clients.clear()
 
 

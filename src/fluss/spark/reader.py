@@ -20,7 +20,7 @@ from fluss.errors import (
 )
 from fluss.metadata import Predicate, TableInfo
 from fluss.spark.batches import CHANGE_TYPE, METADATA_FIELDS, Shaper, check_schema, table_columns
-from fluss.spark.connect import Client, client_of
+from fluss.spark.connect import Client, client_of, reader_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filter_text import parse_filter
 from fluss.spark.filters import as_filters, prune_partitions, to_predicate
@@ -194,7 +194,7 @@ def read_split(
     options: SourceOptions, schema: StructType, split: Split, filters: Sequence[d.Filter] = ()
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one split as Spark wants them."""
-    client = client_of(options.client)
+    client = reader_of(options.client)
     table = client.table(options.table_path)
     info = table.get_table_info()
     if info.table_id != split.table_id:

@@ -16,6 +16,7 @@ from tests.client.support import poll_all, with_table
 
 import fluss
 import fluss.aio
+from fluss.client.scan import fetcher
 from fluss.client.scan.decode import BatchDecoder
 
 
@@ -546,10 +547,14 @@ def test_changes_that_change_nothing_move_the_position(run, config, database):
     run(with_table(config, database, use, FIELDS, keys=["id"]))
 
 
-@pytest.mark.parametrize("compression", ["NONE", "ZSTD"])
-def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(run, config, database, monkeypatch, compression):
+@pytest.mark.parametrize(("compression", "ahead"), [("NONE", True), ("ZSTD", True), ("ZSTD", False)])
+def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(
+    run, config, database, monkeypatch, compression, ahead
+):
+    monkeypatch.setattr(fetcher, "_ahead", ahead)
+
     async def use(conn, table):
-        # One batch that is not small: decoded in place without compression, in a thread with it.
+        # One batch that is not small: decoded when it is taken without compression, in a thread with it.
         await fill(table, batches=1, rows=20_000)
         scanner = await table.new_scan().create_record_batch_log_scanner()
         scanner.subscribe(0, 0)
@@ -562,3 +567,30 @@ def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(run, config, 
 
     properties = {"table.log.arrow.compression.type": compression}
     run(with_table(config, database, use, FIELDS, properties=properties))
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(run, config, database, monkeypatch, ahead):
+    """Where another process keeps every core busy, as among the workers of Spark."""
+    monkeypatch.setattr(fetcher, "_ahead", True)
+    if not ahead:
+        fetcher.decode_when_taken()
+    decode = BatchDecoder.decode
+    threads: list[threading.Thread] = []
+
+    def noted(*arguments, **options):
+        threads.append(threading.current_thread())
+        return decode(*arguments, **options)
+
+    monkeypatch.setattr(BatchDecoder, "decode", noted)
+
+    async def use(conn, table):
+        await fill(table, batches=3, rows=20_000)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            found = await scanner.to_arrow()
+        assert found.column("id").to_pylist() == list(range(60_000))
+        assert len(threads) == 3
+        assert all((thread is threading.current_thread()) is not ahead for thread in threads)
+
+    run(with_table(config, database, use, FIELDS))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps buckets flowing: the next fetch is on its way while the rows of the last one are decoded and used.
 
-A bucket is in at most one request at a time; all idle buckets of one server share a request. What arrives is decoded in
-a thread of its own, in order, and waits in the bucket's queue. A bucket whose queue is full is left out of fetches, so
-memory stays bounded whatever the size of the table.
+A bucket is in at most one request at a time; all idle buckets of one server share a request. What arrives waits in the
+bucket's queue, and is decoded there by threads, or when it is taken out if threads would gain nothing. A bucket whose
+queue is full is left out of fetches, so memory stays bounded whatever the size of the table.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ import pyarrow as pa
 from fluss.client.retry import DEFAULT_BACKOFF
 from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.remote import RemoteReader
-from fluss.client.scan.subscription import FetchOptions, Subscription
+from fluss.client.scan.subscription import FetchOptions, Subscription, Waiting
 from fluss.errors import (
     DeadlineExceededError,
     ErrorCode,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fluss.client.scan")
 
 _DECODE_INLINE_BYTES = 64 * 1024
-"""Smaller batches are decoded at once: handing them to a thread costs more than it saves."""
+"""Smaller batches are decoded when they are taken: handing them to a thread costs more than it saves."""
 
 # Seen while a bucket moves to another server, or a disk or the network hiccups: the scan goes on by itself.
 _PASSING = (
@@ -67,6 +68,7 @@ _EMPTY_ANSWER_PAUSE_S = 0.02
 
 
 _pool: tuple[int, ThreadPoolExecutor] | None = None
+_ahead = True
 
 
 def decode_threads() -> ThreadPoolExecutor:
@@ -75,6 +77,17 @@ def decode_threads() -> ThreadPoolExecutor:
     if _pool is None or _pool[0] != os.getpid():  # threads do not survive a fork
         _pool = (os.getpid(), ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="fluss-decode"))
     return _pool[1]
+
+
+def decodes_ahead() -> bool:
+    """Whether the scans of this process decode compressed batches before they are asked for, in threads."""
+    return _ahead
+
+
+def decode_when_taken() -> None:
+    """Do without threads in this process: where others keep every core busy, handing work to them only costs."""
+    global _ahead
+    _ahead = False
 
 
 class Fetcher:
@@ -100,8 +113,9 @@ class Fetcher:
         self.decoder = decoder_of(self._schemas.__getitem__)
         self._projection = projection
         self._predicate = predicate
-        self._plain_bytes = info.log_format == "ARROW" and info.arrow_compression[0] == "NONE"
-        """Batches are used as they lie in memory: a thread would be woken for little more than a checksum."""
+        plain_bytes = info.log_format == "ARROW" and info.arrow_compression[0] == "NONE"
+        # Plain batches are used as they lie in memory: a thread would be woken for little more than a checksum.
+        self._ahead = _ahead and not plain_bytes
         self._loop = asyncio.get_running_loop()
         self._remote = RemoteReader(
             cluster, threads=options.remote_threads, segments=options.remote_prefetch, reads=options.remote_reads
@@ -135,8 +149,9 @@ class Fetcher:
             self._turn.remove(bucket)
             if subscription.remote is not None:
                 subscription.remote.cancel()
-            for future, _, size in subscription.queue:
-                future.cancel()
+            for waiting, _, size in subscription.queue:
+                if isinstance(waiting, asyncio.Future):
+                    waiting.cancel()
                 self._buffered_bytes -= size
             subscription.queue.clear()
             # A poll that waits for this bucket alone need not wait any longer.
@@ -198,17 +213,17 @@ class Fetcher:
 
     async def _take(self, subscription: Subscription) -> Decoded | None:
         while subscription.queue:
-            future = subscription.queue[0][0]
-            if not future.done():
-                await asyncio.wait([future])
-            if not subscription.queue or subscription.queue[0][0] is not future:
-                return None  # unsubscribed meanwhile
-            error = future.exception()
-            if error is not None:
+            waiting = subscription.queue[0][0]
+            if isinstance(waiting, asyncio.Future) and not waiting.done():
+                await asyncio.wait([waiting])
+                if not subscription.queue or subscription.queue[0][0] is not waiting:
+                    return None  # unsubscribed meanwhile
+            try:
+                decoded = waiting.result() if isinstance(waiting, asyncio.Future) else waiting()
+            except Exception:
                 # No row is passed over: whoever asks again has it fetched again, and perhaps it comes in order then.
                 self._rewind(subscription)
-                raise error
-            decoded = future.result()
+                raise
             _, next_offset, size = subscription.queue.popleft()
             subscription.buffered_bytes -= size
             self._buffered_bytes -= size
@@ -399,35 +414,16 @@ class Fetcher:
             self._schemas[header.schema_id] = schema
         start = subscription.fetch_offset if subscription.fetch_offset != EARLIEST_OFFSET else header.base_offset
         stop = subscription.stop_offset
-        future: asyncio.Future[Decoded | None]
-        if header.size_bytes < _DECODE_INLINE_BYTES:
-            future = self._loop.create_future()
-            self._decode_into(future, batch, start, stop, projected, remote_dir)
-        elif self._plain_bytes:
-            # The next request leaves before this turn of the loop ends, and the server works while this is decoded.
-            future = self._loop.create_future()
-            self._loop.call_soon(self._decode_into, future, batch, start, stop, projected, remote_dir)
-        else:
-            future = asyncio.ensure_future(
-                self._loop.run_in_executor(decode_threads(), self._decode, batch, start, stop, projected, remote_dir)
-            )
-            future.add_done_callback(look_at)
+        work = partial(self._decode, batch, start, stop, projected, remote_dir)
+        waiting: Waiting = work
+        if self._ahead and header.size_bytes >= _DECODE_INLINE_BYTES:
+            waiting = asyncio.ensure_future(self._loop.run_in_executor(decode_threads(), work))
+            waiting.add_done_callback(look_at)
         next_offset = header.next_offset if stop is None else min(header.next_offset, stop)
-        subscription.queue.append((future, next_offset, header.size_bytes))
+        subscription.queue.append((waiting, next_offset, header.size_bytes))
         subscription.buffered_bytes += header.size_bytes
         self._buffered_bytes += header.size_bytes
         subscription.fetch_offset = next_offset
-        self._changed.set()
-
-    def _decode_into(self, future: asyncio.Future[Decoded | None], *work: Any) -> None:
-        """Decode here and now. Whatever goes wrong is for whoever takes the batch, as if a thread had decoded it."""
-        if future.done():
-            return
-        try:
-            future.set_result(self._decode(*work))
-        except Exception as error:
-            future.set_exception(error)
-            look_at(future)
         self._changed.set()
 
     def _decode(
@@ -454,8 +450,8 @@ class Fetcher:
             subscription.position = offset
             return
         # The step is taken when what stands before it was handed out.
-        future, _, size = subscription.queue.pop()
-        subscription.queue.append((future, offset, size))
+        waiting, _, size = subscription.queue.pop()
+        subscription.queue.append((waiting, offset, size))
 
     async def _read_remote(self, subscription: Subscription, info: messages.PbRemoteLogFetchInfo) -> None:
         """Read tiered segments; the bucket stays busy meanwhile."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from fluss.client.retry import DEFAULT_DEADLINE_MS
 from fluss.client.scan.decode import Decoded
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket
+
+Waiting: TypeAlias = asyncio.Future[Decoded | None] | Callable[[], Decoded | None]
+"""A batch that a thread decodes, or what decodes it when it is taken."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,8 @@ class Subscription:
         """The next offset to ask for."""
         self.stop_offset = stop_offset
         self.high_watermark: int | None = None
-        self.queue: deque[tuple[asyncio.Future[Decoded | None], int, int]] = deque()
-        """Decoded (or being decoded) batches, the offset after each, and its size."""
+        self.queue: deque[tuple[Waiting, int, int]] = deque()
+        """Batches, the offset after each, and its size."""
         self.buffered_bytes = 0
         self.busy = False
         self.not_before = 0.0
