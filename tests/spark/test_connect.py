@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import threading
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -40,7 +41,7 @@ def test_a_worker_of_spark_sets_aside_what_it_has_loaded_and_no_other_process_do
     try:
         assert connect.client_of(options) is client
         assert len(calls) == frozen
-        assert fetcher.decodes_ahead() is not bool(frozen)
+        assert fetcher._ahead is not bool(frozen)
     finally:
         client.close()
 
@@ -83,6 +84,39 @@ def test_a_connection_whose_loop_stands_still_meanwhile_outlives_a_new_start_of_
     with fluss.LocalServer(tmp_path, port=port):
         assert ids(client, path) == list(range(100))
         client.close()
+
+
+def test_no_deadline_passes_while_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader may be busy with one batch for longer than a request may take."""
+    now = [1000.0]
+    monkeypatch.setattr(connect, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    loop = connect._LoopHere()
+    fired: list[float] = []
+
+    async def ask() -> float:
+        asyncio.get_running_loop().call_later(30.0, lambda: fired.append(now[0]))
+        return asyncio.get_running_loop().time()
+
+    async def turns() -> float:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return asyncio.get_running_loop().time()
+
+    try:
+        asked = loop.run(ask())
+        now[0] += 600.0
+        assert loop.run(turns()) == asked
+        assert not fired
+        now[0] += 600.0
+
+        async def wait_long() -> None:
+            now[0] += 31.0
+            await turns()
+
+        loop.run(wait_long())
+        assert fired, "time that is waited counts"
+    finally:
+        loop.close()
 
 
 def ids(client: connect.Client, path: fluss.TablePath) -> list[int]:

@@ -13,6 +13,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -25,23 +26,35 @@ from fluss.net.background import LoopThread
 T = TypeVar("T")
 
 
-class _LoopHere:
-    """A loop that runs in the thread of its caller, and only while that waits for something."""
+class _LoopHere(asyncio.SelectorEventLoop):
+    """A loop that runs in the thread of its caller, and only while that waits for something.
+
+    Its clock stands still with it: no deadline of a request passes while the caller is busy with what it got.
+    """
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._stood_s = 0.0
+        self._left_at = time.monotonic()
+        super().__init__()
+
+    def time(self) -> float:
+        return time.monotonic() - self._stood_s
 
     @property
     def closed(self) -> bool:
-        return self._loop.is_closed()
+        return self.is_closed()
 
     def run(self, coro: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(coro)
+        self._stood_s += time.monotonic() - self._left_at
+        try:
+            return self.run_until_complete(coro)
+        finally:
+            self._left_at = time.monotonic()
 
     def close(self) -> None:
         if not self.closed:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+            self.run(self.shutdown_asyncgens())
+            super().close()
 
 
 class Client:

@@ -79,11 +79,6 @@ def decode_threads() -> ThreadPoolExecutor:
     return _pool[1]
 
 
-def decodes_ahead() -> bool:
-    """Whether the scans of this process decode compressed batches before they are asked for, in threads."""
-    return _ahead
-
-
 def decode_when_taken() -> None:
     """Do without threads in this process: where others keep every core busy, handing work to them only costs."""
     global _ahead

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fluss.client.fanout import list_bucket_offsets
 from fluss.client.scan.decode import BatchDecoder, read_columns
-from fluss.client.scan.fetcher import Fetcher, decodes_ahead
+from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.config import Config
@@ -66,10 +66,10 @@ class ScanPlan:
     def bounded_options(self) -> FetchOptions:
         """Limits for reading everything: larger steps, since it is known that all of it is wanted.
 
-        What is decompressed ahead takes longer to take apart than to get: larger steps would only take memory.
+        What has to be decompressed takes longer to take apart than to get: larger steps would only take memory.
         """
         options = self.fetch_options()
-        if decodes_ahead() and self.info.log_format == "ARROW" and self.info.arrow_compression[0] != "NONE":
+        if self.info.log_format == "ARROW" and self.info.arrow_compression[0] != "NONE":
             return replace(options, buffered_bytes_for_bucket=options.max_bytes_for_bucket)
         step = max(options.max_bytes_for_bucket, min(options.max_bytes, _BOUNDED_FETCH_BYTES))
         return replace(options, max_bytes_for_bucket=step, buffered_bytes_for_bucket=2 * step)
