@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fluss for Python people: client, embedded server and Spark pipeline for Apache Fluss tables."""
 
-from __future__ import annotations
-
 from fluss._exports import lazy
 
 # `typing` alone would take longer to import than all of this module; type checkers read the name the same way.

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the public names live: loaded when first used, so that `import fluss` costs next to nothing."""
 
-from __future__ import annotations
-
 import sys
 
+# Names for annotations that stand in quotes: `__future__`, which would do without, is a module to load as well.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,11 +169,11 @@ COMMON: dict[str, tuple[str, ...]] = {
 
 def lazy(
     package: str, own: dict[str, tuple[str, ...]], submodules: tuple[str, ...] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+) -> "tuple[Callable[[str], Any], Callable[[], list[str]]]":
     """`__getattr__` and `__dir__` of a module that exports `COMMON`, its own names and some submodules."""
     homes = {name: module for table in (COMMON, own) for module, names in table.items() for name in names}
 
-    def get(name: str) -> Any:
+    def get(name: str) -> "Any":
         module = sys.modules[package]
         if name in homes:
             from fluss import _shadow
