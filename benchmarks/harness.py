@@ -259,12 +259,15 @@ def free_python() -> str:
 
 @cache
 def clean_python() -> str:
-    """An interpreter whose environment holds this package alone, as a user has it: no test tools, not editable."""
-    home = REPOSITORY / ".cache" / "bench" / "ours"
+    """An interpreter whose environment holds this package alone, as a user has it: no test tools, not editable.
+
+    Like the official client's it has no pip: with that come setuptools, which every start of Python would load.
+    """
+    home = REPOSITORY / ".cache" / "bench" / "alone"
     python = home / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check"]
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     subprocess.run([*install, str(REPOSITORY)], check=True)
     subprocess.run([*install, "--no-deps", "--force-reinstall", str(REPOSITORY)], check=True)
     return str(python)
