@@ -52,8 +52,8 @@ def test_a_figure_may_be_the_mean_of_several_runs() -> None:
 
 
 def test_the_warm_up_lasts_as_long_as_asked() -> None:
-    calls: list[str] = []
-    alternate(lambda: calls.append("a") or 1.0, None, 1, warm_up_s=0.02)  # type: ignore[func-returns-value]
+    calls: list[int] = []
+    alternate(lambda: calls.append(1) or 1.0, None, 1, warm_up_s=0.02)  # type: ignore[func-returns-value]
     assert len(calls) > 3
 
 

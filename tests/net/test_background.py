@@ -11,12 +11,15 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError
-from fluss.net import LoopThread
+from fluss.net import LoopThread, background
+from fluss.net.background import LoopHere
 
 
 @pytest.fixture
@@ -325,3 +328,80 @@ def test_the_interpreter_exits_with_work_under_way() -> None:
     )
     assert (done.stdout, done.stderr, done.returncode) == ("leaving\ncancelled\n", "", 0)
     assert time.monotonic() - started < 20
+
+
+def test_no_deadline_passes_while_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader may be busy with one batch for longer than a request may take."""
+    now = [1000.0]
+    monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    loop = LoopHere()
+    fired: list[float] = []
+
+    async def ask() -> float:
+        asyncio.get_running_loop().call_later(30.0, lambda: fired.append(now[0]))
+        return asyncio.get_running_loop().time()
+
+    async def turns() -> float:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return asyncio.get_running_loop().time()
+
+    try:
+        asked = loop.run(ask())
+        now[0] += 600.0
+        assert loop.run(turns()) == asked
+        assert not fired
+        now[0] += 600.0
+
+        async def wait_long() -> None:
+            now[0] += 31.0
+            await turns()
+
+        loop.run(wait_long())
+        assert fired, "time that is waited counts"
+    finally:
+        loop.close()
+
+
+def test_a_loop_here_ends_with_what_is_under_way() -> None:
+    loop = LoopHere()
+    ended: list[str] = []
+
+    async def linger() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("lingered")
+
+    async def begin() -> asyncio.Task[None]:
+        task = asyncio.create_task(linger())
+        await asyncio.sleep(0)
+        return task
+
+    task = loop.run(begin())
+    loop.close()
+    assert (ended, task.cancelled(), loop.closed) == (["lingered"], True, True)
+    loop.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+def test_a_child_that_drops_the_loop_of_its_parent_does_not_disturb_it() -> None:
+    """They share what the system knows of the loop's sockets."""
+    loops = [LoopHere()]
+    assert loops[0].run(asyncio.to_thread(lambda: 1)) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # to fork beside a thread
+        child = os.fork()
+    if not child:
+        warnings.simplefilter("ignore")
+        loops.clear()
+        gc.collect()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    try:
+        # What a thread has done is told through the loop's own socket; without it, only the deadline wakes the loop.
+        began = time.monotonic()
+        loops[0].run(asyncio.wait_for(asyncio.to_thread(time.sleep, 0.05), 5))
+        assert time.monotonic() - began < 4
+    finally:
+        loops[0].close()

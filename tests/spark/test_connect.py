@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import sys
 import threading
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pyarrow as pa
 import pytest
@@ -84,39 +83,6 @@ def test_a_connection_whose_loop_stands_still_meanwhile_outlives_a_new_start_of_
     with fluss.LocalServer(tmp_path, port=port):
         assert ids(client, path) == list(range(100))
         client.close()
-
-
-def test_no_deadline_passes_while_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader may be busy with one batch for longer than a request may take."""
-    now = [1000.0]
-    monkeypatch.setattr(connect, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    loop = connect._LoopHere()
-    fired: list[float] = []
-
-    async def ask() -> float:
-        asyncio.get_running_loop().call_later(30.0, lambda: fired.append(now[0]))
-        return asyncio.get_running_loop().time()
-
-    async def turns() -> float:
-        for _ in range(5):
-            await asyncio.sleep(0)
-        return asyncio.get_running_loop().time()
-
-    try:
-        asked = loop.run(ask())
-        now[0] += 600.0
-        assert loop.run(turns()) == asked
-        assert not fired
-        now[0] += 600.0
-
-        async def wait_long() -> None:
-            now[0] += 31.0
-            await turns()
-
-        loop.run(wait_long())
-        assert fired, "time that is waited counts"
-    finally:
-        loop.close()
 
 
 def ids(client: connect.Client, path: fluss.TablePath) -> list[int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An event loop in a thread of its own, for callers that have none or have another one."""
+"""Event loops for callers that have none, or have another one: in a thread of its own, or in that of the caller."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -211,12 +212,7 @@ class LoopThread:
             loop.run_forever()
         finally:
             try:
-                tasks = asyncio.all_tasks(loop)
-                for task in tasks:
-                    task.cancel()
-                if tasks:
-                    loop.run_until_complete(asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT_S))
-                loop.run_until_complete(loop.shutdown_asyncgens())
+                _wind_up(loop)
             finally:
                 asyncio.set_event_loop(None)
                 loop.close()
@@ -231,13 +227,58 @@ class LoopThread:
         self._lock = threading.Lock()  # another thread of the parent may have held it
 
 
+class LoopHere(asyncio.SelectorEventLoop):
+    """A loop that runs in the thread of its caller, and only while that waits for something.
+
+    Its clock stands still with it: no deadline of a request passes while the caller is busy with what it got.
+    """
+
+    def __init__(self) -> None:
+        self._stood_s = 0.0
+        self._left_at = time.monotonic()
+        super().__init__()
+        _loops_here.add(self)
+
+    def time(self) -> float:
+        return time.monotonic() - self._stood_s
+
+    @property
+    def closed(self) -> bool:
+        return self.is_closed()
+
+    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and wait for its result."""
+        self._stood_s += time.monotonic() - self._left_at
+        try:
+            return self.run_until_complete(coro)
+        finally:
+            self._left_at = time.monotonic()
+
+    def close(self) -> None:
+        """Cancel everything and end. Closing twice is fine."""
+        if not self.closed:
+            _wind_up(self)
+            super().close()
+
+
+def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT_S))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+
 _instances: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+_loops_here: weakref.WeakSet[LoopHere] = weakref.WeakSet()
 _loops_of_parent: list[asyncio.AbstractEventLoop] = []
 
 
 def _after_fork_in_child() -> None:
     for instance in list(_instances):
         instance._after_fork_in_child()
+    _loops_of_parent.extend(_loops_here)  # for the same reason; whose they are must not use them any more
 
 
 def _close_all() -> None:

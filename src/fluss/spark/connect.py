@@ -7,13 +7,11 @@ connection belongs to the process that opened it: after a fork the child opens i
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import os
 import sys
 import threading
-import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -21,40 +19,9 @@ from fluss import aio
 from fluss.client.scan.fetcher import decode_when_taken
 from fluss.config import Config
 from fluss.metadata import TableInfo, TablePath
-from fluss.net.background import LoopThread
+from fluss.net.background import LoopHere, LoopThread
 
 T = TypeVar("T")
-
-
-class _LoopHere(asyncio.SelectorEventLoop):
-    """A loop that runs in the thread of its caller, and only while that waits for something.
-
-    Its clock stands still with it: no deadline of a request passes while the caller is busy with what it got.
-    """
-
-    def __init__(self) -> None:
-        self._stood_s = 0.0
-        self._left_at = time.monotonic()
-        super().__init__()
-
-    def time(self) -> float:
-        return time.monotonic() - self._stood_s
-
-    @property
-    def closed(self) -> bool:
-        return self.is_closed()
-
-    def run(self, coro: Coroutine[Any, Any, T]) -> T:
-        self._stood_s += time.monotonic() - self._left_at
-        try:
-            return self.run_until_complete(coro)
-        finally:
-            self._left_at = time.monotonic()
-
-    def close(self) -> None:
-        if not self.closed:
-            self.run(self.shutdown_asyncgens())
-            super().close()
 
 
 class Client:
@@ -65,21 +32,21 @@ class Client:
     """
 
     def __init__(self, options: dict[str, Any], *, here: bool = False) -> None:
-        self._thread = _LoopHere() if here else LoopThread("fluss-spark")
+        self._loop = LoopHere() if here else LoopThread("fluss-spark")
         try:
-            self.connection = self._thread.run(aio.FlussConnection.create(Config(options)))
+            self.connection = self._loop.run(aio.FlussConnection.create(Config(options)))
         except BaseException:
-            self._thread.close()
+            self._loop.close()
             raise
         self.admin = self.connection.get_admin()
 
     @property
     def closed(self) -> bool:
-        return self._thread.closed or self.connection.closed
+        return self._loop.closed or self.connection.closed
 
     def run(self, coro: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the connection and wait for it."""
-        return self._thread.run(coro)
+        return self._loop.run(coro)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Make a plain call on the connection's loop."""
@@ -87,7 +54,7 @@ class Client:
         async def run() -> T:
             return function(*arguments)
 
-        return self._thread.run(run())
+        return self._loop.run(run())
 
     def iterate(self, generator: AsyncGenerator[T, None]) -> Iterator[T]:
         """The items of an asynchronous generator, for a plain loop."""
@@ -116,14 +83,13 @@ class Client:
         if not self.closed:
             with contextlib.suppress(Exception):
                 self.run(self.connection.close())
-        self._thread.close()
+        self._loop.close()
 
 
 _DAEMONS = ("pyspark.daemon", "fluss.spark.daemon")
 
 _lock = threading.Lock()
 _clients: dict[tuple[Any, ...], Client] = {}
-_clients_of_parent: list[Client] = []
 
 
 def client_of(options: dict[str, Any]) -> Client:
@@ -167,8 +133,6 @@ def set_aside_what_is_loaded() -> None:
 def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()  # another thread of the parent may have held it
-    # Were they collected here, closing their loops would disturb the parent, which shares them.
-    _clients_of_parent.extend(_clients.values())
     _clients.clear()
 
 
