@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client import lookup_queue
+from fluss.client.cluster import Cluster
 from fluss.client.nearby import ASKED_BEFORE, Nearby
 
 SCHEMA = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=["id"])
@@ -160,7 +160,7 @@ def test_a_server_that_keeps_silent_on_the_line(use, monkeypatch, deadline_ms):
         line = await warm(conn, lookuper)
         asyncio.get_running_loop().remove_reader(line._sock.fileno())  # no answer will be seen
         line._timeout_s, line._timed = 0.2, False
-        monkeypatch.setattr(lookup_queue, "DEFAULT_DEADLINE_MS", deadline_ms)
+        monkeypatch.setattr(Cluster, "call_timeout_ms", deadline_ms)
         began = time.monotonic()
         if deadline_ms > 200:
             assert (await lookuper.lookup([5]))["id"] == 5

@@ -59,19 +59,19 @@ class Senders:
             self._sender.on_writer_id = callback
 
 
-async def open_cluster(config: Config) -> tuple[Cluster, Senders]:
+async def open_cluster(config: Config, timeout: float | None = None) -> tuple[Cluster, Senders]:
     """Connect. Runs on the loop that everything shall live on."""
-    cluster = await Cluster.connect(config)
+    cluster = await Cluster.connect(config, timeout)
     return cluster, Senders(cluster)
 
 
-async def load_table(cluster: Cluster, path: TablePath) -> TableState:
+async def load_table(cluster: Cluster, path: TablePath, timeout: float | None = None) -> TableState:
     if not isinstance(path, TablePath):
         kind = type(path).__name__
         raise InvalidArgumentError(f"Expected a TablePath, got {kind} {path!r}; write TablePath('database', 'table')")
     if cluster.closed:
         raise ConnectionClosedError("The connection is closed; create a new one with FlussConnection.create(config)")
-    return await cluster.table(path, refresh=True)
+    return await cluster.table(path, refresh=True, deadline=cluster.deadline(timeout))
 
 
 class FlussTable(TableBase["AppendWriter", "UpsertWriter", TableScan]):
@@ -109,14 +109,20 @@ class FlussConnection:
         self._closing: asyncio.Task[bool] | None = None
 
     @staticmethod
-    async def create(config: Config) -> FlussConnection:
-        """Connect to the first bootstrap server that answers."""
-        return FlussConnection(*await open_cluster(check_config(config)))
+    async def create(config: Config, *, timeout: float | None = None) -> FlussConnection:
+        """Connect to the first bootstrap server that answers.
+
+        `timeout` is in seconds; by default the connect timeout, and at most twice the request timeout.
+
+        Example:
+            conn = await FlussConnection.create(config, timeout=5)
+        """
+        return FlussConnection(*await open_cluster(check_config(config), timeout))
 
     @staticmethod
-    async def connect(config: Config) -> FlussConnection:
+    async def connect(config: Config, *, timeout: float | None = None) -> FlussConnection:
         """Older name of `create`."""
-        return await FlussConnection.create(config)
+        return await FlussConnection.create(config, timeout=timeout)
 
     @property
     def config(self) -> Config:
@@ -134,9 +140,9 @@ class FlussConnection:
 
         return FlussAdmin(self._runner)
 
-    async def get_table(self, table_path: TablePath) -> FlussTable:
-        """A table to read from and write to."""
-        return FlussTable(self._runner, await load_table(self._cluster, table_path), self._senders)
+    async def get_table(self, table_path: TablePath, *, timeout: float | None = None) -> FlussTable:
+        """Return a table to read from and write to."""
+        return FlussTable(self._runner, await load_table(self._cluster, table_path, timeout), self._senders)
 
     def metrics(self) -> dict[str, float]:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
@@ -146,9 +152,12 @@ class FlussConnection:
         """Have `callback` awaited with every new id of an idempotent writer, before rows are sent under that id."""
         self._senders.on_writer_id(callback)
 
-    async def flush(self) -> None:
-        """Bring everything that writers of this connection hold to the servers."""
-        await self._cluster.drain()
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Bring everything that writers of this connection hold to the servers.
+
+        After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
+        """
+        await self._cluster.drain(timeout)
 
     async def close(self) -> None:
         """End everything. Writes that were not acknowledged fail: `flush()` first, or leave an `async with` block."""

@@ -101,13 +101,16 @@ class _Writer:
     _core: CoreAppendWriter | CoreUpsertWriter
     _background: Background
 
-    async def flush(self) -> None:
-        """Send everything and wait until the server acknowledged it. Raises the first error if rows were lost."""
-        await self._background.wrap(self._core.flush())
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Send everything and wait until the server acknowledged it. Raises the first error if rows were lost.
 
-    def close(self) -> Awaitable[None]:
+        After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
+        """
+        await self._background.wrap(self._core.flush(timeout=timeout))
+
+    def close(self, *, timeout: float | None = None) -> Awaitable[None]:
         """Flush and be done."""
-        self._background.block(self._core.close())
+        self._background.block(self._core.close(timeout=timeout))
         return DONE
 
     def __enter__(self: T) -> T:
@@ -253,20 +256,26 @@ class FlussConnection:
         self._background = background
 
     @staticmethod
-    async def create(config: Config) -> FlussConnection:
-        """Connect to the first bootstrap server that answers."""
+    async def create(config: Config, *, timeout: float | None = None) -> FlussConnection:
+        """Connect to the first bootstrap server that answers.
+
+        `timeout` is in seconds; by default the connect timeout, and at most twice the request timeout.
+
+        Example:
+            conn = await FlussConnection.create(config, timeout=5)
+        """
         thread = LoopThread()
         try:
-            cluster, senders = await thread.wrap(core.open_cluster(core.check_config(config)))
+            cluster, senders = await thread.wrap(core.open_cluster(core.check_config(config), timeout))
         except BaseException:
             thread.close()
             raise
         return FlussConnection(Background(thread, cluster, senders))
 
     @staticmethod
-    async def connect(config: Config) -> FlussConnection:
+    async def connect(config: Config, *, timeout: float | None = None) -> FlussConnection:
         """Older name of `create`."""
-        return await FlussConnection.create(config)
+        return await FlussConnection.create(config, timeout=timeout)
 
     @property
     def config(self) -> Config:
@@ -284,9 +293,9 @@ class FlussConnection:
 
         return FlussAdmin(self._background)
 
-    async def get_table(self, table_path: TablePath) -> FlussTable:
-        """A table to read from and write to."""
-        state = await self._background.run(lambda cluster: core.load_table(cluster, table_path))
+    async def get_table(self, table_path: TablePath, *, timeout: float | None = None) -> FlussTable:
+        """Return a table to read from and write to."""
+        state = await self._background.run(lambda cluster: core.load_table(cluster, table_path, timeout))
         return FlussTable(self._background, state)
 
     def metrics(self) -> dict[str, float]:
@@ -300,9 +309,12 @@ class FlussConnection:
         """
         self._background.call(self._background.senders.on_writer_id, callback)
 
-    async def flush(self) -> None:
-        """Bring everything that writers of this connection hold to the servers."""
-        await self._background.run(lambda cluster: cluster.drain())
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Bring everything that writers of this connection hold to the servers.
+
+        After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
+        """
+        await self._background.run(lambda cluster: cluster.drain(timeout))
 
     def close(self) -> Awaitable[None]:
         """End everything; may be called again, and may be awaited.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -24,7 +23,7 @@ from fluss.client.cluster import Cluster
 from fluss.client.convert import Key
 from fluss.client.nearby import LoopLines, Nearby
 from fluss.client.promise import Inbox, Promise, wake
-from fluss.client.retry import DEFAULT_BACKOFF, DEFAULT_DEADLINE_MS
+from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text, is_retriable, log_retry
 from fluss.client.state import TableState
 from fluss.errors import (
     ConnectionClosedError,
@@ -36,6 +35,7 @@ from fluss.errors import (
 )
 from fluss.metadata import TableBucket
 from fluss.net.connection import Waiter
+from fluss.net.deadline import Deadline
 from fluss.net.eager import start_eagerly
 from fluss.protocol import Api, apis
 from fluss.protocol import messages as pb
@@ -53,6 +53,8 @@ _KEYS_ALONE = 16
 """Fewer keys are not worth two requests."""
 KEYS_PENDING_MAX = 1_000_000
 """Keys that wait at one lookuper at most; more are refused."""
+_SWEEP_S = 0.1
+"""How late a key may be found to have passed its deadline."""
 
 Found = tuple[TableBucket, "FlussError | None", Sequence[Any]]
 """A bucket's part of an answer: an error, or one result per key in the order of the keys."""
@@ -146,16 +148,19 @@ class PrefixWire:
 
 
 class _Item(Generic[T]):
-    """One key on its way."""
+    """One key in flight."""
 
-    __slots__ = ("bucket", "deadline", "key", "place", "promise", "tries")
+    __slots__ = ("attempts", "bucket", "deadline", "error", "key", "place", "promise")
 
-    def __init__(self, place: tuple[str | None, int], key: bytes, promise: Promise[T], deadline: float) -> None:
+    def __init__(self, place: tuple[str | None, int], key: bytes, promise: Promise[T], deadline: Deadline) -> None:
         self.place = place
         self.key = key
         self.promise = promise
         self.deadline = deadline
-        self.tries = 0
+        self.attempts = 0
+        """Attempts that failed."""
+        self.error: FlussError | None = None
+        """Why the last attempt failed."""
         self.bucket: TableBucket | None = None
 
 
@@ -291,6 +296,9 @@ class LookupQueue(_Pump[T]):
         self._inbox: Inbox[_Item[T]] = Inbox(cluster.loop, self._deliver)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._retry_logged = False
+        """Whether a warning about lookups that fail was logged since the last answer."""
+        self._sweeping: asyncio.TimerHandle | None = None
         self._near: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _NearPump[T]] = weakref.WeakKeyDictionary()
 
     def pending(self) -> int:
@@ -300,13 +308,24 @@ class LookupQueue(_Pump[T]):
     def closed(self) -> bool:
         return self._closed or self._cluster.closed
 
-    def put(self, key: Key) -> Promise[T]:
+    async def get(self, key: Key, deadline: Deadline) -> T:
+        """Look a key up and wait for it, until the deadline at most."""
+        promise = self.put(key, deadline)
+        try:
+            return await asyncio.wait_for(promise.wait(), deadline.remaining_ms / 1000.0 + _SWEEP_S)
+        except FlussError:
+            raise  # before the next clause: a deadline error of ours is a TimeoutError too
+        except asyncio.TimeoutError:
+            text = f"Lookup in table '{self._state.table_path}' did not finish within {deadline.total_ms:.0f} ms"
+            raise DeadlineExceededError(text) from None
+
+    def put(self, key: Key, deadline: Deadline | None = None) -> Promise[T]:
         """Look a key up; the promise gives what the servers say."""
         if self.closed:
             raise ConnectionClosedError("The connection is closed; lookups need an open one")
         promise: Promise[T] = Promise()
         partition, bucket, encoded = key
-        item = _Item((partition, bucket), encoded, promise, time.monotonic() + DEFAULT_DEADLINE_MS / 1000.0)
+        item = _Item((partition, bucket), encoded, promise, deadline or self._cluster.deadline())
         loop = asyncio._get_running_loop()
         if loop is not None and loop is not self._cluster.loop:
             near = self._near.get(loop) or self._new_near(loop)
@@ -343,7 +362,7 @@ class LookupQueue(_Pump[T]):
         if self._closed:
             self._fail(items, ConnectionClosedError("The connection was closed"))
             return
-        self._cluster.metrics.add("lookups_total", sum(not item.tries for item in items))
+        self._cluster.metrics.add("lookups_total", sum(not item.attempts for item in items))
         for item in items:
             self._pending[item] = None
             node_id = self._node_of(item)
@@ -354,6 +373,8 @@ class LookupQueue(_Pump[T]):
                 ready.add(node_id)
         for node_id in ready:
             self._pump(node_id)
+        if self._sweeping is None:
+            self._start_sweep()
 
     def _link(self, node_id: int) -> Link | None:
         return self._cluster.ready_node(node_id)
@@ -367,7 +388,7 @@ class LookupQueue(_Pump[T]):
         try:
             partition, bucket_id = item.place
             if partition is not None and item.bucket is None:
-                known = await self._cluster.partition(self._state.table_path, partition)
+                known = await self._cluster.partition(self._state.table_path, partition, deadline=item.deadline)
                 if known is None:
                     self._resolve(item, self._missing)
                     wake((item.promise,))
@@ -375,8 +396,8 @@ class LookupQueue(_Pump[T]):
                 item.bucket = known.bucket(bucket_id)
             bucket = item.bucket if item.bucket is not None else self._state.bucket(bucket_id)
             item.bucket = bucket
-            node_id = await self._cluster.leader_id(bucket, self._state.table_path)
-            await self._cluster.node(node_id)
+            node_id = await self._cluster.leader_id(bucket, self._state.table_path, item.deadline)
+            await self._cluster.node(node_id, item.deadline)
         except FlussError as error:
             self._failed((item,), error)
             return
@@ -391,25 +412,67 @@ class LookupQueue(_Pump[T]):
         self._cluster.invalidate_node(node_id)
 
     def _failed(self, items: Sequence[_Item[T]], error: FlussError) -> None:
-        """Try keys again after a pause, or fail them if the error is final or their time is up."""
-        if not (error.is_retriable or error.is_stale_metadata) or self._closed:
+        """Retry keys after a pause, or fail them if the error is final or their deadline has passed."""
+        items = [item for item in items if not item.promise.done]
+        if not items:
+            return
+        if not is_retriable(error) or self._closed:
             self._fail(items, error)
             return
-        now = time.monotonic()
-        delay = DEFAULT_BACKOFF.delay_ms(max(item.tries for item in items)) / 1000.0
-        late = [item for item in items if item.deadline <= now + delay]
-        if late:
-            self._fail(late, error)
+        delay_ms = DEFAULT_BACKOFF.delay_ms(max(item.attempts for item in items))
+        again: list[_Item[T]] = []
         for item in items:
-            if item.deadline <= now + delay:
+            item.attempts += 1
+            item.error = error
+            if item.deadline.remaining_ms <= delay_ms:
+                self._fail((item,), self._final_error(item))
                 continue
-            item.tries += 1
+            again.append(item)
             if error.is_stale_metadata and item.bucket is not None:
                 self._cluster.invalidate(item.bucket)
         self._cluster.metrics.add("retries_total")
-        remaining = [item for item in items if item.deadline > now + delay]
-        if remaining:
-            self._spawn(self._later(delay, remaining))
+        if again:
+            if not self._retry_logged:
+                self._retry_logged = True
+                log_retry(f"Lookup in table '{self._state.table_path}'", error, again[0].deadline)
+            self._spawn(self._later(delay_ms / 1000.0, again))
+
+    def _take(self, by_bucket: dict[TableBucket, list[_Item[T]]], answer: list[Found]) -> None:
+        self._retry_logged = False
+        super()._take(by_bucket, answer)
+
+    def _final_error(self, item: _Item[T]) -> FlussError:
+        where = f"table '{self._state.table_path}'"
+        if item.bucket is not None:
+            where = f"{item.bucket} of {where}"
+        error = item.error
+        if error is None:
+            text = (
+                f"Lookup in {where} did not finish within {item.deadline.total_ms:.0f} ms: no answer. {CHECK_SERVERS}"
+            )
+            return DeadlineExceededError(text)
+        if error is item.deadline.final_error:
+            return error
+        text = gave_up_text(f"Lookup in {where}", item.attempts, item.deadline.total_ms, error)
+        return type(error)(text, error.error_code)
+
+    def _sweep(self) -> None:
+        """Fail the keys whose deadline has passed. One timer for all keys: one for each would cost more than a lookup.
+
+        Keys are pending in the order in which they came, and all that have no timeout of their own have the same one.
+        """
+        self._sweeping = None
+        for item in list(self._pending):
+            if not item.deadline.expired:
+                break
+            self._fail((item,), self._final_error(item))
+        self._start_sweep()
+
+    def _start_sweep(self) -> None:
+        if self._pending and not self._closed:
+            oldest = next(iter(self._pending))
+            delay_s = max(_SWEEP_S, oldest.deadline.remaining_ms / 1000.0)
+            self._sweeping = self._cluster.loop.call_later(delay_s, self._sweep)
 
     async def _later(self, delay: float, items: list[_Item[T]]) -> None:
         await asyncio.sleep(delay)
@@ -426,6 +489,8 @@ class LookupQueue(_Pump[T]):
 
     async def shut(self) -> None:
         self._closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -483,11 +548,10 @@ class _NearPump(_Pump[T]):
     def _unready(self, items: Iterable[_Item[T]]) -> None:
         items = list(items)
         for item in items:
-            item.tries += 1
+            item.attempts += 1
             self._pending.pop(item, None)
         self._queue.take_over(items)
 
     def _failed(self, items: Sequence[_Item[T]], error: FlussError) -> None:
-        now = time.monotonic()
-        self._fail([item for item in items if item.deadline <= now], error)
-        self._unready(item for item in items if item.deadline > now)
+        self._fail([item for item in items if item.deadline.expired], error)
+        self._unready(item for item in items if not item.deadline.expired)

@@ -92,6 +92,8 @@ class Connection:
         self._lost_reason: FlussError | None = None
         self._closing = False
         self._refused_for_now: RetriableAuthenticateError | None = None
+        self._step = "accept a connection"
+        """What the server is expected to do next while the connection is opened, for errors."""
         self._max_frame_bytes = max_frame_bytes
         buffers = FrameBuffers(_KEPT_BYTES_MAX)
         reader = FrameReader(max_frame_bytes, allocate=buffers.take, align=fetched_records_position)
@@ -104,14 +106,14 @@ class Connection:
         port: int,
         *,
         software_name: str = SOFTWARE_NAME,
-        connect_timeout_ms: int = 120_000,
+        connect_timeout_ms: float = 120_000,
         request_timeout_ms: int = 60_000,
         credentials: PlainCredentials | None = None,
         max_frame_bytes: int = RESPONSE_BYTES_MAX,
         expected_server_type: ServerType | int | None = None,
         api_versions_timeout_ms: int = _API_VERSIONS_TIMEOUT_MS,
     ) -> Connection:
-        """Connect, learn what the server can do, and authenticate. All of it happens within `connect_timeout_ms`."""
+        """Connect, learn what the server can do, and authenticate, all of it within `connect_timeout_ms`."""
         connection = cls(host, port, request_timeout_ms=request_timeout_ms, max_frame_bytes=max_frame_bytes)
         try:
             await asyncio.wait_for(
@@ -125,7 +127,7 @@ class Connection:
             if connection._refused_for_now is not None:
                 raise connection._refused_for_now from None
             raise NetworkError(
-                f"Server {host}:{port} did not accept a connection within {connect_timeout_ms} ms; "
+                f"Server {host}:{port} did not {connection._step} within {connect_timeout_ms:.0f} ms; "
                 "check the address, or raise the connect timeout"
             ) from None
         except BaseException:
@@ -157,7 +159,7 @@ class Connection:
         return True
 
     async def call(
-        self, api: Api[RequestT, ResponseT], message: RequestT | None = None, *, timeout_ms: int | None = None
+        self, api: Api[RequestT, ResponseT], message: RequestT | None = None, *, timeout_ms: float | None = None
     ) -> ResponseT:
         """Call an API and return its response. None sends an empty request."""
         if message is None:
@@ -171,7 +173,7 @@ class Connection:
         return parse_message(api.response, answer, require_all=False)
 
     async def call_parts(
-        self, api: Api[Any, Any], body: Sequence[Buffer], *, timeout_ms: int | None = None
+        self, api: Api[Any, Any], body: Sequence[Buffer], *, timeout_ms: float | None = None
     ) -> memoryview:
         """Call an API with an encoded request and return the encoded response.
 
@@ -344,8 +346,10 @@ class Connection:
                 f"Cannot connect to server {self.host}:{self.port}: {error.strerror or error}; "
                 "check that the server runs and that the address is right"
             ) from error
+        self._step = "answer its first request (is it a Fluss server?)"
         await self._negotiate(software_name, expected_server_type, api_versions_timeout_ms)
         if credentials is not None:
+            self._step = "finish the authentication"
             await self._authenticate(credentials)
 
     async def _negotiate(

@@ -12,28 +12,29 @@ import pyarrow as pa
 
 from fluss.metadata import TableBucket
 from fluss.net.background import LoopThread
+from fluss.net.deadline import Deadline
 
 if TYPE_CHECKING:
     from fluss.client.scan.scan import ScanPlan
 
 
 def blocking_batches(
-    plan: ScanPlan, start_offsets: dict[TableBucket, int], loop: asyncio.AbstractEventLoop
+    plan: ScanPlan, start_offsets: dict[TableBucket, int], loop: asyncio.AbstractEventLoop, deadline: Deadline | None
 ) -> Generator[pa.RecordBatch, None, None]:
     """The batches of `plan.read`, one at a time, for a plain `for` loop.
 
     Who reads, and in which thread, is known when the first batch is asked for.
     """
     if asyncio._get_running_loop() is loop:
-        yield from _with_own_connection(plan, start_offsets)
+        yield from _with_own_connection(plan, start_offsets, deadline)
     else:
-        yield from _on_loop(plan, start_offsets, loop)
+        yield from _on_loop(plan, start_offsets, loop, deadline)
 
 
 def _on_loop(
-    plan: ScanPlan, start_offsets: dict[TableBucket, int], loop: asyncio.AbstractEventLoop
+    plan: ScanPlan, start_offsets: dict[TableBucket, int], loop: asyncio.AbstractEventLoop, deadline: Deadline | None
 ) -> Generator[pa.RecordBatch, None, None]:
-    batches = plan.read(start_offsets)
+    batches = plan.read(start_offsets, None, deadline)
 
     async def step() -> Any:
         return await anext(batches, None)
@@ -50,14 +51,14 @@ def _on_loop(
 
 
 def _with_own_connection(
-    plan: ScanPlan, start_offsets: dict[TableBucket, int]
+    plan: ScanPlan, start_offsets: dict[TableBucket, int], deadline: Deadline | None
 ) -> Generator[pa.RecordBatch, None, None]:
     """Where the caller sits on the very loop that would have to work, the read gets a loop of its own."""
     thread = LoopThread()
     try:
-        cluster = thread.run(type(plan.cluster).connect(plan.config))
+        cluster = thread.run(type(plan.cluster).connect(plan.config, deadline))
         try:
-            yield from _on_loop(replace(plan, cluster=cluster), start_offsets, thread.loop)
+            yield from _on_loop(replace(plan, cluster=cluster), start_offsets, thread.loop, deadline)
         finally:
             thread.run(cluster.close())
     finally:

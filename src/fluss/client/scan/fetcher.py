@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss.client.retry import DEFAULT_BACKOFF
+from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text
 from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.remote import RemoteReader
 from fluss.client.scan.subscription import FetchOptions, Subscription, Waiting
@@ -39,6 +39,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket, TableInfo
+from fluss.net.deadline import Deadline
 from fluss.net.eager import look_at, start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import FetchedBucket, decode_fetch_log_response
@@ -122,6 +123,8 @@ class Fetcher:
         self._wake: asyncio.TimerHandle | None = None
         self._asked = eager
         self._closed = False
+        self._retry_logged = False
+        """Whether a warning about fetches that fail was logged since the last one that did not."""
         cluster.metrics.gauge("scanner_buffer_bytes", self.buffered_bytes)
 
     def buffered_bytes(self) -> int:
@@ -195,7 +198,7 @@ class Fetcher:
                 if subscription.error is not None:
                     error, subscription.error = subscription.error, None
                     raise error
-            if all(subscription.done for subscription in self.subscriptions.values()):
+            if self.done:
                 return None
             if not self._changed.is_set():
                 remaining = None if deadline is None else deadline - self._loop.time()
@@ -205,6 +208,24 @@ class Fetcher:
                     await asyncio.wait_for(self._changed.wait(), remaining)
                 except asyncio.TimeoutError:
                     return None
+
+    @property
+    def done(self) -> bool:
+        """Whether all buckets were read to their stop offsets."""
+        return all(subscription.done for subscription in self.subscriptions.values())
+
+    def late_error(self, deadline: Deadline) -> FlussError:
+        """Describe a bounded read that did not finish by its deadline."""
+        open_ones = [subscription for subscription in self.subscriptions.values() if not subscription.done]
+        causes = [s.last_error for s in open_ones if s.failures and s.last_error is not None]
+        what = f"Reading table '{self.info.table_path}'"
+        if causes:
+            attempts = max(subscription.failures for subscription in open_ones)
+            return type(causes[0])(gave_up_text(what, attempts, deadline.total_ms, causes[0]), causes[0].error_code)
+        counted = "1 bucket was" if len(open_ones) == 1 else f"{len(open_ones)} buckets were"
+        return DeadlineExceededError(
+            f"{what} did not finish within {deadline.total_ms:.0f} ms: {counted} not read to the end. {CHECK_SERVERS}"
+        )
 
     async def _take(self, subscription: Subscription) -> Decoded | None:
         while subscription.queue:
@@ -278,11 +299,13 @@ class Fetcher:
             task.add_done_callback(self._tasks.discard)
 
     async def _find_leaders(self, group: list[Subscription]) -> None:
+        started = self._loop.time()
         for subscription in group:
             try:
-                await self.cluster.leader_id(subscription.bucket, self.info.table_path)
+                deadline = self._deadline((subscription,))
+                await self.cluster.leader_id(subscription.bucket, self.info.table_path, deadline)
             except FlussError as error:
-                self._note(subscription, error)
+                self._note(subscription, error, started)
             except Exception as error:
                 self._note_strange(subscription, error)
             finally:
@@ -294,7 +317,7 @@ class Fetcher:
         started = self._loop.time()
         projected = self._projection is not None
         try:
-            connection = await self.cluster.node(node_id)
+            connection = await self.cluster.node(node_id, self._deadline(group))
             answer = await self._exchange(connection, group)
             by_bucket = {(s.bucket.partition_id, s.bucket.bucket_id): s for s in group}
             for table in answer:
@@ -311,7 +334,7 @@ class Fetcher:
             if isinstance(error, (NetworkError, DeadlineExceededError)):
                 self.cluster.invalidate_node(node_id)
             for subscription in group:
-                self._note(subscription, error)
+                self._note(subscription, error, started)
         except Exception as error:
             for subscription in group:
                 self._note_strange(subscription, error)
@@ -365,6 +388,7 @@ class Fetcher:
             self._note(subscription, error_for_code(part.error_code, part.error_message))
             return
         subscription.failures = 0
+        self._retry_logged = False
         if part.high_watermark is not None:
             subscription.high_watermark = part.high_watermark
         if part.remote_log_fetch_info is not None:
@@ -405,7 +429,8 @@ class Fetcher:
                     batch.verify_crc()
                 except FlussError as error:
                     raise _located(error, remote_dir) from None
-            schema = await self.cluster.schema(self.info.table_path, header.schema_id)
+            deadline = self._deadline((subscription,))
+            schema = await self.cluster.schema(self.info.table_path, header.schema_id, deadline)
             self._schemas[header.schema_id] = schema
         start = subscription.fetch_offset if subscription.fetch_offset != EARLIEST_OFFSET else header.base_offset
         stop = subscription.stop_offset
@@ -483,19 +508,33 @@ class Fetcher:
 
     # -- failures -------------------------------------------------------------------------------------------------
 
-    def _note(self, subscription: Subscription, error: FlussError) -> None:
-        """Try again later, or have the error raised from the next poll."""
+    def _deadline(self, group: Iterable[Subscription]) -> Deadline:
+        """Return until when a request for these buckets may take: what is left of their patience."""
+        now = self._loop.time()
+        failing_ms = max(((now - s.failing_since) * 1000 for s in group if s.failures), default=0.0)
+        return Deadline(max(1.0, self.options.patience_ms - failing_ms))
+
+    def _note(self, subscription: Subscription, error: FlussError, started: float | None = None) -> None:
+        """Retry later, or have the error raised from the next poll. `started`: when the failed request began."""
         now = self._loop.time()
         if not subscription.failures:
-            subscription.failing_since = now
+            subscription.failing_since = now if started is None else started
         subscription.failures += 1
+        subscription.last_error = error
         passing = error.is_stale_metadata or isinstance(error, _PASSING)
         if not passing or (now - subscription.failing_since) * 1000 > self.options.patience_ms:
             subscription.error = error
             subscription.failures = 0
             self._changed.set()
             return
-        logger.debug("%s: %s; the scan goes on", subscription.bucket, error)
+        if subscription.failures == 1 and not self._retry_logged:
+            # One warning for all buckets that fail at the same time, usually for the same reason.
+            self._retry_logged = True
+            left_s = self.options.patience_ms / 1000 - (now - subscription.failing_since)
+            text = "reading %s of table %s failed: %s; retrying for up to %.1f s"
+            logger.warning(text, subscription.bucket, self.info.table_path, error, left_s)
+        else:
+            logger.debug("%s: %s; the scan goes on", subscription.bucket, error)
         self.cluster.invalidate(subscription.bucket)
         subscription.not_before = now + DEFAULT_BACKOFF.delay_ms(subscription.failures - 1) / 1000
 

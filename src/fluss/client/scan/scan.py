@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fluss.client.fanout import list_bucket_offsets
+from fluss.client.retry import within
 from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
@@ -19,6 +20,7 @@ from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.config import Config
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Predicate, Schema, TableBucket, TableInfo
+from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.protocol.predicates import encode_predicate
 
@@ -69,6 +71,7 @@ class ScanPlan:
         What has to be decompressed takes longer to take apart than to get: larger steps would only take memory.
         """
         options = self.fetch_options()
+        options = replace(options, patience_ms=min(options.patience_ms, self.cluster.call_timeout_ms))
         if self.info.log_format == "ARROW" and self.info.arrow_compression[0] != "NONE":
             return replace(options, buffered_bytes_for_bucket=options.max_bytes_for_bucket)
         step = max(options.max_bytes_for_bucket, min(options.max_bytes, _BOUNDED_FETCH_BYTES))
@@ -108,31 +111,43 @@ class ScanPlan:
             eager=eager,
         )
 
-    async def offsets(self, buckets: Sequence[TableBucket], spec: OffsetSpec) -> dict[TableBucket, int]:
-        """Offsets of many buckets at once, tried again where a leader moved or the network failed."""
+    async def offsets(
+        self, buckets: Sequence[TableBucket], spec: OffsetSpec, deadline: Deadline | None = None
+    ) -> dict[TableBucket, int]:
+        """Ask for the offsets of many buckets at once, retried where a leader moved or the network failed."""
         if not buckets:
             return {}
         path = self.info.table_path
+        limit = self.cluster.deadline(deadline)
 
         def forget(error: FlussError) -> None:
             for bucket in buckets:
                 self.cluster.invalidate(bucket)
 
         return await self.cluster.retry(
-            lambda: list_bucket_offsets(self.cluster, path, buckets, spec),
-            what=apis.LIST_OFFSETS.name,
+            lambda: list_bucket_offsets(self.cluster, path, buckets, spec, limit),
+            what=f"{apis.LIST_OFFSETS.name} of table '{path}'",
             before_retry=forget,
+            deadline=limit,
         )
 
     async def read(
-        self, start_offsets: dict[TableBucket, int], stop_offsets: dict[TableBucket, int] | None = None
+        self,
+        start_offsets: dict[TableBucket, int],
+        stop_offsets: dict[TableBucket, int] | None = None,
+        deadline: Deadline | None = None,
     ) -> AsyncGenerator[RecordBatch, None]:
-        """All rows of the buckets from their start offsets up to the end of the log now (or the given ends)."""
+        """Read all rows of the buckets from their start offsets up to the end of the log now (or the given ends).
+
+        Without a deadline the read may take as long as it makes progress: a bucket that fails for as long as a call may
+        take ends it.
+        """
         # A log whose beginning was removed may have nothing before its end: where "earliest" is must be known.
         earliest = [bucket for bucket, start in start_offsets.items() if start == EARLIEST_OFFSET]
         unknown = list(start_offsets) if stop_offsets is None else []
         ends, starts = await asyncio.gather(
-            self.offsets(unknown, OffsetSpec.latest()), self.offsets(earliest, OffsetSpec.earliest())
+            self.offsets(unknown, OffsetSpec.latest(), deadline),
+            self.offsets(earliest, OffsetSpec.earliest(), deadline),
         )
         start_offsets = {**start_offsets, **starts}
         stop_offsets = ends if stop_offsets is None else stop_offsets
@@ -143,8 +158,10 @@ class ScanPlan:
                 if stop > start:
                     fetcher.add(Subscription(bucket, start, stop))
             while True:
-                found = await fetcher.next(None)
+                found = await fetcher.next(None if deadline is None else deadline.remaining_ms / 1000)
                 if found is None:
+                    if deadline is not None and not fetcher.done:
+                        raise fetcher.late_error(deadline)
                     return
                 subscription, decoded = found
                 yield RecordBatch(
@@ -160,7 +177,11 @@ class ScanPlan:
         finally:
             await fetcher.close()
 
-    async def read_with_lake(self) -> pa.Table:
+    def read_deadline(self, timeout: float | None) -> Deadline | None:
+        """Make the deadline of a whole read; None if it may take as long as it makes progress."""
+        return None if timeout is None else self.cluster.deadline(timeout)
+
+    async def read_with_lake(self, timeout: float | None = None) -> pa.Table:
         """The wanted rows and columns of the whole table, from the lake and from the log after it."""
         # A room above this one, found by its name when it is asked for: most programs have no lake.
         read = import_module("fluss.lake.union").union_read_once
@@ -168,9 +189,10 @@ class ScanPlan:
         wanted = names if self.projection is None else [names[i] for i in self.projection]
         needed = read_columns(self.info, self.projection, self.predicate)
         columns = names if needed is None else [names[i] for i in needed]
-        table: pa.Table = await asyncio.to_thread(
+        work = asyncio.to_thread(
             read, self.config.to_dict(), self.info.table_path, list(dict.fromkeys([*wanted, *columns]))
         )
+        table: pa.Table = await within(work, timeout, f"Reading table '{self.info.table_path}' with its lake")
         if self.predicate is not None:
             table = table.filter(self.predicate.to_arrow_expression(self.info.schema))
         return table.select(list(wanted))
@@ -270,18 +292,23 @@ class TableScan:
         return self._with(replace(self._plan, fixed_schema=fixed_schema))
 
     def read_batches(
-        self, start_offsets: dict[TableBucket, int], stop_offsets: dict[TableBucket, int] | None = None
+        self,
+        start_offsets: dict[TableBucket, int],
+        stop_offsets: dict[TableBucket, int] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> AsyncGenerator[RecordBatch, None]:
-        """All rows of these buckets from their start offsets up to (not including) their stop offsets, then the end.
+        """Read all rows of these buckets from their start offsets up to (not including) their stop offsets.
 
-        Without stop offsets: up to the ends of the log at the time of the first batch.
+        Without stop offsets: up to the ends of the log at the time of the first batch. `timeout` is the time for the
+        whole read, in seconds; by default it may take as long as it makes progress.
 
         Example:
             bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
             async for found in table.new_scan().read_batches({bucket: 0}, {bucket: 1000}):
                 print(found.base_offset, found.batch.num_rows)
         """
-        return self._plan.read(start_offsets, stop_offsets)
+        return self._plan.read(start_offsets, stop_offsets, self._plan.read_deadline(timeout))
 
     async def create_log_scanner(self) -> LogScanner:
         """A scanner of single records with offset, timestamp and change type, for `poll()`.

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 from fluss.client.write.handle import Positions, Ticket
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket
+from fluss.net.deadline import Deadline
 
 Parts = list[Any]
 Seal = Callable[[int, int], Parts]
@@ -101,7 +101,7 @@ class WriteBatch:
         self.reserved_bytes = opened.reserved_bytes
         self.encoder = encoder
         self.order = order
-        self.deadline = time.monotonic() + timeout_ms / 1000
+        self.deadline = Deadline(timeout_ms)
         self.on_done = on_done
         self.seal: Seal | None = None
         if len(self.pieces) == 1 and self.pieces[0].is_encoded:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fluss.client.promise import Promise
+from fluss.client.retry import within
 from fluss.errors import FlussError
 
 Positions = np.ndarray[Any, Any]
@@ -56,11 +57,14 @@ class Ticket:
     def done(self) -> bool:
         return self._promise.done
 
-    async def wait(self, place: int | None) -> None:
+    async def wait(self, place: int | None, timeout: float | None = None) -> None:
         """Wait for the row whose values begin at `place` (None: for all rows)."""
         if not self._promise.done:
             self._hurry()
-            await self._promise.wait()
+            if timeout is None:
+                await self._promise.wait()
+            else:
+                await within(self._promise.wait(), timeout, "The acknowledgement of a write, which may still arrive,")
         position = None if place is None else place // self._width
         for positions, error in self._failures:
             if position is None or positions is None or position in positions:
@@ -82,9 +86,16 @@ class WriteResultHandle:
     ticket: Ticket
     place: int | None
 
-    async def wait(self) -> None:
-        """Wait until the server acknowledged this write. Raises `FlussError` when it was not written."""
-        await self.ticket.wait(self.place)
+    async def wait(self, *, timeout: float | None = None) -> None:
+        """Wait until the server acknowledged this write. Raises `FlussError` when it was not written.
+
+        After `timeout` seconds `DeadlineExceededError` is raised: the write may still happen. By default the delivery
+        timeout of the writer is the bound.
+
+        Example:
+            await writer.append({"id": 1, "name": "Alice"}).wait(timeout=5)
+        """
+        await self.ticket.wait(self.place, timeout)
 
     def done(self) -> bool:
         """Whether the outcome is known already."""

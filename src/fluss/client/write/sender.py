@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from fluss.errors import (
     ConnectionClosedError,
     DeadlineExceededError,
     DuplicateSequenceError,
+    ErrorCode,
     FlussError,
     FormatError,
     InvalidRowError,
@@ -45,6 +45,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import TableBucket, TablePath
+from fluss.net.deadline import Deadline
 from fluss.net.eager import start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.apis import Api
@@ -65,10 +66,12 @@ _ENCODERS = 2
 _ENCODED_AHEAD = 3
 """Batches of a lane that are made ready while those before them are under way."""
 _ANSWER_GRACE_MS = 5_000
+_GRACE_S = 0.1
+"""What a batch waits for has the deadline of the batch, and ends first with an error that says more."""
 _WRITTEN_PERHAPS = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
 """The leader has the batch in its log, but not enough others have."""
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-_PARTITION_TRIES = 3
+_PARTITION_ATTEMPTS = 3
 
 
 class _Request:
@@ -86,7 +89,7 @@ class _Request:
         timeout_ms = sender.request_timeout_ms
         # The server itself waits up to the request timeout for its replicas: leave it time to say so.
         self.patience_ms = timeout_ms + min(timeout_ms, _ANSWER_GRACE_MS)
-        self.left_ms = (min(batch.deadline for _, batch in group) - time.monotonic()) * 1000
+        self.left_ms = min(batch.deadline.remaining_ms for _, batch in group)
 
     @property
     def timeout_ms(self) -> int:
@@ -271,7 +274,7 @@ class Sender:
         """The connection to send a batch over at once, if nothing is left to wait for."""
         if lane.bucket is None or (self.idempotent and lane.writer_id is None):
             return None
-        if batch.seal is None or batch.size_bytes > self.request_size_max or time.monotonic() >= batch.deadline:
+        if batch.seal is None or batch.size_bytes > self.request_size_max or batch.deadline.expired:
             return None
         node_id = self.cluster.known_leader(lane.bucket)
         return None if node_id is None else self.cluster.ready_node(node_id)
@@ -308,7 +311,7 @@ class Sender:
     async def _prepare_in_time(self, lane: Lane, batch: WriteBatch) -> Connection:
         """`_prepare`, ended by the batch's deadline; whatever goes wrong is an error that ends up in a handle."""
         try:
-            return await asyncio.wait_for(self._prepare(lane, batch), max(0.0, batch.deadline - time.monotonic()))
+            return await asyncio.wait_for(self._prepare(lane, batch), batch.deadline.remaining_ms / 1000 + _GRACE_S)
         except FlussError:
             raise  # before the next clause: a deadline of ours is a TimeoutError too
         except asyncio.TimeoutError:
@@ -332,17 +335,18 @@ class Sender:
             )
         path = lane.target.table_path
         if lane.bucket is None:
-            lane.bucket = await self._resolve_partition(lane)
+            lane.bucket = await self._resolve_partition(lane, batch.deadline)
             if lane.bucket != lane.numbered_for:
                 lane.give_up_id()
                 lane.numbered_for = lane.bucket
         if self.idempotent and lane.writer_id is None:
-            lane.writer_id = await self._writer_id(lane)
+            lane.writer_id = await self._writer_id(lane, batch.deadline)
             lane.next_sequence = 0
         try:
-            return await self.cluster.leader(lane.bucket, path)
+            return await self.cluster.leader(lane.bucket, path, batch.deadline)
         except UnknownTableOrBucketError:
-            if (await self.cluster.table(path, refresh=True)).table_id != lane.target.table_id:
+            now = await self.cluster.table(path, refresh=True, deadline=batch.deadline)
+            if now.table_id != lane.target.table_id:
                 raise TableNotExistError(
                     f"table {path} was dropped and created again; get it from the connection again"
                 ) from None
@@ -362,52 +366,53 @@ class Sender:
         batch.sequence = lane.next_sequence
         lane.next_sequence = 0 if batch.sequence == _SEQUENCE_MAX else batch.sequence + 1
 
-    async def _writer_id(self, lane: Lane) -> int:
+    async def _writer_id(self, lane: Lane, deadline: Deadline) -> int:
         """A writer id that this lane has not used yet."""
         known = self._writer_ids.get(lane.target)
         if known is not None and known != lane.given_up_id:
             return known
-        return await self._flights.run(lane.target, lambda: self._new_writer_id(lane.target))
+        return await self._flights.run(lane.target, lambda: self._new_writer_id(lane.target, deadline), deadline)
 
-    async def _new_writer_id(self, target: Target) -> int:
-        writer_id = await self._init_writer(target.table_path)
+    async def _new_writer_id(self, target: Target, deadline: Deadline) -> int:
+        writer_id = await self._init_writer(target.table_path, deadline)
         if self.on_writer_id is not None:
             await self.on_writer_id(writer_id)
         self._writer_ids[target] = writer_id
         return writer_id
 
-    async def _resolve_partition(self, lane: Lane) -> TableBucket:
-        assert lane.partition_name is not None
-        partition = await self.cluster.partition(lane.target.table_path, lane.partition_name)
+    async def _resolve_partition(self, lane: Lane, deadline: Deadline) -> TableBucket:
+        path, name = lane.target.table_path, lane.partition_name
+        assert name is not None
+        partition = await self.cluster.partition(path, name, deadline=deadline)
         if partition is None and self.dynamic_partitions:
-            await self._create_partition(lane.target.table_path, lane.partition_name)
-            # Another lane's question may have been under way before the creation: its answer, shared with us, is old.
-            for _ in range(_PARTITION_TRIES):
-                partition = await self.cluster.partition(lane.target.table_path, lane.partition_name)
+            await self._create_partition(path, name, deadline)
+            # Another lane's question may have been in flight before the creation: its answer, shared with us, is old.
+            for _ in range(_PARTITION_ATTEMPTS):
+                partition = await self.cluster.partition(path, name, deadline=deadline)
                 if partition is not None:
                     break
         if partition is None:
             raise error_for_code(
-                36,
+                ErrorCode.PARTITION_NOT_EXISTS,
                 f"partition '{lane.partition_name}' of table {lane.target.table_path} does not exist; create it first "
                 "with admin.create_partition(), or set 'writer.dynamic-create-partition.enabled' to true",
             )
         return partition.bucket(lane.bucket_id)
 
-    async def _create_partition(self, table_path: TablePath, name: str) -> None:
-        keys = (await self.cluster.table(table_path)).table_info.get_partition_keys()
+    async def _create_partition(self, table_path: TablePath, name: str, deadline: Deadline) -> None:
+        keys = (await self.cluster.table(table_path, deadline=deadline)).table_info.get_partition_keys()
         # The field says "if not exists" on the wire and means "if it exists already".
         request = messages.CreatePartitionRequest(ignore_if_not_exists=True)
         request.table_path.database_name = table_path.database_name
         request.table_path.table_name = table_path.table_name
         for key, value in zip(keys, name.split("$"), strict=True):
             request.partition_spec.partition_key_values.add(key=key, value=value)
-        await self.cluster.call_coordinator(apis.CREATE_PARTITION, request)
+        await self.cluster.call_coordinator(apis.CREATE_PARTITION, request, deadline=deadline)
 
-    async def _init_writer(self, table_path: TablePath) -> int:
+    async def _init_writer(self, table_path: TablePath, deadline: Deadline) -> int:
         request = messages.InitWriterRequest()
         request.table_path.add(database_name=table_path.database_name, table_name=table_path.table_name)
-        return int((await self.cluster.call_tablet(apis.INIT_WRITER, request)).writer_id)
+        return int((await self.cluster.call_tablet(apis.INIT_WRITER, request, deadline=deadline)).writer_id)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -527,10 +532,11 @@ class Sender:
             self._refused(lane, batch)
             self._finish(lane, batch, error)
             return
-        if batch.failures > self.retries_max or time.monotonic() >= batch.deadline:
+        if batch.failures > self.retries_max or batch.deadline.expired:
             unknown = " (it may or may not have been written)" if batch.maybe_written else ""
             text = (
-                f"gave up after {batch.failures} tries to write {batch.rows} rows to {lane}{unknown}: {error.message}"
+                f"gave up after {batch.failures} attempts to write {batch.rows} rows to {lane}{unknown}: "
+                f"{error.message}"
             )
             self._finish(lane, batch, type(error)(text, error.error_code))
             return
@@ -539,7 +545,12 @@ class Sender:
                 self.cluster.invalidate(lane.bucket)
             if lane.partition_name is not None:
                 lane.bucket = None
-        logger.debug("%s: %s; the batch will be sent again", lane, error)
+        # One warning for each time that a bucket begins to fail; the batches behind this one fail for the same reason.
+        if lane.failures or lane.silent:
+            logger.debug("%s: %s; the batch will be sent again", lane, error)
+        else:
+            left_s = batch.deadline.remaining_ms / 1000
+            logger.warning("writing to %s failed: %s; retrying for up to %.1f s", lane, error, left_s)
         self.metrics.add("retries_total")
         lane.put_back(batch)
 

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss.client.promise import Promise
+from fluss.client.retry import within
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import Encoder, OpenBatch, Piece, Share, WriteBatch, settle_shares
 from fluss.client.write.collector import Chunk, RowCollector
@@ -451,15 +452,20 @@ class TableWriter:
             if not waited_for:
                 promise.resolve(None)
 
-    async def flush(self) -> None:
+    async def flush(self, *, timeout: float | None = None) -> None:
         """Send everything and wait until the server has acknowledged it.
 
-        Raises the first error if rows were not written since the last flush, and says how many.
+        Raises the first error if rows were not written since the last flush, and says how many. After `timeout` seconds
+        `DeadlineExceededError` is raised; rows that are in flight then may still be written. By default the delivery
+        timeout of the writer is the bound.
 
         Example:
             writer.append({"id": 1, "name": "Alice"})
             await writer.flush()
         """
+        await within(self._flush(), timeout, f"Flushing the writer of table {self._info.table_path}")
+
+    async def _flush(self) -> None:
         self._push()
         with self._collector:
             given = self._collector.numbers
@@ -490,13 +496,13 @@ class TableWriter:
         if error is not None:
             raise error
 
-    async def close(self) -> None:
+    async def close(self, *, timeout: float | None = None) -> None:
         """Flush and be done.
 
         Example:
             await writer.close()
         """
-        await self.flush()
+        await self.flush(timeout=timeout)
 
     async def drain(self) -> None:
         """The connection is about to end in good order: bring everything to the servers."""
