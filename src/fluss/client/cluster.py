@@ -13,10 +13,11 @@ import random
 import time
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from fluss.client.loop_connections import LoopConnectionRegistry
 from fluss.client.metadata_cache import MetadataCache
 from fluss.client.metrics import Metrics
 from fluss.client.nodes import NodePool
@@ -42,9 +43,6 @@ from fluss.net.deadline import Deadline
 from fluss.protocol import Api, ServerType, apis
 from fluss.protocol import messages as pb
 from fluss.protocol.sasl import PlainCredentials
-
-if TYPE_CHECKING:
-    from fluss.client.nearby import Nearby
 
 T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=Message)
@@ -92,8 +90,8 @@ class Cluster:
         self._flights = SingleFlight()
         self._cache = MetadataCache()
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
-        self.nearby: Nearby | None = None
-        """The connections on other loops, made for the first that may need one."""
+        self.loop_connections = LoopConnectionRegistry(self.loop, self.open_another, self.metrics)
+        """The connections on other loops."""
 
     @classmethod
     async def connect(cls, config: Config, timeout: float | Deadline | None = None) -> Cluster:
@@ -560,6 +558,7 @@ class Cluster:
             if isinstance(result, Exception):
                 logger.warning("closing: %s", result)
         self._attached.clear()
+        self.loop_connections.close()
         self._flights.cancel_all(ConnectionClosedError("The connection was closed"))
         await self._pool.close()
 

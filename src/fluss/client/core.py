@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from fluss.client.cluster import Cluster
 from fluss.client.runner import Direct, Runner
 from fluss.client.scan import TableScan
+from fluss.client.senders import Senders
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
@@ -19,10 +20,7 @@ from fluss.metadata import TablePath
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
-    from fluss.client.write import AppendWriter, Sender, UpsertWriter
-
-
-OnWriterId = Callable[[int], Awaitable[None]]
+    from fluss.client.write import AppendWriter, UpsertWriter
 
 
 def check_config(config: object) -> Config:
@@ -31,32 +29,6 @@ def check_config(config: object) -> Config:
             f"Expected a Config, got {type(config).__name__}; write Config({{'bootstrap.servers': 'host:port'}})"
         )
     return config
-
-
-class Senders:
-    """Makes the sender that all writers of a connection share, for the first of them: readers do without its modules.
-
-    All calls are made on the loop of the connection.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._sender: Sender | None = None
-        self._on_writer_id: OnWriterId | None = None
-
-    def get(self) -> Sender:
-        if self._sender is None:
-            from fluss.client.write import Sender
-
-            self._sender = Sender(self._cluster, self._cluster.config)
-            self._sender.on_writer_id = self._on_writer_id
-            self._cluster.attach(self._sender)
-        return self._sender
-
-    def on_writer_id(self, callback: OnWriterId) -> None:
-        self._on_writer_id = callback
-        if self._sender is not None:
-            self._sender.on_writer_id = callback
 
 
 async def open_cluster(config: Config, timeout: float | None = None) -> tuple[Cluster, Senders]:

@@ -9,18 +9,17 @@ loop, because the network runs elsewhere. Nothing is decided here: every call go
 from __future__ import annotations
 
 import contextlib
-import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fluss.client import core
-from fluss.client.cluster import Cluster
+from fluss.client.background import DONE, Background
 from fluss.client.scan_faces import TableScan
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
-from fluss.errors import ConnectionClosedError, FlussError
+from fluss.errors import ConnectionClosedError
 from fluss.metadata import TablePath
 from fluss.net.background import LoopThread
 
@@ -34,65 +33,6 @@ if TYPE_CHECKING:
     from fluss.client.write import WriteResultHandle
 
 T = TypeVar("T")
-
-CLOSE_TIMEOUT_S = 10.0
-
-
-class Done:
-    """What plain calls return that are awaited elsewhere: awaiting it gives None at once."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return None
-        yield
-
-    def __repr__(self) -> str:
-        return "<done>"
-
-
-DONE = Done()
-
-
-class Background:
-    """The `Runner` of `fluss`: a cluster on a loop in a thread of its own."""
-
-    def __init__(self, thread: LoopThread, cluster: Cluster, senders: core.Senders) -> None:
-        self.thread = thread
-        self.cluster = cluster
-        self.senders = senders
-        # A connection that is dropped without close(), or alive at interpreter exit, still ends its thread.
-        self._finalizer = weakref.finalize(self, _shut_down, thread, cluster)
-
-    async def run(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-        return await self.thread.wrap(op(self.cluster))
-
-    async def wrap(self, coro: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine of the core on whatever loop the caller runs."""
-        return await self.thread.wrap(coro)
-
-    def block(self, coro: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine of the core and wait for it here."""
-        return self.thread.run(coro, timeout)
-
-    def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Make a plain call of the core on its loop and wait for it here."""
-
-        async def run() -> T:
-            return function(*arguments)
-
-        return self.thread.run(run())
-
-    def close(self) -> None:
-        self._finalizer()
-
-
-def _shut_down(thread: LoopThread, cluster: Cluster) -> None:
-    if not thread.closed and not thread.in_loop_thread():
-        # Whatever goes wrong while closing, the thread must end; what was pending has been told.
-        with contextlib.suppress(FlussError):
-            thread.run(cluster.close(), CLOSE_TIMEOUT_S)
-    thread.close()
 
 
 class _Writer:

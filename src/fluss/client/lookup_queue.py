@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys on their way to the servers.
+"""Lookups in flight: keys are queued per server and sent in batches.
 
-A lone lookup leaves at once. While two requests to a server are under way, further keys for that server gather and
-leave together when one comes back: batches grow with the load, and nobody waits for a batch to fill.
+A lone lookup is sent immediately. While two requests to a server are in flight, further keys for that server are queued
+and sent together when one is answered: batches grow with the load, and no key waits for a batch to fill.
 
-A `LookupQueue` lives on the loop of its cluster and knows all that can go wrong. A caller on another loop who asks
-often is served by a `_NearPump` on that loop: nothing changes threads, and whatever does not work at the first try goes
-to the queue after all.
+A `LookupQueue` lives on the loop of its cluster and handles all failures. A caller on another loop who asks often is
+served by a `_LoopDispatcher` on that loop: nothing changes threads, and keys whose first attempt fails go to the queue.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.client.convert import Key
-from fluss.client.nearby import LoopLines, Nearby
+from fluss.client.loop_connections import LoopConnections
 from fluss.client.promise import Inbox, Promise, wake
 from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text, is_retriable, log_retry
 from fluss.client.state import TableState
@@ -34,9 +33,9 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import TableBucket
-from fluss.net.connection import Waiter
 from fluss.net.deadline import Deadline
 from fluss.net.eager import start_eagerly
+from fluss.net.pending import Waiter
 from fluss.protocol import Api, apis
 from fluss.protocol import messages as pb
 from fluss.protocol.frames import Buffer
@@ -46,10 +45,10 @@ from fluss.protocol.wire import parse_message
 T = TypeVar("T")
 
 KEYS_PER_REQUEST_MAX = 4_096
-"""Keys that travel in one request at most."""
-REQUESTS_UNDER_WAY_MAX = 2
+"""Keys in one request at most."""
+REQUESTS_IN_FLIGHT_MAX = 2
 """Requests to one server at a time: it works on one while the answer to the other is taken in."""
-_KEYS_ALONE = 16
+_KEYS_IN_FIRST_REQUEST = 16
 """Fewer keys are not worth two requests."""
 KEYS_PENDING_MAX = 1_000_000
 """Keys that wait at one lookuper at most; more are refused."""
@@ -61,7 +60,7 @@ Found = tuple[TableBucket, "FlussError | None", Sequence[Any]]
 
 
 Tell = Callable[["list[Found] | FlussError"], None]
-"""Takes what came of a request."""
+"""Takes the outcome of a request."""
 
 
 class Link(Protocol):
@@ -71,10 +70,10 @@ class Link(Protocol):
 
 
 class Wire(Protocol):
-    """How keys travel: the difference between lookup and prefix lookup."""
+    """How keys are sent: the difference between lookup and prefix lookup."""
 
     def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], tell: Tell) -> None:
-        """Ask a server; `tell` hears of the answer, later and on the loop of the link."""
+        """Ask a server; `tell` takes the answer, later and on the loop of the link."""
         ...
 
 
@@ -164,7 +163,7 @@ class _Item(Generic[T]):
         self.bucket: TableBucket | None = None
 
 
-class _Pump(ABC, Generic[T]):
+class _Dispatcher(ABC, Generic[T]):
     """Sends the keys of one table to the servers, on one loop: all calls are made there."""
 
     def __init__(self, cluster: Cluster, state: TableState, wire: Wire) -> None:
@@ -172,7 +171,7 @@ class _Pump(ABC, Generic[T]):
         self._state = state
         self._wire = wire
         self._waiting: dict[int, list[_Item[T]]] = {}
-        self._under_way: Counter[int] = Counter()
+        self._in_flight: Counter[int] = Counter()
         self._pending: dict[_Item[T], None] = {}
         self._plain_buckets = [state.bucket(bucket_id) for bucket_id in range(state.num_buckets)]
         cluster.metrics.gauge("lookups_pending", self.pending)
@@ -190,7 +189,7 @@ class _Pump(ABC, Generic[T]):
 
     @abstractmethod
     def _failed(self, items: Sequence[_Item[T]], error: FlussError) -> None:
-        """These keys were asked for, and this came of it."""
+        """The request for these keys failed."""
 
     def _node_of(self, item: _Item[T]) -> int | None:
         """The server a key belongs to, if everything is known and connected."""
@@ -207,12 +206,13 @@ class _Pump(ABC, Generic[T]):
         return None if node_id is None or self._link(node_id) is None else node_id
 
     def _pump(self, node_id: int) -> None:
-        """Send what waits for a server, unless enough is under way."""
+        """Send the keys that wait for a server, unless enough requests are in flight."""
         while waiting := self._waiting.get(node_id):
-            under_way = self._under_way.get(node_id, 0)
-            if under_way >= REQUESTS_UNDER_WAY_MAX:
+            in_flight = self._in_flight.get(node_id, 0)
+            if in_flight >= REQUESTS_IN_FLIGHT_MAX:
                 return
-            count = len(waiting) if under_way else max(_KEYS_ALONE, -(-len(waiting) // REQUESTS_UNDER_WAY_MAX))
+            share = -(-len(waiting) // REQUESTS_IN_FLIGHT_MAX)
+            count = len(waiting) if in_flight else max(_KEYS_IN_FIRST_REQUEST, share)
             count = min(count, KEYS_PER_REQUEST_MAX)
             batch, rest = waiting[:count], waiting[count:]
             if rest:
@@ -234,10 +234,10 @@ class _Pump(ABC, Generic[T]):
         metrics = self._cluster.metrics
         metrics.add("requests_total")
         metrics.add("lookup_batches_total")
-        self._under_way[node_id] += 1
+        self._in_flight[node_id] += 1
 
         def tell(answer: list[Found] | FlussError) -> None:
-            self._under_way[node_id] -= 1
+            self._in_flight[node_id] -= 1
             if isinstance(answer, FlussError):
                 metrics.add("request_errors_total")
                 if isinstance(answer, NetworkError):
@@ -282,13 +282,13 @@ class _Pump(ABC, Generic[T]):
         items = list(items)
         for item in items:
             self._pending.pop(item, None)
-            # Each waiter raises an error of its own: a shared one would collect everybody's traceback.
+            # Each waiter raises an error of its own: a shared one would collect all tracebacks.
             item.promise.fail_quietly(type(error)(error.message, error.error_code))
         wake([item.promise for item in items])
 
 
-class LookupQueue(_Pump[T]):
-    """Keys of one table on their way. `put` may be called from any thread; the rest is on the cluster's loop."""
+class LookupQueue(_Dispatcher[T]):
+    """The lookups of one table. `put` may be called from any thread; the rest is on the cluster's loop."""
 
     def __init__(self, cluster: Cluster, state: TableState, wire: Wire, missing: T) -> None:
         super().__init__(cluster, state, wire)
@@ -299,7 +299,9 @@ class LookupQueue(_Pump[T]):
         self._retry_logged = False
         """Whether a warning about lookups that fail was logged since the last answer."""
         self._sweeping: asyncio.TimerHandle | None = None
-        self._near: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _NearPump[T]] = weakref.WeakKeyDictionary()
+        self._dispatchers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopDispatcher[T]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def pending(self) -> int:
         return super().pending() + len(self._inbox)
@@ -328,8 +330,8 @@ class LookupQueue(_Pump[T]):
         item = _Item((partition, bucket), encoded, promise, deadline or self._cluster.deadline())
         loop = asyncio._get_running_loop()
         if loop is not None and loop is not self._cluster.loop:
-            near = self._near.get(loop) or self._new_near(loop)
-            if near.put(loop, item):
+            dispatcher = self._dispatchers.get(loop) or self._new_dispatcher(loop)
+            if dispatcher.put(loop, item):
                 return promise
         if self.pending() >= KEYS_PENDING_MAX:
             raise DeadlineExceededError(f"More than {KEYS_PENDING_MAX} lookups are waiting; await some of them first")
@@ -339,13 +341,15 @@ class LookupQueue(_Pump[T]):
             raise ConnectionClosedError("The connection is closed; lookups need an open one") from None
         return promise
 
-    def _new_near(self, loop: asyncio.AbstractEventLoop) -> _NearPump[T]:
-        near = _NearPump(self, Nearby.of(self._cluster).lines(loop), self._cluster, self._state, self._wire)
-        self._near[loop] = near
-        return near
+    def _new_dispatcher(self, loop: asyncio.AbstractEventLoop) -> _LoopDispatcher[T]:
+        dispatcher = _LoopDispatcher(
+            self, self._cluster.loop_connections.of(loop), self._cluster, self._state, self._wire
+        )
+        self._dispatchers[loop] = dispatcher
+        return dispatcher
 
     def take_over(self, items: Iterable[_Item[T]]) -> None:
-        """Go on with keys that could not be looked up nearby."""
+        """Go on with keys that could not be looked up on the loop of their caller."""
         items = list(items)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
             if not self.closed:
@@ -485,7 +489,7 @@ class LookupQueue(_Pump[T]):
             task.add_done_callback(self._tasks.discard)
 
     async def drain(self) -> None:
-        """Nothing to bring anywhere: lookups change nothing."""
+        """Return immediately: lookups change nothing."""
 
     async def shut(self) -> None:
         self._closed = True
@@ -501,21 +505,21 @@ class LookupQueue(_Pump[T]):
         self._waiting.clear()
 
 
-class _NearPump(_Pump[T]):
-    """Keys that are asked for on a loop which has connections of its own."""
+class _LoopDispatcher(_Dispatcher[T]):
+    """Sends the keys that are asked for on a loop which has connections of its own."""
 
     def __init__(
-        self, queue: LookupQueue[T], lines: LoopLines, cluster: Cluster, state: TableState, wire: Wire
+        self, queue: LookupQueue[T], connections: LoopConnections, cluster: Cluster, state: TableState, wire: Wire
     ) -> None:
         super().__init__(cluster, state, wire)
         self._queue = queue
-        self._lines = lines
-        self._together = False
-        """Whether keys came in company lately."""
+        self._connections = connections
+        self._batching = False
+        """Whether the last request had several keys, or was not the only one."""
         self._scheduled = False
 
     def put(self, loop: asyncio.AbstractEventLoop, item: _Item[T]) -> bool:
-        """Take a key, unless it has to go the long way."""
+        """Take a key; False if the queue on the cluster's loop has to."""
         if len(self._pending) >= KEYS_PENDING_MAX:
             return False
         node_id = self._node_of(item)
@@ -523,10 +527,10 @@ class _NearPump(_Pump[T]):
             return False
         self._pending[item] = None
         self._waiting.setdefault(node_id, []).append(item)
-        under_way = self._under_way.get(node_id, 0)
-        if not under_way and not self._together:
+        in_flight = self._in_flight.get(node_id, 0)
+        if not in_flight and not self._batching:
             self._pump(node_id)
-        elif under_way < REQUESTS_UNDER_WAY_MAX and not self._scheduled:
+        elif in_flight < REQUESTS_IN_FLIGHT_MAX and not self._scheduled:
             # Tasks that are started or woken together ask one after the other, in this turn of the loop.
             self._scheduled = True
             loop.call_soon(self._pump_all)
@@ -538,12 +542,12 @@ class _NearPump(_Pump[T]):
             self._pump(node_id)
 
     def _send(self, node_id: int, batch: list[_Item[T]]) -> None:
-        self._together = len(batch) > 1 or bool(self._under_way.get(node_id))
+        self._batching = len(batch) > 1 or bool(self._in_flight.get(node_id))
         self._cluster.metrics.add("lookups_total", len(batch))
         super()._send(node_id, batch)
 
     def _link(self, node_id: int) -> Link | None:
-        return self._lines.line(node_id)
+        return self._connections.get(node_id)
 
     def _unready(self, items: Iterable[_Item[T]]) -> None:
         items = list(items)

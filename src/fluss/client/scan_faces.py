@@ -9,14 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from fluss.client import scan as core
+from fluss.client.background import DONE, Background
 from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
 from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-
-    from fluss.client.faces import Background
 
 ITERATION_POLL_MS = 1_000
 """How long iteration waits for data before it looks again; it never ends by itself."""
@@ -61,17 +60,7 @@ class TableScan:
         Without stop offsets: up to the ends of the log at the time of the first batch. `timeout` is the time for the
         whole read, in seconds; by default it may take as long as it makes progress.
         """
-        batches = self._core.read_batches(start_offsets, stop_offsets, timeout=timeout)
-
-        async def step() -> RecordBatch | None:
-            return await anext(batches, None)
-
-        try:
-            while (found := self._background.block(step())) is not None:
-                yield found
-        finally:
-            if not self._background.thread.closed:
-                self._background.block(batches.aclose())
+        yield from self._background.iterate(self._core.read_batches(start_offsets, stop_offsets, timeout=timeout))
 
     async def create_log_scanner(self) -> LogScanner:
         """A scanner of single records with offset, timestamp and change type, for `poll()`."""
@@ -101,8 +90,6 @@ class _Closing:
 
     def close(self) -> Awaitable[None]:
         """Stop reading; may be called again, and may be awaited."""
-        from fluss.client.faces import DONE
-
         if not self._background.thread.closed:
             self._background.block(self._core.close())
         return DONE

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fluss.client.scan.fold import merge_by_key
 from fluss.client.scan.frames import to_pandas, to_polars
+from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.errors import FlussError, FormatError, InvalidArgumentError, UnsupportedVersionError, error_for_code
 from fluss.metadata import OffsetSpec, Schema, TableBucket
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from fluss.client.scan.scan import ScanPlan
     from fluss.net.connection import Connection
 
 T = TypeVar("T")

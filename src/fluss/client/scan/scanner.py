@@ -18,6 +18,7 @@ from fluss.client.scan.blocking import blocking_batches
 from fluss.client.scan.decode import Decoded
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.frames import to_pandas, to_polars
+from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, Run, ScanRecord, ScanRecords
 from fluss.client.scan.subscription import Subscription
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidArgumentError
@@ -27,8 +28,6 @@ from fluss.net.deadline import Deadline
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-
-    from fluss.client.scan.scan import ScanPlan
 
 logger = logging.getLogger("fluss.client.scan")
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The builder of scans, and the plan it makes: which columns and rows of which table."""
+"""The plan of a scan: which columns and rows of which table."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from fluss.client.cluster import Cluster
 from fluss.client.fanout import list_bucket_offsets
+from fluss.client.lake_reader import lake_reader
 from fluss.client.retry import within
 from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher
@@ -23,12 +23,6 @@ from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Predicate, Schema, Table
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.protocol.predicates import encode_predicate
-
-if TYPE_CHECKING:
-    from fluss.client.cluster import Cluster
-    from fluss.client.scan.batch_scanner import BatchScanner
-    from fluss.client.scan.scanner import LogScanner
-    from fluss.client.state import TableState
 
 _BOUNDED_FETCH_BYTES = 8 * 1024 * 1024
 _BUFFERED_BYTES = 64 * 1024 * 1024
@@ -182,9 +176,8 @@ class ScanPlan:
         return None if timeout is None else self.cluster.deadline(timeout)
 
     async def read_with_lake(self, timeout: float | None = None) -> pa.Table:
-        """The wanted rows and columns of the whole table, from the lake and from the log after it."""
-        # A room above this one, found by its name when it is asked for: most programs have no lake.
-        read = import_module("fluss.lake.union").union_read_once
+        """Read the wanted rows and columns of the whole table, from the lake and from the log after it."""
+        read = lake_reader().union_read_once
         names = self.info.schema.column_names
         wanted = names if self.projection is None else [names[i] for i in self.projection]
         needed = read_columns(self.info, self.projection, self.predicate)
@@ -234,124 +227,3 @@ class ScanPlan:
             )
         predicate.to_arrow_expression(self.info.schema)  # names and types are checked now, not at the first row
         return replace(self, predicate=predicate)
-
-
-class TableScan:
-    """Builder of scanners. Obtain it with `table.new_scan()`.
-
-    Example:
-        scanner = await table.new_scan().project_by_name(["id", "name"]).create_record_batch_log_scanner()
-    """
-
-    def __init__(self, cluster: Cluster, state: TableState, plan: ScanPlan | None = None) -> None:
-        self._cluster = cluster
-        self._state = state
-        self._plan = plan if plan is not None else ScanPlan(cluster, state.table_info)
-
-    def _with(self, plan: ScanPlan) -> TableScan:
-        return TableScan(self._cluster, self._state, plan)
-
-    def project(self, indices: Sequence[int]) -> TableScan:
-        """Read only the columns at these positions, in this order.
-
-        Example:
-            scan = table.new_scan().project([0, 2])
-        """
-        return self._with(self._plan.project(indices))
-
-    def project_by_name(self, names: Sequence[str]) -> TableScan:
-        """Read only these columns, in this order.
-
-        Example:
-            scan = table.new_scan().project_by_name(["name", "id"])
-        """
-        return self._with(self._plan.project_by_name(names))
-
-    def filter(self, predicate: Predicate) -> TableScan:
-        """Read only rows that match, for instance `fluss.col("id") > 3`.
-
-        Example:
-            scan = table.new_scan().filter((fluss.col("id") > 3) & (fluss.col("name") == "Alice"))
-        """
-        return self._with(self._plan.with_filter(predicate))
-
-    def limit(self, n: int) -> TableScan:
-        """Read at most `n` rows, with `create_bucket_batch_scanner`.
-
-        Example:
-            rows = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
-        """
-        return self._with(self._plan.with_limit(n))
-
-    def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
-        """Whether rows written with an older schema are brought to the schema of this scan (the default).
-
-        Example:
-            scan = table.new_scan().with_fixed_schema(False)
-        """
-        return self._with(replace(self._plan, fixed_schema=fixed_schema))
-
-    def read_batches(
-        self,
-        start_offsets: dict[TableBucket, int],
-        stop_offsets: dict[TableBucket, int] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> AsyncGenerator[RecordBatch, None]:
-        """Read all rows of these buckets from their start offsets up to (not including) their stop offsets.
-
-        Without stop offsets: up to the ends of the log at the time of the first batch. `timeout` is the time for the
-        whole read, in seconds; by default it may take as long as it makes progress.
-
-        Example:
-            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-            async for found in table.new_scan().read_batches({bucket: 0}, {bucket: 1000}):
-                print(found.base_offset, found.batch.num_rows)
-        """
-        return self._plan.read(start_offsets, stop_offsets, self._plan.read_deadline(timeout))
-
-    async def create_log_scanner(self) -> LogScanner:
-        """A scanner of single records with offset, timestamp and change type, for `poll()`.
-
-        Example:
-            scanner = await table.new_scan().create_log_scanner()
-        """
-        return self._log_scanner(batches=False)
-
-    async def create_record_batch_log_scanner(self) -> LogScanner:
-        """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like.
-
-        Example:
-            scanner = await table.new_scan().create_record_batch_log_scanner()
-        """
-        return self._log_scanner(batches=True)
-
-    async def create_batch_scanner(self) -> LogScanner:
-        """Older name of `create_record_batch_log_scanner`.
-
-        Example:
-            scanner = await table.new_scan().create_batch_scanner()
-        """
-        return await self.create_record_batch_log_scanner()
-
-    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
-        """A scanner that reads one bucket once and ends: the last rows, or (primary-key tables) some or all rows.
-
-        Example:
-            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-            async for found in table.new_scan().limit(100).create_bucket_batch_scanner(bucket):
-                print(found.batch)
-        """
-        from fluss.client.scan.batch_scanner import BatchScanner
-
-        return BatchScanner(self._plan, bucket)
-
-    def _log_scanner(self, *, batches: bool) -> LogScanner:
-        from fluss.client.scan.scanner import LogScanner
-
-        if self._plan.limit is not None:
-            raise InvalidArgumentError("a log scanner has no limit; use create_bucket_batch_scanner() with limit()")
-        return LogScanner(self._plan, batches=batches)
-
-    def __repr__(self) -> str:
-        return f"TableScan({self._plan.info.table_path})"
