@@ -245,7 +245,7 @@ class FlussConnection:
     def on_writer_id(self, callback: Callable[[int], Awaitable[None]]) -> None:
         """Have `callback` awaited with every new id of an idempotent writer, before rows are sent under that id.
 
-        Who keeps the ids can later tell its own rows in a log from those of others: `RecordBatch.writer_id`.
+        A program that keeps the ids can later tell its own rows in a log from those of others: `RecordBatch.writer_id`.
         """
         self._background.call(self._background.senders.on_writer_id, callback)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps buckets flowing: the next fetch is on its way while the rows of the last one are decoded and used.
+"""Fetches ahead: the next fetch is in flight while the rows of the last one are decoded and used.
 
 A bucket is in at most one request at a time; all idle buckets of one server share a request. What arrives waits in the
 bucket's queue, and is decoded there by threads, or when it is taken out if threads would gain nothing. A bucket whose
@@ -237,7 +237,7 @@ class Fetcher:
             try:
                 decoded = waiting.result() if isinstance(waiting, asyncio.Future) else waiting()
             except Exception:
-                # No row is passed over: whoever asks again has it fetched again, and perhaps it comes in order then.
+                # No row is skipped: the next poll fetches it again.
                 self._rewind(subscription)
                 raise
             _, next_offset, size = subscription.queue.popleft()
@@ -252,7 +252,7 @@ class Fetcher:
         return None
 
     def _rewind(self, old: Subscription) -> None:
-        """Begin again after what was handed out last. An answer that is still under way belongs to the old one."""
+        """Start again after what was handed out last. A response that is still in flight belongs to the old one."""
         again = Subscription(old.bucket, old.position, old.stop_offset)
         again.high_watermark = old.high_watermark
         self.add(again)
@@ -265,7 +265,7 @@ class Fetcher:
             return
         now = self._loop.time()
         groups: dict[int, list[Subscription]] = {}
-        homeless = []
+        without_leader = []
         for subscription in self.subscriptions.values():
             if subscription.busy or subscription.fetched_all or subscription.error is not None:
                 continue
@@ -276,13 +276,13 @@ class Fetcher:
                 continue
             node_id = self.cluster.known_leader(subscription.bucket)
             if node_id is None:
-                homeless.append(subscription)
+                without_leader.append(subscription)
             else:
                 groups.setdefault(node_id, []).append(subscription)
         for node_id, group in groups.items():
             self._start(group, self._fetch(node_id, group))
-        if homeless:
-            self._start(homeless, self._find_leaders(homeless))
+        if without_leader:
+            self._start(without_leader, self._find_leaders(without_leader))
 
     def _pump_at(self, when: float) -> None:
         if self._wake is None or self._wake.cancelled() or not self._loop.time() < self._wake.when() <= when:
@@ -305,9 +305,9 @@ class Fetcher:
                 deadline = self._deadline((subscription,))
                 await self.cluster.leader_id(subscription.bucket, self.info.table_path, deadline)
             except FlussError as error:
-                self._note(subscription, error, started)
+                self._record_error(subscription, error, started)
             except Exception as error:
-                self._note_strange(subscription, error)
+                self._record_unexpected_error(subscription, error)
             finally:
                 subscription.busy = False
         self.pump()
@@ -327,17 +327,17 @@ class Fetcher:
                     if subscription is not None and self.subscriptions.get(subscription.bucket) is subscription:
                         await self._received(subscription, part, started, projected)
             for subscription in by_bucket.values():
-                self._note(subscription, UnknownServerError("the server's answer does not mention this bucket"))
+                self._record_error(subscription, UnknownServerError("the server's answer does not mention this bucket"))
         except FlussError as error:
             if isinstance(error, DeadlineExceededError) and connection is not None:
                 connection.abandon("no answer to a fetch")
             if isinstance(error, (NetworkError, DeadlineExceededError)):
                 self.cluster.invalidate_node(node_id)
             for subscription in group:
-                self._note(subscription, error, started)
+                self._record_error(subscription, error, started)
         except Exception as error:
             for subscription in group:
-                self._note_strange(subscription, error)
+                self._record_unexpected_error(subscription, error)
         finally:
             for subscription in group:
                 subscription.busy = subscription.remote is not None
@@ -385,7 +385,7 @@ class Fetcher:
             self._projection = None
             return
         if part.error_code:
-            self._note(subscription, error_for_code(part.error_code, part.error_message))
+            self._record_error(subscription, error_for_code(part.error_code, part.error_message))
             return
         subscription.failures = 0
         self._retry_logged = False
@@ -489,9 +489,9 @@ class Fetcher:
                     f"{subscription.fetch_offset}, but its last segment should reach {end}"
                 )
         except FlussError as error:
-            self._note(subscription, error)
+            self._record_error(subscription, error)
         except Exception as error:
-            self._note_strange(subscription, error)
+            self._record_unexpected_error(subscription, error)
         finally:
             subscription.remote = None
             subscription.busy = False
@@ -514,7 +514,7 @@ class Fetcher:
         failing_ms = max(((now - s.failing_since) * 1000 for s in group if s.failures), default=0.0)
         return Deadline(max(1.0, self.options.patience_ms - failing_ms))
 
-    def _note(self, subscription: Subscription, error: FlussError, started: float | None = None) -> None:
+    def _record_error(self, subscription: Subscription, error: FlussError, started: float | None = None) -> None:
         """Retry later, or have the error raised from the next poll. `started`: when the failed request began."""
         now = self._loop.time()
         if not subscription.failures:
@@ -538,15 +538,15 @@ class Fetcher:
         self.cluster.invalidate(subscription.bucket)
         subscription.not_before = now + DEFAULT_BACKOFF.delay_ms(subscription.failures - 1) / 1000
 
-    def _note_strange(self, subscription: Subscription, error: Exception) -> None:
-        """An error that is not ours must not leave a reader waiting for ever."""
+    def _record_unexpected_error(self, subscription: Subscription, error: Exception) -> None:
+        """Have an unexpected error raised from the next poll, so that no reader waits for ever."""
         logger.error("reading %s failed", subscription.bucket, exc_info=error)
         subscription.error = FormatError(f"{subscription.bucket} cannot be read: {error!r:.300}")
         self._changed.set()
 
 
 def _located(error: FlussError, remote_dir: str | None) -> FlussError:
-    """No server looked at bytes of the remote log, so nobody but their reader can say where they lie."""
+    """Say where bytes of the remote log are: no server has checked them."""
     if remote_dir is None:
         return error
     return type(error)(f"{error.message} (in the remote log '{remote_dir}')", error.error_code)

@@ -38,8 +38,8 @@ class LogScanner:
     """Reads buckets of a table's log from given offsets on.
 
     A record scanner gives records (`poll`), a batch scanner Arrow (`poll_arrow`, `poll_record_batch`, `to_arrow`).
-    Subscribe to buckets first; `poll*` then goes on from where the last one ended. `to_arrow` and its kin read from the
-    current position up to the log's end at the time of the call and leave the position where it is.
+    Subscribe to buckets first; `poll*` then goes on from where the last one ended. `to_arrow` and the like read from
+    the current position up to the log's end at the time of the call and leave the position where it is.
 
     Example:
         scanner = await table.new_scan().create_log_scanner()
@@ -52,7 +52,7 @@ class LogScanner:
         self._plan = plan
         self._batches = batches
         self._loop = asyncio.get_running_loop()
-        # Who reads batches may want everything at once (`to_arrow`), which fetches by itself: to fetch ahead for a poll
+        # A caller of `to_arrow` wants everything at once, which fetches by itself: to fetch ahead for a poll
         # that never comes would be double work. Records can only be polled.
         self._fetcher = plan.fetcher(plan.fetch_options(), eager=not batches)
         self._leftover: dict[TableBucket, Decoded] = {}
@@ -66,7 +66,7 @@ class LogScanner:
         self._reader: weakref.ref[Any] | None = None
         self._closed = False
         plan.cluster.attach(self)
-        # A scanner that is dropped without close() must not go on fetching for nobody.
+        # A scanner that is dropped without close() must not go on fetching.
         self._finalizer = weakref.finalize(self, _abandon, self._loop, self._fetcher)
         self._finalizer.atexit = False
 
@@ -283,7 +283,7 @@ class LogScanner:
     def poll_leftover(self) -> ScanRecords | None:
         """What an earlier poll fetched and had no room for, as a poll of its own; None when there is nothing.
 
-        May be called in any thread: who polls in another one need not wake the loop for records that are here.
+        May be called in any thread: a poll from another one need not wake the loop for records that are here.
 
         Example:
             records = scanner.poll_leftover() or await scanner.poll(timeout_ms=1000)
@@ -529,7 +529,7 @@ class LogScanner:
     def _check_subscribed(self) -> None:
         self._check_open()
         if not self._fetcher.subscriptions and not self._latest:
-            raise InvalidArgumentError("No buckets subscribed: call subscribe() or one of its kin first")
+            raise InvalidArgumentError("No buckets subscribed. Call subscribe() or subscribe_buckets() first.")
 
     def _check_kind(self, *, batches: bool, call: str) -> None:
         if batches != self._batches:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a writer learns what became of its rows.
+"""The outcome of writes.
 
 Rows are collected in chunks, and a chunk may end up in several batches (one per bucket). One `Ticket` follows a chunk;
 the handle that `append()` gives back for each row is only the ticket and the row's place, because it is made a million
@@ -22,12 +22,12 @@ Positions = np.ndarray[Any, Any]
 
 
 class Ticket:
-    """The fate of one chunk of rows. Settled from the network's thread, awaited from any loop or thread."""
+    """The outcome of one chunk. Settled on the event loop, awaited from any loop or thread."""
 
-    __slots__ = ("_failures", "_hurry", "_lock", "_promise", "_remaining", "_width")
+    __slots__ = ("_failures", "_lock", "_promise", "_remaining", "_send_now", "_width")
 
-    def __init__(self, hurry: Callable[[], None], width: int = 1) -> None:
-        self._hurry = hurry
+    def __init__(self, send_now: Callable[[], None], width: int = 1) -> None:
+        self._send_now = send_now
         self._width = width
         self._lock = threading.Lock()
         self._remaining: int | None = None
@@ -60,7 +60,7 @@ class Ticket:
     async def wait(self, place: int | None, timeout: float | None = None) -> None:
         """Wait for the row whose values begin at `place` (None: for all rows)."""
         if not self._promise.done:
-            self._hurry()
+            self._send_now()
             if timeout is None:
                 await self._promise.wait()
             else:
@@ -73,7 +73,7 @@ class Ticket:
 
 
 class WriteResultHandle:
-    """What became of one write. Ignore it and `flush()` later, or `await handle.wait()`.
+    """The outcome of one write. Ignore it and `flush()` later, or `await handle.wait()`.
 
     Example:
         handle = writer.append({"id": 1, "name": "Alice"})
