@@ -19,8 +19,8 @@ class FrameBuffers:
     write request that is as dear as receiving it. `huge_pages` are for those whose buffers come back soon: taken from
     the system they are dear as well.
 
-    Every view of a buffer refers to it. One to which nothing refers but the list here is idle; so buffers need not be given
-    back, and a view may end in any thread.
+    Every view of a buffer refers to it. One to which nothing refers but the list here is idle; so buffers need not be
+    given back, and a view may end in any thread.
     """
 
     def __init__(self, kept_bytes_max: int = 16 * 1024 * 1024, *, huge_pages: bool = False) -> None:
