@@ -8,7 +8,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from fluss.client.write.accumulator import RowAccumulator, RowReader, quick
+from fluss.client.write.accumulator import RowAccumulator, RowReader, fast_path
 from fluss.client.write.handle import Ticket
 from fluss.metadata import Schema
 
@@ -22,7 +22,7 @@ class Desk:
         self.accumulator = RowAccumulator(lambda: Ticket(lambda: None, 2), 2, rows_max)
         self.long_way = 0
         self.chunks: list = []
-        self.take = quick(self.accumulator, RowReader("table t", SCHEMA.columns), self._collect)
+        self.take = fast_path(self.accumulator, RowReader("table t", SCHEMA.columns), self._collect)
 
     def _collect(self, values):
         accumulator = self.accumulator

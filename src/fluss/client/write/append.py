@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.write.accumulator import Chunk, RowReader, quick, without
+from fluss.client.write.accumulator import Chunk, RowReader, fast_path, without
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
 from fluss.client.write.batch import Encoder, Seal
@@ -105,7 +105,7 @@ class AppendWriter(TableWriter):
         what = f"table {info.table_path}"
         self._width = len(columns)
         self._reader = RowReader(what, columns)
-        self.append = quick(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
+        self.append = fast_path(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
         self._batch_reader = BatchReader(what, columns)
         self._arrow_encoder = ArrowEncoder(info)

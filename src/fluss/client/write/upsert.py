@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss.client.write.accumulator import Chunk, RowReader, fields_of, quick, without
+from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_of, without
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
@@ -101,7 +101,7 @@ class UpsertWriter(TableWriter):
         what = f"table {info.table_path}"
         self._width = len(schema.columns)
         self._reader = RowReader(what, schema.columns, targets)
-        self.upsert = quick(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
+        self.upsert = fast_path(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         primary_key = [schema.column_index(name) for name in schema.primary_key]
         self._delete_reader = RowReader(f"{what}, delete", schema.columns, primary_key)
         self._column_names = frozenset(schema.column_names)
