@@ -315,6 +315,24 @@ def test_lookups_writes_and_scans_warn_at_their_first_retry(
     assert len(warnings) < 6, "a warning is for the first retry, not for each"
 
 
+def test_a_lookup_names_its_table_cause_and_attempts(proxy: FaultProxy) -> None:
+    async def main() -> str:
+        world = await connected(proxy)
+        dead(proxy)
+        with pytest.raises(fluss.NetworkError) as failed:
+            await world.lookuper.lookup([1], timeout=0.5)
+        proxy.calm()
+        await world.conn.close()
+        return str(failed.value)
+
+    text = asyncio.run(main())
+    assert "Lookup in" in text
+    assert "table 'deadlines.keyed'" in text
+    assert "in 500 ms" in text
+    assert "4 attempts" in text
+    assert proxy.address in text
+
+
 def unused_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))

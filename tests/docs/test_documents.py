@@ -30,7 +30,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith(("spark_", "demo")))
-LANGUAGES = {"python", "bash", "text", "json", "yaml", "toml", ""}
+LANGUAGES = {"python", "bash", "text", "json", "yaml", "toml", "mermaid", ""}
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client. Its core is asynchronous; `fluss.aio` exposes it as it is, `fluss` runs it on a background loop.
 
-Rooms and seams
----------------
+Modules
+-------
 `cluster.py`    `Cluster`: nodes, connections, metadata cache, the one retry policy. Lives on one loop (`cluster.loop`).
+`retry.py`      the retry policy; every call has one `fluss.net.deadline.Deadline`, which all retries below it share.
 `promise.py`    `Promise` (resolved on the cluster's loop, awaited on any loop) and `Inbox` (into the cluster's loop
-                from any thread, many things per wake-up). Anything a user may touch from another thread uses these.
-`runner.py`     where an operation runs: directly, or on the background loop.
+                from any thread, many items per wake-up). What users touch from other threads uses these.
+`runner.py`     where an operation runs: directly, or on the background loop (`background.py`).
 `admin/`        `FlussAdmin`, the same class for both faces.
 `table.py`      `FlussTable` and the builders `TableAppend`, `TableUpsert`, `TableLookup`, `TablePrefixLookup`.
 `lookup.py`     `Lookuper`, `PrefixLookuper`, the same classes for both faces.
@@ -20,4 +21,6 @@ Rooms and seams
                 are plain data. Scanners call `cluster.attach(self)` and offer `drain()` (nothing to do) and `shut()`.
 `core.py`       `FlussConnection` and `FlussTable` of `fluss.aio`.
 `faces.py`      the thin faces of `fluss` over the loop-bound classes; `scan_faces.py` has the scanners.
+
+docs/architecture.md has the glossary and the sequences of append, lookup and fetch.
 """

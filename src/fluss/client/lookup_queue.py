@@ -456,7 +456,7 @@ class LookupQueue(_Dispatcher[T]):
             )
             return DeadlineExceededError(text)
         if error is item.deadline.final_error:
-            return error
+            return type(error)(f"Lookup in {where}: {error.message}", error.error_code)
         text = gave_up_text(f"Lookup in {where}", item.attempts, item.deadline.total_ms, error)
         return type(error)(text, error.error_code)
 

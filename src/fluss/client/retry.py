@@ -110,7 +110,7 @@ def gave_up_text(what: str, attempts: int, total_ms: float, cause: FlussError) -
     """Describe a call that was retried in vain: what, why, how often, and what to do."""
     counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     advice = CHECK_SERVERS if isinstance(cause, (NetworkError, DeadlineExceededError)) else MORE_TIME
-    return f"{what} failed after {counted} in {total_ms:.0f} ms: {cause.message}. {advice}"
+    return f"{what} failed after {counted} in {total_ms:.0f} ms: {_sentence(cause)} {advice}"
 
 
 def _gave_up(
@@ -126,13 +126,17 @@ def _gave_up(
     if cause is None:
         final = DeadlineExceededError(f"{text} did not finish within {total_ms:.0f} ms. {CHECK_SERVERS}")
     elif isinstance(cause, DeadlineExceededError):
-        text = f"{text} did not finish within {total_ms:.0f} ms: {cause.message}. {CHECK_SERVERS}"
+        text = f"{text} did not finish within {total_ms:.0f} ms: {_sentence(cause)} {CHECK_SERVERS}"
         final = DeadlineExceededError(text)
     else:
         # The earlier error says why there was another attempt; that the last one had no time left says less.
         final = type(cause)(gave_up_text(text, attempts, total_ms, cause), cause.error_code)
     deadline.final_error = final
     return final
+
+
+def _sentence(cause: FlussError) -> str:
+    return cause.message if cause.message.endswith((".", "?", "!")) else f"{cause.message}."
 
 
 def _text(what: str | Callable[[], str]) -> str:
