@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client.cluster import Cluster
 from fluss.client.loop_connections import ASKED_BEFORE
 
 SCHEMA = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=["id"])
@@ -160,7 +159,7 @@ def test_a_server_that_keeps_silent_on_the_line(use, monkeypatch, deadline_ms):
         connection = await warm(conn, lookuper)
         asyncio.get_running_loop().remove_reader(connection._sock.fileno())  # no answer will be seen
         connection._timeout_s, connection._timed = 0.2, False
-        monkeypatch.setattr(Cluster, "call_timeout_ms", deadline_ms)
+        monkeypatch.setattr(conn._background.cluster, "call_timeout_ms", deadline_ms)
         began = time.monotonic()
         if deadline_ms > 200:
             assert (await lookuper.lookup([5]))["id"] == 5

@@ -85,6 +85,8 @@ class Cluster:
         self.config = config
         self.loop = asyncio.get_running_loop()
         self.metrics = Metrics()
+        self.call_timeout_ms = 2.0 * config.request_timeout_ms
+        """How long a call may take that names no timeout. A lookup reads it, so it is not looked up in the options."""
         self.closed = False
         self._pool = NodePool(self._open, self.metrics)
         self._flights = SingleFlight()
@@ -240,11 +242,6 @@ class Cluster:
         return self.server_nodes()
 
     # -- calls ----------------------------------------------------------------------------------------------------
-
-    @property
-    def call_timeout_ms(self) -> float:
-        """How long a call may take that names no timeout: one request that times out, and time to try another."""
-        return 2.0 * self.config.request_timeout_ms
 
     def deadline(self, timeout: float | Deadline | None = None) -> Deadline:
         """Make the deadline of a call: `timeout` in seconds, or the configured default; a deadline stays as it is."""

@@ -327,7 +327,7 @@ class LookupQueue(_Dispatcher[T]):
             raise ConnectionClosedError("The connection is closed; lookups need an open one")
         promise: Promise[T] = Promise()
         partition, bucket, encoded = key
-        item = _Item((partition, bucket), encoded, promise, deadline or self._cluster.deadline())
+        item = _Item((partition, bucket), encoded, promise, deadline or Deadline(self._cluster.call_timeout_ms))
         loop = asyncio._get_running_loop()
         if loop is not None and loop is not self._cluster.loop:
             dispatcher = self._dispatchers.get(loop) or self._new_dispatcher(loop)
