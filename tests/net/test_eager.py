@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
-from fluss.net.eager import start_eagerly
+from fluss.net.eager import retrieve_exception, start_eagerly
 
 
 def test_what_never_waits_is_done_at_once():
@@ -86,3 +87,23 @@ def test_cancelling_reaches_the_coroutine_whenever_it_comes(turns):
         assert ended == [True]
 
     asyncio.run(main())
+
+
+def test_the_exception_of_a_future_without_a_waiter_is_retrieved(caplog):
+    async def main():
+        loop = asyncio.get_running_loop()
+        for end in ("error", "result", "cancelled"):
+            future = loop.create_future()
+            future.add_done_callback(retrieve_exception)
+            if end == "error":
+                future.set_exception(ValueError("not retrieved"))
+            elif end == "result":
+                future.set_result(1)
+            else:
+                future.cancel()
+            await asyncio.sleep(0)
+            del future
+            gc.collect()
+
+    asyncio.run(main())
+    assert "never retrieved" not in caplog.text

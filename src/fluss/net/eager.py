@@ -48,7 +48,7 @@ def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, An
             return
 
 
-def look_at(future: asyncio.Future[Any]) -> None:
+def retrieve_exception(future: asyncio.Future[Any]) -> None:
     """Retrieve the exception of a future whose waiter may be gone: asyncio would log it as never retrieved."""
     if not future.cancelled():
         future.exception()

@@ -40,7 +40,7 @@ from fluss.errors import (
 )
 from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket, TableInfo
 from fluss.net.deadline import Deadline
-from fluss.net.eager import look_at, start_eagerly
+from fluss.net.eager import retrieve_exception, start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import FetchedBucket, decode_fetch_log_response
 from fluss.records import LogBatch, iter_log_batches
@@ -438,7 +438,7 @@ class Fetcher:
         waiting: Waiting = work
         if self._ahead and header.size_bytes >= _DECODE_INLINE_BYTES:
             waiting = asyncio.ensure_future(self._loop.run_in_executor(decode_threads(), work))
-            waiting.add_done_callback(look_at)
+            waiting.add_done_callback(retrieve_exception)
         next_offset = header.next_offset if stop is None else min(header.next_offset, stop)
         subscription.queue.append((waiting, next_offset, header.size_bytes))
         subscription.buffered_bytes += header.size_bytes

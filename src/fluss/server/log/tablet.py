@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from fluss.errors import CorruptRecordError, FlussError, LogStorageError
 from fluss.metadata import TableBucket
-from fluss.net.eager import look_at
+from fluss.net.eager import retrieve_exception
 from fluss.records.log_batch import patch_batch
 from fluss.server.clock import Clock
 from fluss.server.log.errors import DamagedLogError
@@ -558,6 +558,6 @@ def _settle(future: asyncio.Future[Any], outcome: object) -> None:
         return
     if isinstance(outcome, Exception):
         future.set_exception(outcome)
-        look_at(future)
+        retrieve_exception(future)
     else:
         future.set_result(outcome)
