@@ -100,7 +100,7 @@ class Server:
         _raise_file_limit()
         self._data_dir = DataDir(str(self.config.get("data.dir")))
         try:
-            if not self._data_dir.was_clean and any(self._data_dir.path.glob("catalog/*")):
+            if not self._data_dir.was_clean:
                 logger.warning("the data folder '%s' was not closed cleanly; recovering", self._data_dir.path)
             self.catalog = Catalog(self._data_dir.path, self.config, clock_ms=self.clock.now_ms)
             self.config = self.catalog.configs.current
@@ -134,7 +134,8 @@ class Server:
                 )
                 await self.metrics_page.start()
         except BaseException:
-            self._release(clean=False)
+            # No client has written anything: the folder is as clean as it was.
+            self._release(clean=self._data_dir.was_clean)
             raise
         self.committer.start()
         self._add_gauges()
@@ -193,7 +194,7 @@ class Server:
         for listener in self.listeners.values():
             with contextlib.suppress(OSError):
                 listener.close()
-        if not clean and getattr(self, "catalog", None) is not None and not self._stopping:
+        if getattr(self, "catalog", None) is not None and not self._stopping:
             self.catalog.close_now()
         self.executor.shutdown(wait=True)
         if self._data_dir is not None:

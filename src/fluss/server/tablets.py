@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 from fluss.errors import UnknownTableOrBucketError
 from fluss.metadata import TableBucket
+from fluss.server import disk
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
@@ -58,7 +57,7 @@ class Tablets:
         self._metrics = metrics
         self._open_files = OpenFiles()
         self._logs: dict[TableBucket, LogTablet] = {}
-        self._removals: set[asyncio.Future[None]] = set()
+        self._removals: set[asyncio.Future[bool]] = set()
         self._remote: RemoteLogManager | None = None
         root = config.text("remote.data.dir")
         if root is not None and config.integer("remote.log.task-interval-duration") > 0:
@@ -131,8 +130,8 @@ class Tablets:
 
     def open_existing(self) -> None:
         """Recover every log on disk, before the server listens."""
-        if not self._root.is_dir():
-            self._root.mkdir(parents=True, exist_ok=True)
+        if not disk.is_folder(self._root):
+            disk.make_folders_durably(self._root)
             return
         started = self._clock.monotonic()
         found = [self._new(bucket, folder) for bucket, folder in self._scan_folders()]
@@ -154,12 +153,12 @@ class Tablets:
             for table in _folders(database):
                 match = _TABLE_FOLDER.fullmatch(table.name)
                 if match is None or table.name.endswith(_DELETED_SUFFIX):
-                    _remove_tree(table)
+                    disk.remove_tree(table)
                     continue
                 table_id = int(match.group(2))
                 if not self._catalog.owns_data_of(table_id):
                     logger.info("removing '%s': its table was dropped", table)
-                    _remove_tree(table)
+                    disk.remove_tree(table)
                     continue
                 yield from self._scan_table(table, table_id)
 
@@ -172,12 +171,12 @@ class Tablets:
             partition = _PARTITION_FOLDER.fullmatch(folder.name)
             if partition is None:
                 if folder.name.endswith(_DELETED_SUFFIX):
-                    _remove_tree(folder)
+                    disk.remove_tree(folder)
                 continue
             partition_id = int(partition.group(2))
             if not self._catalog.owns_data_of(table_id, partition_id):
                 logger.info("removing '%s': its partition was dropped", folder)
-                _remove_tree(folder)
+                disk.remove_tree(folder)
                 continue
             for inner in _folders(folder):
                 log = _LOG_FOLDER.fullmatch(inner.name)
@@ -220,13 +219,13 @@ class Tablets:
         """Rename at once, so that the data is gone for a restart, and delete in the background."""
         doomed = folder.with_name(folder.name + _DELETED_SUFFIX)
         try:
-            os.replace(folder, doomed)
+            disk.rename(folder, doomed)
         except FileNotFoundError:
             return
         except OSError:
             logger.exception("cannot remove '%s'; the next start will", folder)
             return
-        work = asyncio.get_running_loop().run_in_executor(self._executor, _remove_tree, doomed)
+        work = asyncio.get_running_loop().run_in_executor(self._executor, disk.remove_tree, doomed)
         self._removals.add(work)
         work.add_done_callback(self._removals.discard)
 
@@ -282,13 +281,8 @@ class Tablets:
         return log.delete_segments_before(min(expired_end, limit))
 
     def disk_usage(self) -> float:
-        usage = shutil.disk_usage(self._root)
-        return usage.used / max(usage.used + usage.free, 1)
+        return disk.usage(self._root)
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(entry for entry in path.iterdir() if entry.is_dir())
-
-
-def _remove_tree(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+    return [path / name for name in disk.names(path) if disk.is_folder(path / name)]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fluss.errors import ClusterConfigError, ConfigError
+from fluss.server import disk
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import SERVER_OPTIONS, ServerConfig, is_secret
@@ -49,7 +50,7 @@ class ClusterConfigs:
         self.damage: Damage | None = None
         self.on_changed: list[Callable[[ServerConfig], None]] = []
         path = storage.root / "configs.doc"
-        if path.exists():
+        if disk.exists(path):
             try:
                 stored = storage.store.read(path)[1].get("dynamic")
                 self.dynamic = {str(k): str(v) for k, v in stored.items()} if isinstance(stored, dict) else {}

@@ -21,6 +21,7 @@ from typing import Any
 
 from fluss._checksum import crc32c
 from fluss.errors import FormatError
+from fluss.server import disk
 from fluss.server.catalog.files import FileLayer
 
 _MAGIC = b"fluss-document 1"
@@ -92,10 +93,10 @@ class DocumentStore:
 
     def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         try:
-            size_bytes = path.stat().st_size
+            size_bytes = disk.size_of(path)
             if size_bytes > DOCUMENT_BYTES_MAX:
                 raise DamagedDocumentError(Damage(path, f"has {size_bytes} bytes, more than any document may have"))
-            data = path.read_bytes()
+            data = disk.read_file(path)
         except FileNotFoundError as error:
             raise DamagedDocumentError(Damage(path, "is missing")) from error
         except OSError as error:

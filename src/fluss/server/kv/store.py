@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import threading
 import time
 import weakref
@@ -33,6 +32,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from fluss.server import disk
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.layer import Changes, Layer
 
@@ -149,7 +149,7 @@ class Store:
 
     def open(self) -> None:
         """Find what is on disk. Raises `DamagedStoreError` when it cannot be trusted."""
-        if not (self._folder / "CURRENT").exists():
+        if not disk.exists(self._folder / "CURRENT"):
             self.wipe()
             return
         try:
@@ -170,7 +170,7 @@ class Store:
             self._spill.cancel()
         self._wait_for_spill()
         self._close_db()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        disk.remove_tree(self._folder)
         self._memory, self._spilling = Layer(), Layer()
         self._count(0, 0)
         self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0
@@ -326,7 +326,7 @@ class Store:
 
     def _write(self, changes: Changes, reached: _Meta) -> None:
         if self._db is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            disk.make_folders(self._folder)
             self._db = _open_db(self._folder)
         options = WriteOptions()
         options.disable_wal = True

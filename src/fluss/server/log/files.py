@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a log: an open segment file, a bounded set of open ones, and whole files written atomically."""
+"""Files of a log: an open segment file, and a bounded set of open ones."""
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
+from fluss.server import disk
+from fluss.server.disk import Buffer
+
 _IOV_MAX = 512
-Buffer = bytes | bytearray | memoryview
 
 
 class SegmentFile:
@@ -27,17 +25,16 @@ class SegmentFile:
     def __init__(self, path: Path, *, create: bool = False) -> None:
         self.fd = -1
         self.path = path
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self.fd = os.open(path, flags, 0o600)
+        self.fd = disk.open_file(path, disk.READ_WRITE | (disk.CREATE if create else 0))
 
     def __del__(self) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
+            disk.close(self.fd)
             self.fd = -1
 
     @property
     def size_bytes(self) -> int:
-        return os.fstat(self.fd).st_size
+        return disk.file_size(self.fd)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Up to ``size_bytes`` from ``position``; less only at the end of the file. The caller owns the memory."""
@@ -47,7 +44,7 @@ class SegmentFile:
         """Fill the buffer; returns the part that was filled."""
         filled, size_bytes = 0, len(buffer)
         while filled < size_bytes:
-            count = os.preadv(self.fd, [buffer[filled:]], position + filled)
+            count = disk.read_into_at(self.fd, [buffer[filled:]], position + filled)
             if count == 0:
                 break
             filled += count
@@ -55,13 +52,13 @@ class SegmentFile:
 
     def write(self, parts: Sequence[Buffer], position: int) -> None:
         """Write the parts one after the other; all or an OSError."""
-        if len(parts) == 1 and os.pwrite(self.fd, parts[0], position) == len(parts[0]):
+        if len(parts) == 1 and disk.write_at(self.fd, parts[0], position) == len(parts[0]):
             return
         views = [memoryview(part).cast("B") for part in parts]
         at = 0
         while at < len(views):
             chunk = views[at : at + _IOV_MAX]
-            count = os.pwritev(self.fd, chunk, position)
+            count = disk.write_parts_at(self.fd, chunk, position)
             position += count
             for view in chunk:
                 if count < view.nbytes:
@@ -71,15 +68,14 @@ class SegmentFile:
                 at += 1
 
     def truncate(self, size_bytes: int) -> None:
-        os.ftruncate(self.fd, size_bytes)
+        disk.truncate(self.fd, size_bytes)
 
     def begin_sync(self, position: int, size_bytes: int) -> None:
-        """Have the disk begin to take these bytes; `sync` then has little to wait for. Says nothing when it cannot."""
-        if _sync_file_range is not None:
-            _sync_file_range(self.fd, position, size_bytes, _SYNC_FILE_RANGE_WRITE)
+        """Start write-back of these bytes; `sync` then has little to wait for."""
+        disk.start_writeback(self.fd, position, size_bytes)
 
     def sync(self) -> None:
-        _datasync(self.fd)
+        disk.sync_data(self.fd)
 
 
 class FileRange:
@@ -113,34 +109,15 @@ class MappedFile:
 
     def __init__(self, file: SegmentFile, *, whole: bool) -> None:
         self._file = file
-        self._flags: int = mmap.MAP_SHARED | (_MAP_POPULATE if whole else 0)
+        self._flags: int = disk.MAP_SHARED | (disk.MAP_POPULATE if whole else 0)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         size_bytes = min(size_bytes, self._file.size_bytes - position)
         if size_bytes <= 0:
             return memoryview(b"")
-        lead = position % mmap.ALLOCATIONGRANULARITY
-        mapped = mmap.mmap(
-            self._file.fd, size_bytes + lead, flags=self._flags, prot=mmap.PROT_READ, offset=position - lead
-        )
+        lead = position % disk.MAP_ALIGNMENT
+        mapped = disk.map_file(self._file.fd, size_bytes + lead, self._flags, position - lead)
         return memoryview(mapped)[lead:]
-
-
-def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """A call of Linux that Python has no name for."""
-    try:
-        function = ctypes.CDLL(None).sync_file_range
-    except (OSError, AttributeError, TypeError):
-        return None
-    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    function.restype = ctypes.c_int
-    return cast(Callable[[int, int, int, int], int], function)
-
-
-_sync_file_range = _find_sync_file_range()
-_SYNC_FILE_RANGE_WRITE = 2
-_MAP_POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
-_datasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 class OpenFiles:
@@ -172,27 +149,3 @@ class OpenFiles:
         with self._lock:
             for path in [path for path in self._files if path.parent == folder]:
                 del self._files[path]
-
-
-def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace a whole file: after a crash the old content is there, or the new one."""
-    spare = path.with_name(path.name + ".tmp")
-    fd = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(spare, path)
-
-
-def sync_folder(path: Path) -> None:
-    """Make new names and renames in a folder survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import zlib
 from pathlib import Path
 
+from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import OpenFiles, SegmentFile, write_atomically
+from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.index import INT32_MAX, TIME_ENTRY_BYTES, SegmentIndex
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.walk import BadBatch, BatchSpan, walk_file
@@ -84,8 +84,7 @@ class Segment:
         self._file = None
         self._open_files.forget(self.path)
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_CHECK_SUFFIX):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(segment_path(self.folder, self.base_offset, suffix))
+            disk.unlink_if_there(segment_path(self.folder, self.base_offset, suffix))
 
     # Index -------------------------------------------------------------------------------------------------------
 
@@ -115,14 +114,14 @@ class Segment:
 
     def load_index(self, limit_bytes: int) -> SegmentIndex | None:
         try:
-            offsets = segment_path(self.folder, self.base_offset, INDEX_SUFFIX).read_bytes()
-            times = segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX).read_bytes()
+            offsets = disk.read_file(segment_path(self.folder, self.base_offset, INDEX_SUFFIX))
+            times = disk.read_file(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX))
         except OSError:
             return None
         index = SegmentIndex.parse(offsets, times, limit_bytes)
         if index is not None:
             with contextlib.suppress(OSError):
-                check = segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX).read_bytes()
+                check = disk.read_file(segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX))
                 index.trusted = check == _index_check(offsets, times)
         return index
 
@@ -130,10 +129,10 @@ class Segment:
         offsets, times = index.offset_file(), index.time_file()
         # A reader that made the index anew and a recovery point may come at the same time.
         with self._index_files_lock:
-            write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), offsets)
-            write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), times)
+            disk.write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), offsets)
+            disk.write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), times)
             if index.trusted:
-                write_atomically(
+                disk.write_atomically(
                     segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX), _index_check(offsets, times)
                 )
 

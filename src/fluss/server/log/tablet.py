@@ -21,6 +21,7 @@ from fluss.errors import CorruptRecordError, FlussError, LogStorageError
 from fluss.metadata import TableBucket
 from fluss.net.eager import look_at
 from fluss.records.log_batch import patch_batch
+from fluss.server import disk
 from fluss.server.clock import Clock
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import OpenFiles, SegmentFile
@@ -139,7 +140,7 @@ class LogTablet:
 
     def open(self) -> int:
         """Recover what is on disk; returns the bytes that had to be checked. Runs before the log is shared."""
-        if not self.folder.is_dir():
+        if not disk.is_folder(self.folder):
             return 0
         try:
             recovered = recover(self.folder, self.settings, self._open_files)
@@ -301,7 +302,7 @@ class LogTablet:
         """Close the open segment and begin the next one at the end of the log."""
         try:
             if not self.segments:
-                self.folder.mkdir(parents=True, exist_ok=True)
+                disk.make_folders(self.folder)
             segment = Segment(self.folder, self.end_offset, self.settings, self._open_files)
             segment.create()
             # The names must be durable before anything in the file is acknowledged, not before it is written.
