@@ -75,9 +75,14 @@ def file_size(fd: int) -> int:
     return os.fstat(fd).st_size
 
 
-def link_count(fd: int) -> int:
-    """How many names an open file has; none after it was deleted."""
-    return os.fstat(fd).st_nlink
+def inode(fd: int) -> int:
+    """What tells an open file from every other on its disk."""
+    return os.fstat(fd).st_ino
+
+
+def inode_of(path: StrPath) -> int:
+    """The same of what has a name now."""
+    return os.stat(path).st_ino
 
 
 def map_file(fd: int, size_bytes: int, flags: int, offset: int) -> mmap.mmap:

@@ -76,7 +76,7 @@ class Server:
 
     @property
     def damaged_bucket_count(self) -> int:
-        return sum(1 for tablet in self.tablets if tablet.damage is not None)
+        return sum(1 for tablet in self.tablets if tablet.damage is not None or tablet.failure is not None)
 
     @property
     def tablet_server_id(self) -> int:

@@ -4,23 +4,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
+import resource
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
-from fluss.errors import UnknownTableOrBucketError
+from fluss.errors import FlussError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
-from fluss.server.log.files import OpenFiles
+from fluss.server.log.files import HANDLES_MAX, OpenFiles
+from fluss.server.log.opening import LogOpener
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import Metrics
+from fluss.server.register import BucketRegister
 from fluss.server.remote_log import RemoteLogManager
 
 logger = logging.getLogger("fluss.server.tablets")
@@ -55,7 +59,9 @@ class Tablets:
         self._committer = committer
         self._executor = executor
         self._metrics = metrics
-        self._open_files = OpenFiles()
+        self._open_files = OpenFiles(_handles_max())
+        self._register = BucketRegister(catalog.storage)
+        self._opener = LogOpener(self._open_files, executor, self._register.add)
         self._logs: dict[TableBucket, LogTablet] = {}
         self._removals: set[asyncio.Future[bool]] = set()
         self._remote: RemoteLogManager | None = None
@@ -124,17 +130,23 @@ class Tablets:
             open_files=self._open_files,
             executor=self._executor,
             on_append=self._committer.dirty,
+            opener=self._opener,
+            registered=bucket in self._register,
         )
 
     # Opening and closing -----------------------------------------------------------------------------------------
 
     def open_existing(self) -> None:
-        """Recover every log on disk, before the server listens."""
-        if not disk.is_folder(self._root):
-            disk.make_folders_durably(self._root)
-            return
+        """Recover every log on disk, before the server listens. Logs that should be there and are not are missed."""
+        disk.make_folders_durably(self._root)
         started = self._clock.monotonic()
-        found = [self._new(bucket, folder) for bucket, folder in self._scan_folders()]
+        self._register.load(entry.table_id for entry in self._catalog.tables())
+        folders = dict(self._scan_folders())
+        for bucket in self._register.buckets():
+            if bucket not in folders and self._catalog.owns_data_of(bucket.table_id, bucket.partition_id):
+                with contextlib.suppress(UnknownTableOrBucketError):
+                    folders[bucket] = self.bucket_folder(bucket, "log")
+        found = [self._new(bucket, folder) for bucket, folder in folders.items()]
         if found:
             with ThreadPoolExecutor(_RECOVERY_THREADS, thread_name_prefix="fluss-recovery") as pool:
                 checked_bytes = sum(pool.map(LogTablet.open, found))
@@ -146,6 +158,23 @@ class Tablets:
                 len(found), self._clock.monotonic() - started, checked_bytes, damaged,
             )  # fmt: skip
         self._logs.update((log.bucket, log) for log in found)
+        self._register_found(found)
+
+    def _register_found(self, found: list[LogTablet]) -> None:
+        """Register buckets that an earlier release wrote."""
+        unknown: dict[int, list[LogTablet]] = {}
+        for log in found:
+            if log.segments and not log.registered and log.bucket.table_id in self._catalog.tables_by_id:
+                unknown.setdefault(log.bucket.table_id, []).append(log)
+        for logs in unknown.values():
+            try:
+                self._register.add([log.bucket for log in logs])
+            except OSError as error:
+                # The next start tries again.
+                logger.error("cannot register %d buckets: %s", len(logs), error)
+                continue
+            for log in logs:
+                log.registered = True
 
     def _scan_folders(self) -> Iterator[tuple[TableBucket, Path]]:
         """The logs on disk. What belongs to nothing in the catalog is left from a drop that a crash cut short."""
@@ -205,6 +234,7 @@ class Tablets:
         """Forget a table that left the catalog and delete its files."""
         self._forget(lambda bucket: bucket.table_id == entry.table_id)
         self._metrics.forget_table(entry.table_path.database_name, entry.table_path.table_name)
+        self._register.forget(entry.table_id)
         self._remove(self.table_folder(entry))
 
     def drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
@@ -217,6 +247,7 @@ class Tablets:
 
     def _remove(self, folder: Path) -> None:
         """Rename at once, so that the data is gone for a restart, and delete in the background."""
+        self._open_files.unsynced.forget_under(folder)
         doomed = folder.with_name(folder.name + _DELETED_SUFFIX)
         try:
             disk.rename(folder, doomed)
@@ -255,7 +286,11 @@ class Tablets:
             entry = self._catalog.table_by_id(log.bucket.table_id)
             if entry is None or not log.segments or log.damage is not None:
                 continue
-            deleted = self._expire(log, entry, now_ms, roll_active)
+            try:
+                deleted = self._expire(log, entry, now_ms, roll_active)
+            except (FlussError, OSError) as error:
+                logger.error("segments of %s cannot be expired, it is tried again later: %s", log.bucket, error)
+                continue
             if deleted:
                 logger.info("deleted %d expired segments of %s", deleted, log.bucket)
 
@@ -282,6 +317,12 @@ class Tablets:
 
     def disk_usage(self) -> float:
         return disk.usage(self._root)
+
+
+def _handles_max() -> int:
+    """Files that logs may keep open: at most half of what the process may open, the rest is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return HANDLES_MAX if soft == resource.RLIM_INFINITY else max(min(HANDLES_MAX, soft // 2), 16)
 
 
 def _folders(path: Path) -> list[Path]:

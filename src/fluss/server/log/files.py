@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a log: an open segment file, and a bounded set of open ones."""
+"""Files of a log: an open segment file, and the bounded set of open ones."""
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,23 +15,34 @@ from fluss.server import disk
 from fluss.server.disk import Buffer
 
 _IOV_MAX = 512
+HANDLES_MAX = 640
+"""Open files of all logs together, whatever the number of buckets."""
+_CACHED_SHARE = 0.6
+"""Of the handles, what idle files may keep; the rest is for those that are written or sent at the same time."""
 
 
 class SegmentFile:
-    """An open log file. The descriptor lives as long as somebody holds the object, so a read that is under way in a
-    thread is never cut off by a deletion or by the cache of open files."""
+    """An open log file. The descriptor lives as long as the object is referenced, so a read in another thread is never
+    cut off by a deletion or by the cache of open files."""
 
-    __slots__ = ("__weakref__", "fd", "path")
+    __slots__ = ("__weakref__", "_pool", "fd", "inode", "path")
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool = False, pool: OpenFiles | None = None) -> None:
         self.fd = -1
         self.path = path
+        self._pool: OpenFiles | None = None
         self.fd = disk.open_file(path, disk.READ_WRITE | (disk.CREATE if create else 0))
+        self.inode = disk.inode(self.fd)
+        self._pool = pool
+        if pool is not None:
+            pool.opened()
 
     def __del__(self) -> None:
         if self.fd >= 0:
             disk.close(self.fd)
             self.fd = -1
+            if self._pool is not None:
+                self._pool.closed()
 
     @property
     def size_bytes(self) -> int:
@@ -77,6 +89,11 @@ class SegmentFile:
     def sync(self) -> None:
         disk.sync_data(self.fd)
 
+    def check_in_place(self) -> None:
+        """Raise FileNotFoundError when the name no longer leads to this file: what is written to it would be lost."""
+        if disk.inode_of(self.path) != self.inode:
+            raise FileNotFoundError(errno.ENOENT, "the file was deleted or replaced", str(self.path))
+
 
 class FileRange:
     """Bytes of a log file that go to a socket without passing through this process.
@@ -116,30 +133,71 @@ class MappedFile:
         if size_bytes <= 0:
             return memoryview(b"")
         lead = position % disk.MAP_ALIGNMENT
-        mapped = disk.map_file(self._file.fd, size_bytes + lead, self._flags, position - lead)
+        try:
+            mapped = disk.map_file(self._file.fd, size_bytes + lead, self._flags, position - lead)
+        except OSError:
+            return self._file.read(position, size_bytes)  # address space is scarce, the bytes are not
         return memoryview(mapped)[lead:]
 
 
 class OpenFiles:
-    """A bounded number of open files of closed segments, the least recently used closed first."""
+    """The open files of all logs: a bounded number, the least recently used closed first.
 
-    def __init__(self, count_max: int = 256) -> None:
-        self._count_max = count_max
+    A file that is written, flushed or sent stays open beyond that until its last user is done, so the number of open
+    files can exceed that of cached ones. Who wants to open one more for writing asks `has_room` first.
+    """
+
+    def __init__(self, handles_max: int = HANDLES_MAX) -> None:
+        self._handles_max = handles_max
+        self._cached_max = max(int(handles_max * _CACHED_SHARE), 1)
         self._files: OrderedDict[Path, SegmentFile] = OrderedDict()
-        self._lock = threading.Lock()
+        # Reentrant: a file whose last reference is dropped here closes here.
+        self._lock = threading.RLock()
+        self.handle_count = 0
+        self.unsynced = UnsyncedFolders()
 
-    def get(self, path: Path) -> SegmentFile:
+    @property
+    def room(self) -> int:
+        """How many more files can be opened for writing."""
+        return max(self._handles_max - max(self.handle_count, self._cached_max), 0)
+
+    def opened(self) -> None:
+        with self._lock:
+            self.handle_count += 1
+
+    def closed(self) -> None:
+        with self._lock:
+            self.handle_count -= 1
+
+    def __contains__(self, path: Path) -> bool:
+        return path in self._files
+
+    def get(self, path: Path, *, create: bool = False) -> SegmentFile:
         with self._lock:
             file = self._files.get(path)
             if file is not None:
                 self._files.move_to_end(path)
                 return file
-        file = SegmentFile(path)
+        try:
+            file = SegmentFile(path, create=create, pool=self)
+        except OSError as error:
+            if not disk.is_out_of_handles(error):
+                raise
+            # Other parts of the process took what was left; idle files are the ones that can wait.
+            self._close_idle(0)
+            file = SegmentFile(path, create=create, pool=self)
         with self._lock:
             self._files[path] = file
-            while len(self._files) > self._count_max:
-                self._files.popitem(last=False)
+        self._close_idle(self._cached_max)
         return file
+
+    def _close_idle(self, count_max: int) -> None:
+        while True:
+            with self._lock:
+                if len(self._files) <= count_max:
+                    return
+                _, file = self._files.popitem(last=False)
+            del file
 
     def forget(self, path: Path) -> None:
         with self._lock:
@@ -149,3 +207,40 @@ class OpenFiles:
         with self._lock:
             for path in [path for path in self._files if path.parent == folder]:
                 del self._files[path]
+
+
+class UnsyncedFolders:
+    """Folders with new names that a power cut could still take, until somebody who needs them durable flushes them.
+
+    Buckets share the folders above them. The one that creates a folder may fail to flush it, so the others look here.
+    """
+
+    def __init__(self) -> None:
+        self._versions: dict[Path, int] = {}
+        self._version = 0
+        self._lock = threading.Lock()
+
+    def add(self, folders: Iterable[Path]) -> None:
+        with self._lock:
+            for folder in folders:
+                self._version += 1
+                self._versions[folder] = self._version
+
+    def among(self, folders: Iterable[Path]) -> tuple[Path, ...]:
+        return tuple(folder for folder in folders if folder in self._versions)
+
+    def sync(self, folders: Iterable[Path]) -> None:
+        """Flush those of the folders that need it. Runs in a thread."""
+        for folder in folders:
+            version = self._versions.get(folder)
+            if version is None:
+                continue
+            disk.sync_folder(folder)
+            with self._lock:
+                if self._versions.get(folder) == version:
+                    del self._versions[folder]
+
+    def forget_under(self, folder: Path) -> None:
+        with self._lock:
+            for known in [known for known in self._versions if known == folder or folder in known.parents]:
+                del self._versions[known]

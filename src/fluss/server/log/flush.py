@@ -47,8 +47,9 @@ def run_sync(plan: SyncPlan) -> None:
     """Flush a plan's files. Runs in a thread."""
     for file in plan.files:
         file.sync()
-    for folder in plan.folders:
-        disk.sync_folder(folder)
+        file.check_in_place()
+    if plan.folders:
+        plan.tablet.open_files.unsynced.sync(plan.folders)
     if plan.mark is not None:
         plan.mark.write(plan.offset)
 

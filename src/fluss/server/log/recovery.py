@@ -20,7 +20,7 @@ from pathlib import Path
 from fluss.errors import FormatError
 from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import OpenFiles, SegmentFile
+from fluss.server.log.files import OpenFiles
 from fluss.server.log.index import SegmentIndex
 from fluss.server.log.segment import (
     LOG_SUFFIX,
@@ -92,14 +92,18 @@ class CommittedMark:
     some seconds old, but never ahead of the log.
     """
 
-    __slots__ = ("_file",)
+    __slots__ = ("_open_files", "_path")
 
-    def __init__(self, folder: Path) -> None:
-        self._file = SegmentFile(folder / COMMITTED_NAME, create=True)
+    def __init__(self, folder: Path, open_files: OpenFiles) -> None:
+        self._path = folder / COMMITTED_NAME
+        self._open_files = open_files
 
-    def write(self, offset: int) -> None:
+    def write(self, offset: int, *, durable: bool = False) -> None:
         body = _COMMITTED.pack(offset)
-        self._file.write((body + zlib.crc32(body).to_bytes(4, "little"),), 0)
+        file = self._open_files.get(self._path, create=True)
+        file.write((body + zlib.crc32(body).to_bytes(4, "little"),), 0)
+        if durable:
+            file.sync()
 
 
 def read_committed(folder: Path) -> int:
@@ -193,8 +197,6 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
             f"the log file '{segments[-1].path}' was cut: it ends at offset {scan.next_offset}, although offsets up to "
             f"{committed} were acknowledged. Restore the file from a copy, or drop the table."
         )
-    for segment in segments[:-1]:
-        segment.close()
     return RecoveredLog(
         segments, scan.writers, scan.max_timestamp, scan.next_offset, point.offset if point else bases[0], scan.bytes
     )
