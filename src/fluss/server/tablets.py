@@ -63,6 +63,8 @@ class Tablets:
         self._register = BucketRegister(catalog.storage)
         self._opener = LogOpener(self._open_files, executor, self._register.add)
         self._logs: dict[TableBucket, LogTablet] = {}
+        self._parents: dict[tuple[int, int | None], Path] = {}
+        """The folders of tables and partitions: putting a path together takes longer than all else of a new bucket."""
         self._removals: set[asyncio.Future[bool]] = set()
         self._remote: RemoteLogManager | None = None
         root = config.text("remote.data.dir")
@@ -109,10 +111,11 @@ class Tablets:
             raise UnknownTableOrBucketError(
                 f"table '{entry.table_path}' has {entry.bucket_count} buckets, not {bucket}"
             )
-        folder = self.table_folder(entry)
-        if partition is not None:
-            folder = self.partition_folder(entry, partition)
-        return folder / f"{kind}-{bucket.bucket_id}"
+        parent = self._parents.get((bucket.table_id, bucket.partition_id))
+        if parent is None:
+            parent = self.table_folder(entry) if partition is None else self.partition_folder(entry, partition)
+            self._parents[bucket.table_id, bucket.partition_id] = parent
+        return parent / f"{kind}-{bucket.bucket_id}"
 
     def table_folder(self, entry: TableEntry) -> Path:
         path = entry.table_path
@@ -244,6 +247,7 @@ class Tablets:
     def _forget(self, matches: Callable[[TableBucket], bool]) -> None:
         for bucket in [bucket for bucket in self._logs if matches(bucket)]:
             self._logs.pop(bucket).forget()
+            self._parents.pop((bucket.table_id, bucket.partition_id), None)
 
     def _remove(self, folder: Path) -> None:
         """Rename at once, so that the data is gone for a restart, and delete in the background."""

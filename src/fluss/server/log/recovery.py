@@ -92,14 +92,17 @@ class CommittedMark:
     some seconds old, but never ahead of the log.
     """
 
-    __slots__ = ("_open_files", "_path")
+    __slots__ = ("_folder", "_open_files", "_path")
 
     def __init__(self, folder: Path, open_files: OpenFiles) -> None:
-        self._path = folder / COMMITTED_NAME
+        self._folder = folder
+        self._path: Path | None = None
         self._open_files = open_files
 
     def write(self, offset: int, *, durable: bool = False) -> None:
         body = _COMMITTED.pack(offset)
+        if self._path is None:
+            self._path = self._folder / COMMITTED_NAME
         file = self._open_files.get(self._path, create=True)
         file.write((body + zlib.crc32(body).to_bytes(4, "little"),), 0)
         if durable:

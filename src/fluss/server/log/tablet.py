@@ -82,7 +82,6 @@ class LogTablet:
     ) -> None:
         self.bucket = bucket
         self.folder = folder
-        self.ancestors: tuple[Path, ...] = (folder, *folder.parents[:_PARENTS_SYNCED])
         self.settings = settings
         self._clock = clock
         self.open_files = open_files
@@ -133,6 +132,11 @@ class LogTablet:
         """The first offset that clients can read, here or from the remote log."""
         remote = self.remote.start_offset if self.remote is not None else None
         return self.start_offset if remote is None else min(self.start_offset, remote)
+
+    @property
+    def ancestors(self) -> tuple[Path, ...]:
+        """The folders whose names must be durable before anything in this log is acknowledged."""
+        return (self.folder, *self.folder.parents[:_PARENTS_SYNCED])
 
     @property
     def size_bytes(self) -> int:
