@@ -108,6 +108,7 @@ class CatalogStorage:
     def create_table(self, entry: TableEntry) -> None:
         files = self.store.files
         staged = self.staging / str(entry.table_id)
+        files.remove_tree(staged)
         files.make_dir(staged / "partitions")
         self.store.write(staged / "table.doc", *self._table_document(entry))
         self.store.publish_dir(staged, self.table_dir(entry.table_id))
@@ -117,7 +118,7 @@ class CatalogStorage:
 
     def drop_table(self, table_id: int) -> None:
         grave = self.dropped / str(table_id)
-        self.store.publish_dir(self.table_dir(table_id), grave)
+        self.store.retire_dir(self.table_dir(table_id), grave)
         self.store.files.remove_tree(grave)
 
     def write_lake(self, table_id: int, content: Mapping[str, Any]) -> None:
