@@ -12,6 +12,7 @@ import logging
 import posixpath
 import uuid
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from pyarrow import fs
@@ -173,12 +174,17 @@ class RemoteLog:
 
     # Changes -----------------------------------------------------------------------------------------------------
 
-    def upload(self, segments: list[Segment]) -> RemoteLogManifest:
-        """Copy closed segments and return the manifest that has them; nothing changes until ``commit``."""
+    def upload(self, segments: list[Segment], is_dropped: Callable[[], bool] = lambda: False) -> RemoteLogManifest:
+        """Copy closed segments and return the manifest that has them; nothing changes until ``commit``.
+
+        Ends early once the log is dropped.
+        """
         if not self._swept:
             self._sweep()
         added: list[RemoteLogSegment] = []
         for segment in segments:
+            if is_dropped():
+                break
             size, newest = _check_segment(segment)
             segment_id = str(uuid.uuid4())
             base = f"{self.folder}/{segment_id}"
