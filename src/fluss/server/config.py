@@ -105,9 +105,14 @@ _ROWS: tuple[ServerOption, ...] = (
     _o("netty.server.max-request-size", "memory", "100mb", "largest request frame", 1024),
     _o("netty.server.max-queued-requests", "int", "500", "requests of one connection in work before reading pauses", 1),
     _o("netty.connection.max-idle-time", "duration", "10min", "silence after which a connection is closed", 1),
-    _o("server.max-connections", "int", "10000", "open connections of all listeners together", 1),
-    _o("server.buffer.memory-size", "memory", "512mb", "request bytes in work over all connections before "
-       "reading pauses", MIB),
+    _o("server.max-connections", "int", "10000", "open connections of all listeners together; never more than half of "
+       "the process's limit of open files, whose other half is kept for data", 1),
+    _o("server.authentication.timeout", "duration", "30s", "time for a new connection to authenticate, or to send its "
+       "first request where that is not asked for", 1),
+    _o("server.frame.timeout", "duration", "30s", "time after which a request that arrives with less than 1 KB per "
+       "second is given up and its connection closed", 1),
+    _o("server.buffer.memory-size", "memory", "512mb", "request bytes over all connections, from the first byte to the "
+       "answer; beyond it large requests wait unread", MIB),
     _o("server.connection.max-unsent-size", "memory", "64mb", "unsent answer bytes of one connection before its "
        "reading pauses", 1024),
     # Operations.

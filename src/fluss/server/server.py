@@ -11,7 +11,6 @@ import select
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 
 from fluss.net.buffers import FrameBuffers
 from fluss.server.auth import check_users
@@ -21,6 +20,7 @@ from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import Endpoint, ServerConfig
+from fluss.server.connections import Connections
 from fluss.server.datadir import DataDir
 from fluss.server.handlers import Handler, register_all
 from fluss.server.kv import Kv
@@ -54,7 +54,8 @@ class Server:
         self.executor = ThreadPoolExecutor(self.config.integer("server.io-pool.size"), thread_name_prefix="fluss-io")
         self.handlers: dict[int, Handler] = {}
         register_all(self.handlers)
-        self.sessions: set[Session] = set()
+        self.connections = Connections(self)
+        self.sessions = self.connections.sessions
         self.requests = 0
         """Taken so far, of all sessions."""
         self._requests_seen = 0
@@ -125,7 +126,7 @@ class Server:
             await loop.run_in_executor(self.executor, self.tablets.open_existing)
             self.kv = Kv(self.catalog, self.tablets, self.config, self.executor)
             for endpoint in self.config.bind_endpoints:
-                self.listeners[endpoint.listener] = Listener(endpoint, self._accept)
+                self.listeners[endpoint.listener] = Listener(endpoint, self._accept, self.connections.make_room)
             if self.config.get("metrics.prometheus.port") is not None:
                 self.metrics_page = MetricsPage(
                     self.metrics,
@@ -144,7 +145,7 @@ class Server:
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
         self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)
-        self._tasks.append(loop.create_task(self._close_idle_sessions()))
+        self._tasks.append(loop.create_task(self.connections.watch()))
         self._tasks.extend(self.catalog.start())
         for listener in self.listeners.values():
             listener.start()
@@ -202,13 +203,11 @@ class Server:
             self._data_dir = None
 
     def _accept(self, sock: socket.socket, listener: str, peer: str) -> None:
-        if len(self.sessions) >= self.config.integer("server.max-connections"):
-            logger.warning("refusing %s: %d connections are open", peer, len(self.sessions))
-            self.metrics.add("tabletserver_refusedConnections_total")
+        if not self.connections.admit(peer):
             sock.close()
             return
         session = Session(self, sock, listener, peer)
-        self.sessions.add(session)
+        self.connections.add(session)
         self._incoming.register(sock, select.POLLIN)
         session.start()
 
@@ -226,7 +225,7 @@ class Server:
         self.config = config
 
     def session_closed(self, session: Session) -> None:
-        self.sessions.discard(session)
+        self.connections.remove(session)
         self._incoming.unregister(session.channel.fd)
         if not self.sessions:
             self._all_closed.set()
@@ -250,14 +249,6 @@ class Server:
             self.disk_full = False
             logger.warning("the disk of the data folder has room again; writes are accepted")
 
-    async def _close_idle_sessions(self) -> None:
-        idle_seconds = self.config.integer("netty.connection.max-idle-time") / 1000
-        while True:
-            await asyncio.sleep(min(max(idle_seconds / 4, 0.05), 30))
-            for session in tuple(self.sessions):
-                if not session.requests_in_work and monotonic() - session.channel.last_activity > idle_seconds:
-                    session.close()
-
     def _add_gauges(self) -> None:
         gauge = self.metrics.gauge
         gauge("coordinator_activeCoordinatorCount", lambda: 1)
@@ -272,6 +263,9 @@ class Server:
         gauge("tabletserver_kvMemorySize", lambda: self.kv.memory_bytes)
         gauge("tabletserver_kvRowCount", lambda: self.kv.row_count_total)
         gauge("tabletserver_openConnections", lambda: len(self.sessions))
+        gauge("tabletserver_unauthenticatedConnections", lambda: self.connections.unauthenticated_count)
+        gauge("tabletserver_maxConnections", lambda: self.connections.maximum)
+        gauge("tabletserver_requestMemorySize", lambda: self.memory.taken_bytes)
         gauge("tabletserver_request_requestQueueSize", lambda: sum(s.requests_in_work for s in self.sessions))
 
 

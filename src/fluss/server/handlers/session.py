@@ -37,8 +37,7 @@ async def authenticate(context: RequestContext, request: pb.AuthenticateRequest)
         raise AuthenticateError(
             f"the SASL mechanism '{request.protocol[:64]}' is not enabled; enabled: {', '.join(sorted(enabled))}"
         )
-    session.principal = authenticate_plain(request.token, users_of(context.server.config, session.listener))
-    session.authenticated = True
+    session.authenticate(authenticate_plain(request.token, users_of(context.server.config, session.listener)))
     # Present and empty: the Java client tells this apart from absent.
     return pb.AuthenticateResponse(challenge=b"")
 
