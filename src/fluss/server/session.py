@@ -121,8 +121,8 @@ class Session:
     def _handler(self, api_key: int) -> Handler:
         if not self.authenticated and api_key not in _BEFORE_AUTHENTICATION:
             raise AuthenticateError(
-                f"{api_name(api_key)} needs authentication on listener '{self.listener}'; "
-                "set the client's security protocol to SASL with a user name and a password"
+                "The connection has not completed authentication yet. This may be caused by a missing or incorrect "
+                "configuration of 'client.security.protocol' on the client side."
             )
         handler = self.server.handlers.get(api_key)
         if handler is None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from fluss.errors import ClusterConfigError, ConfigError
+from fluss.metadata.cluster_config import AlterConfigOp, ConfigEntry
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import SERVER_OPTIONS, ServerConfig, is_secret
 
 _log = logging.getLogger("fluss.server.catalog")
-
-SET, DELETE, APPEND, SUBTRACT = range(4)
 
 LAKE_FORMATS = ("paimon", "iceberg", "lance", "hudi")
 REDACTED = "******"
@@ -30,13 +28,6 @@ _DYNAMIC_KEYS = frozenset(
         "server.data-disk.write-recover-ratio",
     }
 )
-
-
-@dataclass(frozen=True)
-class ConfigEntry:
-    key: str
-    value: str | None
-    source: str
 
 
 class ClusterConfigs:
@@ -103,20 +94,20 @@ class ClusterConfigs:
         for key, value, operation in changes:
             if key not in _DYNAMIC_KEYS and not key.startswith(_DYNAMIC_PREFIX):
                 raise ClusterConfigError(f"The config key '{key}' cannot be changed while the server runs.")
-            if operation == DELETE:
+            if operation == AlterConfigOp.DELETE:
                 dynamic.pop(key, None)
                 continue
             if value is None:
                 raise ClusterConfigError(f"A value is needed to change the config key '{key}'.")
-            if operation == SET:
+            if operation == AlterConfigOp.SET:
                 dynamic[key] = value
-            elif operation in (APPEND, SUBTRACT):
+            elif operation in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
                 option = SERVER_OPTIONS.get(key)
                 if option is None or option.kind not in ("list", "map"):
                     raise ClusterConfigError(f"The config key '{key}' is no list or map, so it can only be set.")
                 parts = _parts(dynamic.get(key, self.initial.explicit.get(key, "")), option.kind)
                 for name, part in _parts(value, option.kind).items():
-                    if operation == APPEND:
+                    if operation == AlterConfigOp.APPEND:
                         parts[name] = part
                     else:
                         parts.pop(name, None)
