@@ -25,6 +25,7 @@ from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.datadir import DataDir
+from fluss.server.exposure import check_remote_dir
 from fluss.server.handlers import Handler, register_all
 from fluss.server.kv import Kv
 from fluss.server.listener import Listener
@@ -50,6 +51,7 @@ class Server:
     ) -> None:
         self.config = config if isinstance(config, ServerConfig) else ServerConfig(config)
         check_users(self.config)
+        check_remote_dir(self.config.text("remote.data.dir"))
         self.clock = clock or Clock()
         self.metrics = Metrics()
         self.audit = AuditLog()

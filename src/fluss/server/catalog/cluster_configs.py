@@ -11,11 +11,11 @@ from fluss.metadata.cluster_config import AlterConfigOp, ConfigEntry
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import SERVER_OPTIONS, ServerConfig, is_secret
+from fluss.server.exposure import REDACTED, is_shown
 
 _log = logging.getLogger("fluss.server.catalog")
 
 LAKE_FORMATS = ("paimon", "iceberg", "lance", "hudi")
-REDACTED = "******"
 _DYNAMIC_PREFIX = "datalake."
 # What this server can really change while it runs.
 _DYNAMIC_KEYS = frozenset(
@@ -69,12 +69,12 @@ class ClusterConfigs:
         return self.lake_format is not None if switch is None else switch
 
     def shown_lake_properties(self, lake_format: str) -> dict[str, str]:
-        """The lake settings a table shows to its readers; settings that look like a secret stay here."""
+        """Return the lake settings that a table shows to its readers."""
         prefix = f"datalake.{lake_format}."
         return {
             f"table.{name}": value
             for name, value in sorted(self.current.with_prefix(prefix).items())
-            if not any(word in name.lower() for word in ("password", "secret", "key", "token", "credential"))
+            if is_shown(lake_format, name[len(prefix) :], value)
         }
 
     # ------------------------------------------------------------------ describe and alter
@@ -145,6 +145,4 @@ def _parts(text: str, kind: str) -> dict[str, str]:
 def _redact(key: str, value: str) -> str:
     if key == "security.sasl.plain.credentials":
         return ",".join(f"{name}:{REDACTED}" for name in _parts(value, "map"))
-    if is_secret(key) or any(word in key.lower() for word in ("password", "secret", "key")):
-        return REDACTED
-    return value
+    return REDACTED if is_secret(key, value) else value
