@@ -119,11 +119,11 @@ def expected(sample: Sample, target: Target, granted: OperationType | None, on: 
     operation = need.writing if sample.writing else need.operation
     assert operation is not None
     resources = target.resources
-    wanted = {Scope.CLUSTER: resources["cluster"], Scope.DATABASE: resources["database"]}.get(
-        need.scope, resources["table"]
-    )
-    if need.scope is Scope.RULE and need.effect is Effect.REFUSE:
-        wanted = resources["database"]
+    wanted = {
+        Scope.CLUSTER: resources["cluster"],
+        Scope.DATABASE: resources["database"],
+        Scope.RULE_CONTAINER: resources["database"],
+    }.get(need.scope, resources["table"])
 
     def may(op: OperationType, what: Resource) -> bool:
         return granted is not None and on is not None and covers(granted, on, op, what)

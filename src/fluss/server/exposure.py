@@ -35,7 +35,7 @@ _STORAGE = frozenset(
         "hdfs.port",
     }
 )
-_SHOWN: Mapping[str, frozenset[str]] = {
+SHOWN: Mapping[str, frozenset[str]] = {
     "paimon": _STORAGE
     | {
         "metastore",
@@ -83,7 +83,7 @@ _CONTAINER_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 
 def is_shown(lake_format: str, key: str, value: str = "") -> bool:
     """Tell whether readers of lake tables may see a setting of the catalog: its key is known, its value harmless."""
-    return key in _SHOWN.get(lake_format, frozenset()) and not has_credentials(value)
+    return key in SHOWN.get(lake_format, frozenset()) and not has_credentials(value)
 
 
 def is_hidden_lake_setting(name: str, value: str = "") -> bool:

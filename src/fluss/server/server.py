@@ -208,6 +208,7 @@ class Server:
             await self.catalog.close()
         finally:
             self._release(clean=clean)
+            logger.info("stopped, data folder closed %s", "cleanly" if clean else "with errors")
 
     @property
     def stopping(self) -> bool:

@@ -120,6 +120,7 @@ class Session:
 
     def _handler(self, api_key: int) -> Handler:
         if not self.authenticated and api_key not in _BEFORE_AUTHENTICATION:
+            self.server.audit.login_failed(self.peer, self.listener, None, f"{api_name(api_key)} before a login")
             raise AuthenticateError(
                 "The connection has not completed authentication yet. This may be caused by a missing or incorrect "
                 "configuration of 'client.security.protocol' on the client side."

@@ -37,7 +37,8 @@ class Scope(Enum):
     TABLE = "the table, named by its path"
     TABLE_ID = "the table, named by its id"
     ANY_TABLE = "at least one of the tables named"
-    RULE = "the resource of the ACL; for a table its database"
+    RULE = "the resource of the ACL"
+    RULE_CONTAINER = "the resource of the ACL; for a table its database"
 
 
 class Effect(Enum):
@@ -128,8 +129,8 @@ _ROWS: tuple[tuple[Api[Any, Any], Need], ...] = (
     (apis.GET_PRODUCER_OFFSETS, Need(Scope.TABLE_ID, _READ, Effect.OMIT)),
     (apis.DELETE_PRODUCER_OFFSETS, Need(Scope.TABLE_ID, _WRITE)),
     # Access rules.
-    (apis.CREATE_ACLS, Need(Scope.RULE, _ALL)),
-    (apis.DROP_ACLS, Need(Scope.RULE, _ALL)),
+    (apis.CREATE_ACLS, Need(Scope.RULE_CONTAINER, _ALL)),
+    (apis.DROP_ACLS, Need(Scope.RULE_CONTAINER, _ALL)),
     (apis.LIST_ACLS, Need(Scope.RULE, _DESCRIBE, Effect.OMIT)),
     # The cluster.
     (apis.DESCRIBE_CLUSTER_CONFIGS, Need(Scope.CLUSTER, _DESCRIBE)),

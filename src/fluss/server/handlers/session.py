@@ -40,12 +40,12 @@ def _authenticate(context: RequestContext, request: pb.AuthenticateRequest) -> p
                 f"'{protocol}'"
             )
         return pb.AuthenticateResponse()
-    if session.authenticated:
-        # Some clients answer the empty challenge below with a second round.
-        return pb.AuthenticateResponse()
     enabled = [name.upper() for name in context.server.config.strings("security.sasl.enabled.mechanisms")]
     if request.protocol.upper() not in enabled:
         raise AuthenticateError(f"SASL server enables [{', '.join(enabled)}] while protocol of client is '{protocol}'")
+    if session.authenticated:
+        # Some clients answer the empty challenge below with a second round.
+        return pb.AuthenticateResponse()
     session.principal = authenticate_plain(request.token, users_of(context.server.config, session.listener))
     session.authenticated = True
     # Present and empty: the Java client tells this apart from absent.
