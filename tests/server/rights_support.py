@@ -15,6 +15,7 @@ from fluss.metadata import DataTypes, Schema, TableDescriptor, TablePath
 from fluss.metadata.acl import AclBinding, OperationType, Resource, ResourceType
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
+from fluss.server.handlers.rights import Effect, Need, Scope
 
 PERMITTED, REFUSED, HIDDEN = "permitted", "refused", "hidden"
 UNKNOWN_CODES = frozenset(
@@ -375,6 +376,33 @@ def covers(granted: OperationType, on: Resource, needed: OperationType, target: 
         )
     )
     return contains and (granted in (OperationType.ALL, needed) or needed is OperationType.DESCRIBE)
+
+
+def expected(need: Need, sample: Sample, target: Target, granted: OperationType | None, on: Resource | None) -> str:
+    """What the row of the API says about a caller with this one right."""
+    if need.scope is Scope.NONE:
+        return PERMITTED
+    operation = need.writing if sample.writing else need.operation
+    assert operation is not None
+    resources = target.resources
+    wanted = {
+        Scope.CLUSTER: resources["cluster"],
+        Scope.DATABASE: resources["database"],
+        Scope.RULE_CONTAINER: resources["database"],
+    }.get(need.scope, resources["table"])
+
+    def may(op: OperationType, what: Resource) -> bool:
+        return granted is not None and on is not None and covers(granted, on, op, what)
+
+    if may(operation, wanted):
+        return PERMITTED
+    if need.effect is Effect.OMIT:
+        return HIDDEN
+    if need.scope is Scope.TABLE_ID:
+        return REFUSED if may(OperationType.DESCRIBE, wanted) else HIDDEN
+    if sample.api is apis.DROP_ACLS and not may(OperationType.DESCRIBE, resources["table"]):
+        return PERMITTED  # of nothing: a rule that is not seen is not there
+    return REFUSED
 
 
 def binding(operation: OperationType, resource: Resource, user: str) -> AclBinding:

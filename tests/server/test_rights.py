@@ -15,16 +15,14 @@ from tests.server.log_support import Client, connected, run, running_server
 from tests.server.rights_support import (
     HIDDEN,
     OBSERVER,
-    PERMITTED,
-    REFUSED,
     SAMPLES,
     Sample,
     Target,
     binding,
-    covers,
     descriptor,
     elsewhere,
     errors,
+    expected,
     outcome,
     without_names,
 )
@@ -37,7 +35,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.sasl import PlainCredentials
 from fluss.server.catalog.producers import ProducerEntry
 from fluss.server.handlers import RequestContext, register_all
-from fluss.server.handlers.rights import RIGHTS, Effect, Scope, operation_of
+from fluss.server.handlers.rights import RIGHTS, Scope, operation_of
 from fluss.server.server import Server
 
 OPTIONS = {
@@ -111,34 +109,6 @@ def partitioned() -> TableDescriptor:
     return TableDescriptor(schema.primary_key(["id", "dt"]).build(), partition_keys=["dt"], bucket_count=1)
 
 
-def expected(sample: Sample, target: Target, granted: OperationType | None, on: Resource | None) -> str:
-    """What the row of the API says about a caller with this one right."""
-    need = RIGHTS[sample.api.key]
-    if need.scope is Scope.NONE:
-        return PERMITTED
-    operation = need.writing if sample.writing else need.operation
-    assert operation is not None
-    resources = target.resources
-    wanted = {
-        Scope.CLUSTER: resources["cluster"],
-        Scope.DATABASE: resources["database"],
-        Scope.RULE_CONTAINER: resources["database"],
-    }.get(need.scope, resources["table"])
-
-    def may(op: OperationType, what: Resource) -> bool:
-        return granted is not None and on is not None and covers(granted, on, op, what)
-
-    if may(operation, wanted):
-        return PERMITTED
-    if need.effect is Effect.OMIT:
-        return HIDDEN
-    if need.scope is Scope.TABLE_ID:
-        return REFUSED if may(OperationType.DESCRIBE, wanted) else HIDDEN
-    if sample.api is apis.DROP_ACLS and not may(OperationType.DESCRIBE, resources["table"]):
-        return PERMITTED  # of nothing: a rule that is not seen is not there
-    return REFUSED
-
-
 def test_every_api_has_a_row_and_a_sample() -> None:
     assert set(RIGHTS) == set(apis.APIS)
     assert {sample.api.key for sample in SAMPLES} == set(apis.APIS)
@@ -171,7 +141,7 @@ def test_each_single_right_permits_what_its_row_says(tmp_path: Path) -> None:
                         continue  # walked below, on a table of its own
                     m.grant(*([(granted, on)] if granted is not None and on is not None else []))
                     found = outcome(sample, m.target, await m.ask(sample))
-                    wanted = expected(sample, m.target, granted, on)
+                    wanted = expected(RIGHTS[sample.api.key], sample, m.target, granted, on)
                     if found != wanted:
                         right = f"{granted.name} on {name}" if granted is not None else "no right"
                         wrong.append(f"{sample} with {right}: {found}, expected {wanted}")
@@ -190,7 +160,7 @@ def test_drop_table_needs_its_right(tmp_path: Path) -> None:
                 for on in gone.resources.values():
                     m.grant((granted, on))
                     found = outcome(sample, gone, await m.ask(sample, gone))
-                    assert found == expected(sample, gone, granted, on), (granted, on)
+                    assert found == expected(RIGHTS[sample.api.key], sample, gone, granted, on), (granted, on)
 
     run(work(), 60)
 
