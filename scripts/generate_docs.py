@@ -19,7 +19,10 @@ from fluss.client.metrics import NAMES
 from fluss.config import CONFIG_OPTIONS, INT_MAX, MB, WAIT_FOREVER_MS, ChoiceOption
 from fluss.errors import ERROR_CLASSES, ERROR_TABLE
 from fluss.metadata.properties import TABLE_PROPERTIES
+from fluss.protocol.apis import APIS
 from fluss.server.config import SERVER_OPTIONS
+from fluss.server.exposure import SHOWN
+from fluss.server.handlers.rights import RIGHTS, Effect, Need, Scope
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -76,6 +79,38 @@ def server_options() -> str:
         choices = f" One of {', '.join(code(choice) for choice in option.choices)}." if option.choices else ""
         rows.append((code(option.name), option.kind, code(option.default or ""), sentence(option.meaning) + choices))
     return table(("option", "type", "default", "meaning"), rows)
+
+
+def rights() -> str:
+    """One line for all APIs that need the same."""
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for key, need in sorted(RIGHTS.items(), key=lambda item: APIS[item[0]].name):
+        grouped.setdefault(_right(need), []).append(APIS[key].name)
+    order = list(Scope)
+    rows = sorted(grouped.items(), key=lambda item: ([scope.value for scope in order].index(item[0][1]), item[0]))
+    return table(
+        ("request", "needs", "on", "without it"),
+        [(", ".join(code(name) for name in names), operation, on, effect) for (operation, on, effect), names in rows],
+    )
+
+
+def _right(need: Need) -> tuple[str, str, str]:
+    if need.operation is None:
+        return "no right", need.scope.value, ""
+    operation = code(need.operation.name)
+    if need.writing is not None:
+        operation += f", {code(need.writing.name)} to insert"
+    effect = need.effect.value
+    if need.scope is Scope.TABLE_ID and need.effect is not Effect.OMIT:
+        effect += "; an id of a hidden table is unknown"
+    return operation, need.scope.value, effect
+
+
+def lake_settings() -> str:
+    return table(
+        ("format", "settings shown to readers"),
+        [(lake_format, ", ".join(code(key) for key in sorted(keys))) for lake_format, keys in SHOWN.items()],
+    )
 
 
 def error_codes() -> str:
@@ -168,6 +203,8 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "client-options": client_options,
     "client-metrics": client_metrics,
     "server-options": server_options,
+    "rights": rights,
+    "lake-settings": lake_settings,
     "error-codes": error_codes,
     "table-properties": table_properties,
     "commands": commands,

@@ -12,6 +12,7 @@ import yaml
 
 from fluss.errors import ConfigError, InvalidConfigError
 from fluss.metadata.properties import parse_duration_ms, parse_memory_size
+from fluss.server.exposure import REDACTED, is_hidden_lake_setting
 
 DEFAULT_PORT = 9123
 DEFAULT_LISTENER = "FLUSS"
@@ -145,9 +146,9 @@ _UNUSABLE: tuple[tuple[str, str], ...] = (
 _SECRET = re.compile(r"password|secret|jaas|credential|token|access[-_.]?key", re.IGNORECASE)
 
 
-def is_secret(name: str) -> bool:
+def is_secret(name: str, value: str = "") -> bool:
     """True when the value of this option must never be shown."""
-    return _SECRET.search(name) is not None
+    return _SECRET.search(name) is not None or is_hidden_lake_setting(name, value)
 
 
 def _option_for(name: str) -> ServerOption:
@@ -265,7 +266,7 @@ class ServerConfig:
         self._check_listeners()
 
     def __repr__(self) -> str:
-        shown = {name: "******" if is_secret(name) else text for name, text in sorted(self._explicit.items())}
+        shown = {name: REDACTED if is_secret(name, text) else text for name, text in sorted(self._explicit.items())}
         return f"ServerConfig({shown})"
 
     @property

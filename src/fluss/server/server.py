@@ -6,14 +6,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import select
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from fluss._version import VERSION
 from fluss.net.buffers import FrameBuffers
-from fluss.server.auth import check_users
+from fluss.server.audit import AuditLog
+from fluss.server.auth import check_users, users_of
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.acl import Authorizer
 from fluss.server.catalog.lake_hook import LakeByName
@@ -22,6 +25,7 @@ from fluss.server.commit import GroupCommitter
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.connections import Connections
 from fluss.server.datadir import DataDir
+from fluss.server.exposure import check_remote_dir
 from fluss.server.handlers import Handler, register_all
 from fluss.server.kv import Kv
 from fluss.server.listener import Listener
@@ -47,8 +51,10 @@ class Server:
     ) -> None:
         self.config = config if isinstance(config, ServerConfig) else ServerConfig(config)
         check_users(self.config)
+        check_remote_dir(self.config.text("remote.data.dir"))
         self.clock = clock or Clock()
         self.metrics = Metrics()
+        self.audit = AuditLog()
         self.memory = MemoryBudget(self.config.integer("server.buffer.memory-size"))
         self.frame_buffers = FrameBuffers(huge_pages=True)
         self.executor = ThreadPoolExecutor(self.config.integer("server.io-pool.size"), thread_name_prefix="fluss-io")
@@ -98,6 +104,7 @@ class Server:
     async def start(self) -> None:
         """Lock the folder, recover, listen. After this the server answers."""
         loop = asyncio.get_running_loop()
+        started = self.clock.monotonic()
         _raise_file_limit()
         self._data_dir = DataDir(str(self.config.get("data.dir")))
         try:
@@ -108,6 +115,7 @@ class Server:
             self.catalog.configs.on_changed.append(self._config_changed)
             self.catalog.lake_hook = LakeByName(self.catalog.configs)
             self.authorizer = self.catalog.authorizer
+            self.authorizer.on_denied = self.audit.denied
             self.committer = GroupCommitter(
                 self.executor,
                 sync=self.config.text("log.commit.sync") == "group",
@@ -149,6 +157,22 @@ class Server:
         self._tasks.extend(self.catalog.start())
         for listener in self.listeners.values():
             listener.start()
+        logger.info("%s", self._start_line(self.clock.monotonic() - started))
+
+    def _start_line(self, seconds: float) -> str:
+        """Say in one line what runs where and who may use it. Names of options and users, never their values."""
+        listeners = []
+        for name, listener in self.listeners.items():
+            protocol = self.config.protocol_of(name)
+            users = f" with {len(users_of(self.config, name))} users" if protocol == "SASL" else ""
+            internal = ", internal" if name == self.config.internal_listener else ""
+            listeners.append(f"{name}://{listener.address} ({protocol}{users}{internal})")
+        folder = self._data_dir.path if self._data_dir is not None else "-"
+        return (
+            f"fluss {VERSION} started in {seconds:.2f} s: data folder '{folder}', "
+            f"{len(self.catalog.tables_by_id)} tables, listeners {', '.join(listeners)}, "
+            f"authorizer {'on' if self.authorizer.enabled else 'off'}, process {os.getpid()}"
+        )
 
     async def stop(self) -> None:
         """Answer what is in work, flush, mark the folder clean."""
@@ -186,6 +210,7 @@ class Server:
             await self.catalog.close()
         finally:
             self._release(clean=clean)
+            logger.info("stopped, data folder closed %s", "cleanly" if clean else "with errors")
 
     @property
     def stopping(self) -> bool:

@@ -185,9 +185,10 @@ class Session:
             if self.authenticated:
                 self._establish()
             elif api_key not in _BEFORE_AUTHENTICATION:
+                self.server.audit.login_failed(self.peer, self.listener, None, f"{api_name(api_key)} before a login")
                 raise AuthenticateError(
-                    f"{api_name(api_key)} needs authentication on listener '{self.listener}'; "
-                    "set the client's security protocol to SASL with a user name and a password"
+                    "The connection has not completed authentication yet. This may be caused by a missing or incorrect "
+                    "configuration of 'client.security.protocol' on the client side."
                 )
         handler = self.server.handlers.get(api_key)
         if handler is None:

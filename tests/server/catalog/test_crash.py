@@ -14,8 +14,8 @@ from tests.server.catalog.support import NOW_MS, Clock, log_table, partitioned_t
 
 from fluss.errors import FlussError
 from fluss.metadata import Column, DatabaseDescriptor, DataTypes, TablePath
+from fluss.metadata.acl import CLUSTER_RESOURCE_NAME, AclBinding, OperationType, ResourceType
 from fluss.server.catalog import Catalog, databases, partitions, tables
-from fluss.server.catalog.acl import AclBinding, Operation, Resource
 from fluss.server.catalog.files import FileLayer
 from fluss.server.catalog.producers import ProducerEntry
 
@@ -67,6 +67,8 @@ class CuttingFiles(FileLayer):
         super().remove_tree(path)
 
 
+OWNER = "User:alice"
+P1 = ProducerEntry("p1", NOW_MS + 5, {0: {(None, 0): 3}}, OWNER)
 LOG, PART = TablePath("fluss", "log"), TablePath("fluss", "part")
 
 
@@ -91,7 +93,7 @@ def state(catalog: Catalog) -> dict[str, Any]:
         },
         "acls": sorted(str(acl) for acl in catalog.acls.all()),
         "configs": catalog.configs.dynamic,
-        "producers": {p: catalog.producers.get(p) for p in ("p1", "p2")},
+        "producers": {p: catalog.producers.get(OWNER, p) for p in ("p1", "p2")},
     }
 
 
@@ -102,7 +104,7 @@ async def base(catalog: Catalog) -> None:
     for name in ("a", "b"):
         await tables.create_table(catalog, TablePath("d", name), pk_table(), ignore_if_exists=False)
     await partitions.create_partition(catalog, PART, [("dt", "one")], ignore_if_exists=False)
-    catalog.producers.write(ProducerEntry("p1", NOW_MS + 5, {0: {(None, 0): 3}}))
+    catalog.producers.write(P1)
 
 
 async def create_database(catalog: Catalog) -> None:
@@ -146,7 +148,7 @@ async def commit_lake_snapshot(catalog: Catalog) -> None:
 
 
 async def add_acl(catalog: Catalog) -> None:
-    acls = [AclBinding(Resource.cluster(), "User", "alice", "*", Operation.READ)]
+    acls = [AclBinding(ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME, "alice", OperationType.READ)]
     await catalog.in_storage_thread(lambda: catalog.acls.write(acls))
 
 
@@ -155,12 +157,12 @@ async def alter_config(catalog: Catalog) -> None:
 
 
 async def register_producer(catalog: Catalog) -> None:
-    entry = ProducerEntry("p2", NOW_MS + 5, {1: {(7, 0): 3}})
+    entry = ProducerEntry("p2", NOW_MS + 5, {1: {(7, 0): 3}}, OWNER)
     await catalog.in_storage_thread(lambda: catalog.producers.write(entry))
 
 
 async def delete_producer(catalog: Catalog) -> None:
-    await catalog.in_storage_thread(lambda: catalog.producers.erase("p1"))
+    await catalog.in_storage_thread(lambda: catalog.producers.erase(P1))
 
 
 CHANGES: list[Callable[[Catalog], Awaitable[None]]] = [

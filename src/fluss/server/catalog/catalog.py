@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -118,8 +119,13 @@ class Catalog:
     def database(self, name: str) -> DatabaseEntry:
         entry = self.databases.get(name)
         if entry is None:
-            raise DatabaseNotExistError(f"Database {name} does not exist.")
+            raise self.no_database(name)
         return entry
+
+    @staticmethod
+    def no_database(name: str) -> DatabaseNotExistError:
+        """The answer for a database that does not exist, or that the caller may not know of."""
+        return DatabaseNotExistError(f"Database {name} does not exist.")
 
     def find_table(self, path: TablePath) -> TableEntry | None:
         """The table of that name or None; a damaged table raises, because it is there but cannot be used."""
@@ -249,9 +255,9 @@ class Catalog:
 
     async def _expire_producers(self) -> None:
         async def work() -> None:
-            for producer_id in self.producers.expired():
-                await self.in_storage_thread(lambda producer_id=producer_id: self.producers.erase(producer_id))  # type: ignore[misc]
-                self.producers.forget(producer_id)
+            for entry in self.producers.expired():
+                await self.in_storage_thread(partial(self.producers.erase, entry))
+                self.producers.forget(entry)
 
         if self.producers.expired():
             await self.change(work)

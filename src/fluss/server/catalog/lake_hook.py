@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from fluss.errors import ErrorCode, FlussError, InvalidTableError, MissingDependencyError, UnknownServerError
 from fluss.metadata import Column, TableDescriptor, TablePath
 from fluss.server.catalog.cluster_configs import ClusterConfigs
+from fluss.server.exposure import scrub
 
 _log = logging.getLogger("fluss.server.catalog")
 
@@ -55,6 +56,8 @@ class LakeByName:
         options = {} if lake_format is None else self._configs.current.with_prefix(f"datalake.{lake_format}.")
         if not options:
             return
+        prefix = f"datalake.{lake_format}."
+        settings = {name[len(prefix) :]: value for name, value in options.items()}
 
         def work() -> None:
             function: Callable[..., None] = getattr(import_module(_IMPLEMENTATION), name)
@@ -67,11 +70,14 @@ class LakeByName:
                 self._warned = True
                 _log.warning("lake tables are left to the tiering service: %s", error.message)
         except FlussError as error:
+            message = scrub(error.message, settings, str(lake_format))
             if error.error_code == ErrorCode.CLIENT_ERROR:
-                raise InvalidTableError(f"The lake does not take the table: {error.message}") from error
-            raise
+                raise InvalidTableError(f"The lake does not take the table: {message}") from None
+            raise type(error)(message, error.error_code) from None
         except asyncio.TimeoutError:
             raise UnknownServerError(f"The lake did not answer within {_SECONDS_MAX:.0f} s; nothing changed.") from None
         except Exception as error:
-            # Libraries of lake formats raise what they like; whatever it is, the table must not come into being.
-            raise UnknownServerError(f"The lake failed: {type(error).__name__}: {error}") from error
+            # Libraries of lake formats raise what they like; whatever it is, the table must not come into being. Their
+            # texts may quote the settings they were given.
+            message = scrub(str(error), settings, str(lake_format))
+            raise UnknownServerError(f"The lake failed: {type(error).__name__}: {message}") from None

@@ -17,8 +17,9 @@ from fluss.errors import (
     UnknownServerError,
 )
 from fluss.metadata import TABLE_PROPERTIES, Column, Schema, TableDescriptor, TableInfo, TablePath
+from fluss.metadata.cluster_config import AlterConfigOp
 from fluss.metadata.schema import number_column
-from fluss.server.catalog.cluster_configs import DELETE, SET, ClusterConfigs
+from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.documents import UnconfirmedError
 from fluss.server.catalog.entries import DamagedTable, TableEntry
 from fluss.server.catalog.loading import forget_table
@@ -184,9 +185,9 @@ def _changed_properties(
     properties, custom = entry.table_info.properties, entry.table_info.custom_properties
     for key, value, operation in changes:
         target = properties if key.startswith("table.") else custom
-        if operation == SET and value is not None:
+        if operation == AlterConfigOp.SET and value is not None:
             target[key] = value
-        elif operation == DELETE:
+        elif operation == AlterConfigOp.DELETE:
             target.pop(key, None)
         else:
             raise UnknownServerError(f"Option '{key}' of a table can only be set or reset.")
