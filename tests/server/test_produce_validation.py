@@ -37,7 +37,6 @@ def wrong_schema() -> bytearray:
 
 INVALID = {
     "offsets": (lambda: forged(buffers={OFFSETS: ints(0, 2**30, 3, 18)}), "offset 2 is 3 after 1073741824"),
-    "text": (lambda: forged(buffers={4: b"\xff" * 18}), "strings of field node 1"),
     "short column": (lambda: forged(buffers={1: bytes(8)}), "too few for 3 values of 64 bits"),
     "short column, compressed": (lambda: forged("ZSTD", buffers={1: bytes(8)}), "too few for 3 values of 64 bits"),
     "bomb": (lambda: forged("ZSTD", declared={1: 2**40}), "decompresses to more than 536870912"),
