@@ -80,6 +80,10 @@ interop: $(READY) ## Prove compatibility with the official clients and the real 
 crash: $(READY) ## Kill the server N times at random moments and check what is left
 	$(BIN)/python -m tests.crash --rounds $(or $(N),200)
 
+.PHONY: fuzz
+fuzz: $(READY) ## Read N batches and frames with changed content and valid checksums (ARGS="--seed 7 --start 5000")
+	$(BIN)/python -m tests.fuzz --cases $(or $(N),1000000) $(ARGS)
+
 .PHONY: clean
 clean: ## Remove caches and the virtual environment
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -182,7 +182,7 @@ class BatchScanner:
         decoder = plan.decoder(schemas.__getitem__)
         parts = []
         for batch in found:
-            decoded = decoder.decode(batch, batch.header.base_offset, None, projected=False)
+            decoded = decoder.decode(batch, self._bucket, batch.header.base_offset, None, projected=False)
             if decoded is not None:
                 parts.append(decoded)
         if not parts:
