@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fluss for Python people: client, embedded server and Spark pipeline for Apache Fluss tables."""
 
+from fluss import _plugins
 from fluss._exports import lazy
+
+_plugins.provide("client.lake", "fluss.lake.union")
 
 # `typing` alone would take longer to import than all of this module; type checkers read the name the same way.
 TYPE_CHECKING = False

@@ -50,28 +50,11 @@ class Client:
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Make a plain call on the connection's loop."""
-
-        async def run() -> T:
-            return function(*arguments)
-
-        return self._loop.run(run())
+        return self._loop.call(function, *arguments)
 
     def iterate(self, generator: AsyncGenerator[T, None]) -> Iterator[T]:
-        """The items of an asynchronous generator, for a plain loop."""
-        done = object()
-
-        async def step() -> Any:
-            return await anext(generator, done)
-
-        async def stop() -> None:
-            await generator.aclose()
-
-        try:
-            while (item := self.run(step())) is not done:
-                yield item
-        finally:
-            if not self.closed:
-                self.run(stop())
+        """Give the items of an asynchronous generator to a plain loop."""
+        return self._loop.iterate(generator)
 
     def table(self, path: TablePath) -> aio.FlussTable:
         return self.run(self.connection.get_table(path))

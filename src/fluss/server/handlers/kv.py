@@ -18,13 +18,12 @@ from fluss.errors import (
 )
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import LOOKUP, PREFIX_LOOKUP, PUT_KV, SCAN_KV
+from fluss.protocol.fast_paths import decode_lookup_of_one_key, encode_lookup_of_one_value
 from fluss.protocol.lookup_messages import (
     LookedUpBucket,
     LookupBucket,
     LookupRequest,
-    decode_lone_key,
     decode_lookup,
-    encode_lone_value,
     encode_lookup_response,
 )
 from fluss.protocol.record_messages import ScanKvResponse, decode_put_kv, encode_scan_kv_response
@@ -131,7 +130,7 @@ def lookup(context: RequestContext, body: memoryview, reply: Reply) -> None:
 
 def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None:
     """The whole answer, if it is about one key of a bucket in use and there is nothing to refuse; else None."""
-    lone = decode_lone_key(body)
+    lone = decode_lookup_of_one_key(body)
     if lone is None:
         return None
     table_id, bucket_id, key = lone
@@ -142,7 +141,7 @@ def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None
     if context.version == 0 and tablet.info.lake_format is not None:
         return None
     found = tablet.lookup_at_once((key,))
-    return None if found is None else encode_lone_value(bucket_id, found[0])
+    return None if found is None else encode_lookup_of_one_value(bucket_id, found[0])
 
 
 def _look_up_at_once(context: RequestContext, request: LookupRequest) -> list[LookedUpBucket] | None:
