@@ -23,7 +23,7 @@ setup: $(READY) ## Create .venv and install the package with all extras
 
 .PHONY: demo
 demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to look up (ARGS="--rows 20000 --seconds 30")
-	$(BIN)/python -m fluss.demo $(ARGS)
+	$(BIN)/python examples/demo.py $(ARGS)
 
 .PHONY: test
 test: $(READY) ## Run the test suite

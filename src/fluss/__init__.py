@@ -4,6 +4,8 @@
 The public names stand in `_exports.py`.
 """
 
-from fluss import _exports
+from fluss import _exports, _plugins
+
+_plugins.provide("server.lake", "fluss.lake.server_hook")
 
 __getattr__, __dir__, __all__ = _exports.lazy(__name__)
