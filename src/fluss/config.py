@@ -173,6 +173,13 @@ class Config:
         True,
         "Create missing partitions when rows are written to them.",
     )
+    lookup_queue_size = ConfigOption(
+        "lookup.queue-size", Whole(1), 1_000_000, "Keys of a table that may wait for their answer; more are refused."
+    )
+    lookup_max_batch_size = ConfigOption("lookup.max-batch-size", Whole(1), 4_096, "The most keys of one request.")
+    lookup_max_inflight_requests = ConfigOption(
+        "lookup.max-inflight-requests", Whole(1), 2, "Lookup requests to one server in flight."
+    )
     scanner_remote_log_prefetch_num = ConfigOption(
         "scanner.remote-log.prefetch-num", Whole(1), 4, "Remote log segments fetched ahead."
     )
@@ -201,6 +208,17 @@ class Config:
     scanner_log_fetch_max_bytes_for_bucket = ConfigOption(
         "scanner.log.fetch.max-bytes-for-bucket", Size(1, INT_MAX), MB, "Largest part of one bucket in an answer."
     )
+    scanner_log_check_crc = ConfigOption(
+        "scanner.log.check-crc", Boolean(), True, "Check the checksum of every batch, unless the server projected it."
+    )
+    scanner_kv_fetch_max_bytes = ConfigOption(
+        "scanner.kv.fetch.max-bytes",
+        Size(1, INT_MAX),
+        4 * MB,
+        "Largest answer to one step of a batch scan of a primary-key table.",
+    )
+    client_id = ConfigOption("client.id", Text(), "", "The label `client_id` of the metrics of this client.")
+    metrics_enabled = ConfigOption("metrics.enabled", Boolean(), True, "Count what the client does.")
     security_protocol = ConfigOption(
         "security.protocol", Choice("PLAINTEXT", "sasl"), "PLAINTEXT", "Whether to authenticate."
     )
@@ -321,6 +339,10 @@ CONFIG_OPTIONS: OptionTable[ConfigOption[Any]] = OptionTable(
     refused={
         "writer.buffer.page-size": _MEMORY,
         "writer.buffer.per-request-memory-size": _MEMORY,
+        "lookup.batch-timeout": "keys are sent as soon as the server is free and do not wait for others",
+        "lookup.max-retries": "lookups are retried until their deadline",
+        "scanner.kv.batch-strategy": "the server's cursor is used where it has one, the changelog otherwise",
+        "scanner.log.read-preference": "remote segments are read where the local log no longer has the rows",
         "security.enable-plugin-discovery": "there are no plugins",
         "scanner.io.tmpdir": "scanners write no temporary files",
         "filesystem.security.token.renewal.backoff": _TOKENS,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from fluss.client.metadata_cache import MetadataCache
-from fluss.client.metrics import Metrics
+from fluss.client.metrics import Metrics, NoMetrics
 from fluss.client.nodes import NodePool
 from fluss.client.retry import DEFAULT_DEADLINE_MS, Backoff, Deadline, retry
 from fluss.client.singleflight import SingleFlight
@@ -85,7 +85,7 @@ class Cluster:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.loop = asyncio.get_running_loop()
-        self.metrics = Metrics()
+        self.metrics = Metrics() if config.metrics_enabled else NoMetrics()
         self.closed = False
         self._pool = NodePool(self._open, self.metrics)
         self._flights = SingleFlight()

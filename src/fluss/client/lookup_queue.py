@@ -45,14 +45,8 @@ from fluss.protocol.wire import parse_message
 
 T = TypeVar("T")
 
-KEYS_PER_REQUEST_MAX = 4_096
-"""Keys that travel in one request at most."""
-REQUESTS_UNDER_WAY_MAX = 2
-"""Requests to one server at a time: it works on one while the answer to the other is taken in."""
 _KEYS_ALONE = 16
 """Fewer keys are not worth two requests."""
-KEYS_PENDING_MAX = 1_000_000
-"""Keys that wait at one lookuper at most; more are refused."""
 
 Found = tuple[TableBucket, "FlussError | None", Sequence[Any]]
 """A bucket's part of an answer: an error, or one result per key in the order of the keys."""
@@ -166,6 +160,10 @@ class _Pump(ABC, Generic[T]):
         self._cluster = cluster
         self._state = state
         self._wire = wire
+        self._pending_max = cluster.config.lookup_queue_size
+        self._batch_max = cluster.config.lookup_max_batch_size
+        self._requests_max = cluster.config.lookup_max_inflight_requests
+        """Requests to one server in flight; with two it works on one while the client reads the other's answer."""
         self._waiting: dict[int, list[_Item[T]]] = {}
         self._under_way: Counter[int] = Counter()
         self._pending: dict[_Item[T], None] = {}
@@ -205,10 +203,10 @@ class _Pump(ABC, Generic[T]):
         """Send what waits for a server, unless enough is under way."""
         while waiting := self._waiting.get(node_id):
             under_way = self._under_way.get(node_id, 0)
-            if under_way >= REQUESTS_UNDER_WAY_MAX:
+            if under_way >= self._requests_max:
                 return
-            count = len(waiting) if under_way else max(_KEYS_ALONE, -(-len(waiting) // REQUESTS_UNDER_WAY_MAX))
-            count = min(count, KEYS_PER_REQUEST_MAX)
+            count = len(waiting) if under_way else max(_KEYS_ALONE, -(-len(waiting) // self._requests_max))
+            count = min(count, self._batch_max)
             batch, rest = waiting[:count], waiting[count:]
             if rest:
                 self._waiting[node_id] = rest
@@ -312,8 +310,8 @@ class LookupQueue(_Pump[T]):
             near = self._near.get(loop) or self._new_near(loop)
             if near.put(loop, item):
                 return promise
-        if self.pending() >= KEYS_PENDING_MAX:
-            raise DeadlineExceededError(f"More than {KEYS_PENDING_MAX} lookups are waiting; await some of them first")
+        if self.pending() >= self._pending_max:
+            raise DeadlineExceededError(f"More than {self._pending_max} lookups are waiting; await some of them first")
         try:
             self._inbox.put(item)
         except RuntimeError:
@@ -451,7 +449,7 @@ class _NearPump(_Pump[T]):
 
     def put(self, loop: asyncio.AbstractEventLoop, item: _Item[T]) -> bool:
         """Take a key, unless it has to go the long way."""
-        if len(self._pending) >= KEYS_PENDING_MAX:
+        if len(self._pending) >= self._pending_max:
             return False
         node_id = self._node_of(item)
         if node_id is None:
@@ -461,7 +459,7 @@ class _NearPump(_Pump[T]):
         under_way = self._under_way.get(node_id, 0)
         if not under_way and not self._together:
             self._pump(node_id)
-        elif under_way < REQUESTS_UNDER_WAY_MAX and not self._scheduled:
+        elif under_way < self._requests_max and not self._scheduled:
             # Tasks that are started or woken together ask one after the other, in this turn of the loop.
             self._scheduled = True
             loop.call_soon(self._pump_all)
