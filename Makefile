@@ -48,7 +48,7 @@ generate: $(READY) ## Regenerate the error classes, the stubs, the protocol mess
 	$(BIN)/python scripts/generate_docs.py
 
 .PHONY: coverage
-coverage: $(READY) ## Measure the coverage of the format rooms
+coverage: $(READY) ## Measure the coverage of the format packages
 	$(BIN)/python -m pytest -q tests/metadata tests/rows tests/records tests/protocol \
 	  --cov=fluss.metadata --cov=fluss.rows --cov=fluss.records --cov=fluss.protocol \
 	  --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=97
