@@ -117,7 +117,11 @@ def validate_properties(properties: Mapping[str, str]) -> None:
         if row is not None:
             row.parse(text)
         elif name.startswith(TABLE_PREFIX):
-            raise InvalidConfigError(f"'{name:.200}' is not a table property that this version of the server knows.")
+            near = TABLE_PROPERTIES.suggest(name)
+            hint = f" Did you mean '{near}'?" if near else ""
+            raise InvalidConfigError(
+                f"'{name:.200}' is not a table property that this version of the server knows.{hint}"
+            )
         else:
             raise InvalidConfigError(
                 f"'{name:.200}' is not a table property: they begin with '{TABLE_PREFIX}'. "

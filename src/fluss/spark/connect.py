@@ -69,8 +69,6 @@ class Client:
         self._loop.close()
 
 
-_DAEMONS = ("pyspark.daemon", "fluss.spark.daemon")
-
 _lock = threading.Lock()
 _clients: dict[tuple[Any, ...], Client] = {}
 
@@ -98,9 +96,10 @@ def _kept(options: dict[str, Any], *, here: bool) -> Client:
 
 
 def _is_worker() -> bool:
-    """Whether this process is one of Spark's own, for planning or for tasks, and not a user's."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return getattr(spec, "name", None) in _DAEMONS
+    """Tell whether this process is one of Spark's own, for planning or for tasks, and not a user's."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    return getattr(spec, "name", None) == "pyspark.daemon" or getattr(main, "IS_SPARK_DAEMON", False)
 
 
 def set_aside_what_is_loaded() -> None:

@@ -455,7 +455,7 @@ class Fetcher:
     ) -> Decoded | None:
         try:
             # A server that projects leaves the checksum of the whole batch in place: nothing to verify there.
-            if not projected:
+            if not projected and self.cluster.config.scanner_log_check_crc:
                 batch.verify_crc()
             return self.decoder.decode(batch, bucket, start, stop, projected=projected)
         except FlussError as error:

@@ -161,7 +161,7 @@ def _check_alterable(entry: TableEntry, keys: Sequence[str]) -> None:
     fixed = [
         key
         for key in keys
-        if key.startswith("table.") and not (key in TABLE_PROPERTIES and TABLE_PROPERTIES[key].alterable)
+        if key.startswith("table.") and not (key in TABLE_PROPERTIES and TABLE_PROPERTIES[key].dynamic)
     ]
     if fixed:
         raise InvalidAlterTableError(f"These options cannot be altered: {_quoted(fixed)}.")
