@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fluss.errors import MissingDependencyError
+from fluss.spark.threads import activate_on_write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +62,7 @@ def session(
     for name, value in {**_DEFAULTS, **(config or {})}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    activate_on_write()
     if "spark.log.level" not in (config or {}):
         spark.sparkContext.setLogLevel("ERROR")
     return spark
