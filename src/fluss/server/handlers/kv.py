@@ -16,6 +16,7 @@ from fluss.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
+from fluss.metadata.validation import check_target_columns
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import LOOKUP, PREFIX_LOOKUP, PUT_KV, SCAN_KV
 from fluss.protocol.fast_paths import decode_lookup_of_one_key, encode_lookup_of_one_value
@@ -36,7 +37,6 @@ from fluss.server.handlers.fetch import wire_error
 from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_acks, check_disk
 from fluss.server.handlers.rights import permits, permitted_table
 from fluss.server.kv.keys import rows_of_keys
-from fluss.server.kv.merge import check_targets
 from fluss.server.kv.service import Kv
 from fluss.server.kv.store import DamagedStoreError
 from fluss.server.kv.tablet import KvTablet
@@ -207,7 +207,7 @@ async def _insert(
     info, codec = tablet.info, tablet.codec
     targets = [info.schema.column_index(name) for name in info.schema.primary_key]
     if len(targets) < len(info.schema.columns):
-        check_targets(info.schema, targets)
+        check_target_columns(info.schema, targets)
     distinct = list(dict.fromkeys(keys))
     body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct), None)
     records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))

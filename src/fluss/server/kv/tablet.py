@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from fluss.errors import FormatError, InvalidTargetColumnError, KvStorageError, SchemaNotExistError, UnknownServerError
 from fluss.metadata import BigIntType, ChangeType, TableInfo
+from fluss.metadata.validation import check_target_columns
 from fluss.records import (
     NO_WRITER_ID,
     KvBatch,
@@ -40,7 +41,6 @@ from fluss.server.kv.layer import Changes, sorted_runs
 from fluss.server.kv.merge import (
     MergeRules,
     aggregation_rules,
-    check_targets,
     merge_batch,
     partial_rules,
     refuse_partial,
@@ -383,7 +383,7 @@ class KvTablet:
         if targets and engine in ("first_row", "versioned"):
             raise refuse_partial(engine)
         if targets:
-            check_targets(schema, targets)
+            check_target_columns(schema, targets)
         if engine == "aggregation":
             return aggregation_rules(schema, targets)
         if engine == "versioned":
