@@ -85,6 +85,11 @@ crash: $(READY) ## Kill the server N times at random moments and check what is l
 fuzz: $(READY) ## Read N batches and frames with changed content and valid checksums (ARGS="--seed 7 --start 5000")
 	$(BIN)/python -m tests.fuzz --cases $(or $(N),1000000) $(ARGS)
 
+.PHONY: simulate
+simulate: $(READY) ## Simulate server, clients, network and disk with faults (SEED=7 ROUNDS=1000 SECONDS=120)
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation --rounds $(or $(ROUNDS),1000) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+
 .PHONY: clean
 clean: ## Remove caches and the virtual environment
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -13,6 +13,7 @@ from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, run,
 from fluss.errors import LogStorageError, RequestTimeOutError
 from fluss.server import commit
 from fluss.server.commit import GroupCommitter
+from fluss.server.environment import WorkerThread
 from fluss.server.log import reader
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.flush import SyncPlan
@@ -29,6 +30,7 @@ class Bench:
         """Of each round that asked whether it is quiet."""
         self.committer = GroupCommitter(
             self.executor,
+            WorkerThread("flush"),
             sync=sync,
             metrics=self.metrics,
             quiet=lambda appends: self.appends.append(appends) or quiet,  # type: ignore[func-returns-value]

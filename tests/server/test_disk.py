@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import stat
 from pathlib import Path
@@ -100,13 +101,42 @@ def test_every_operation_that_can_fail_has_a_kind() -> None:
 
 def test_new_folders_are_private_and_told(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b" / "c"
-    assert disk.make_folders(folder) == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
-    assert disk.make_folders(folder) == []
+    changed: list[Path] = []
+    disk.make_folders(folder, changed.append)
+    disk.make_folders(folder, changed.append)
+    assert changed == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
     assert stat.S_IMODE(os.stat(tmp_path / "a").st_mode) == 0o700
     disk.write_atomically(folder / "file", b"content")
     assert disk.read_file(folder / "file") == b"content"
     assert stat.S_IMODE(os.stat(folder / "file").st_mode) == 0o600
     assert disk.names(folder) == ["file"]
+
+
+@pytest.mark.parametrize("kind", ["make_folder", "sync"])
+def test_folders_of_a_failed_attempt_are_made_durable_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A folder that is there already is taken for durable, so none may be left that is not."""
+    folder = tmp_path / "a" / "b"
+    synced: list[str] = []
+    calls = 0
+    real, real_sync_folder = getattr(disk, kind), disk.sync_folder
+
+    def fail_second(*args: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OSError(errno.ENOSPC, "no room")
+        real(*args)
+
+    monkeypatch.setattr(disk, kind, fail_second)
+    monkeypatch.setattr(disk, "sync_folder", lambda path: (real_sync_folder(path), synced.append(Path(path).name)))
+    with pytest.raises(OSError, match="no room"):
+        disk.make_folders_durably(folder)
+    assert not folder.exists()
+    disk.make_folders_durably(folder)
+    assert folder.is_dir()
+    assert synced == [tmp_path.name, "a"]
 
 
 def test_a_tree_is_removed_as_far_as_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

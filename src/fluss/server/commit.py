@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from queue import SimpleQueue
 
+from fluss.server.environment import Worker
 from fluss.server.log.flush import SyncPlan, run_checkpoint, run_sync
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import Metrics
@@ -44,12 +43,14 @@ class GroupCommitter:
     def __init__(
         self,
         executor: Executor,
+        flusher: Worker,
         *,
         sync: bool = True,
         metrics: Metrics | None = None,
         quiet: Callable[[int], bool] = lambda appends: False,
     ) -> None:
         self._executor = executor
+        self._flusher = flusher
         self._sync = sync
         self._quiet = quiet
         self._metrics = metrics or Metrics()
@@ -65,8 +66,6 @@ class GroupCommitter:
         self._waiting: deque[asyncio.Future[None]] = deque()
         """Those who want to flush next."""
         self._threads_busy = 0
-        self._jobs: SimpleQueue[tuple[list[SyncPlan], float] | None] = SimpleQueue()
-        self._flusher: threading.Thread | None = None
         self._checkpoints: set[asyncio.Future[None]] = set()
 
     def start(self) -> None:
@@ -79,9 +78,7 @@ class GroupCommitter:
         while self._flushing or self._dirty:
             await self._my_turn()
             self._turn_over()
-        if self._flusher is not None:
-            self._flusher = None
-            self._jobs.put(None)
+        self._flusher.stop()
         if self._checkpoints:
             await asyncio.gather(*self._checkpoints, return_exceptions=True)
 
@@ -147,19 +144,14 @@ class GroupCommitter:
         first, *others = _chunks(plans)
         self._threads_busy = 1 + len(others)
         for chunk in others:
-            try:
-                self._executor.submit(self._flush_and_tell, chunk, started)
-            except RuntimeError as error:  # there cannot be another thread now
-                self._to_loop(self._flushed, [(plan, OSError(str(error))) for plan in chunk], started)
+            self._submit(self._executor.submit, chunk, started)
+        self._submit(self._flusher.submit, first, started)
+
+    def _submit(self, submit: Callable[..., object], plans: list[SyncPlan], started: float) -> None:
         try:
-            if self._flusher is None:
-                flusher = threading.Thread(target=self._flush_forever, name="fluss-flush", daemon=True)
-                flusher.start()
-                self._flusher = flusher
-        except RuntimeError as error:
-            self._to_loop(self._flushed, [(plan, OSError(str(error))) for plan in first], started)
-        else:
-            self._jobs.put((first, started))
+            submit(self._flush_and_tell, plans, started)
+        except RuntimeError as error:  # there cannot be another thread now
+            self._to_loop(self._flushed, [(plan, OSError(str(error))) for plan in plans], started)
 
     def _plan(self, tablet: LogTablet, *, checkpoint: bool = False, checkpoint_due: bool = True) -> SyncPlan | None:
         """What to flush of a log; None when there is nothing, or when that cannot even be told."""
@@ -177,12 +169,6 @@ class GroupCommitter:
         except Exception:
             logger.exception("cannot tell whether the server is quiet")
             return False
-
-    def _flush_forever(self) -> None:
-        """Runs in a thread of its own: the way into a pool and out of it takes as long as a small append does."""
-        while (job := self._jobs.get()) is not None:
-            self._flush_and_tell(*job)
-            del job  # it knows the files of a log that may be dropped before the next flush
 
     def _flush_and_tell(self, plans: list[SyncPlan], started: float) -> None:
         """Runs in a thread."""

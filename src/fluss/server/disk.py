@@ -241,13 +241,14 @@ def unlink_if_there(path: StrPath) -> None:
         unlink(path)
 
 
-def make_folders(path: Path) -> list[Path]:
-    """Create a folder and the parents it lacks; returns the folders that have a new name in them."""
+def make_folders(path: Path, changed: Callable[[Path], None] = lambda folder: None) -> None:
+    """Create a folder and the parents it lacks. `changed` is told of each folder that has a new name in it, also when a
+    later step fails: the names that are there by then must be flushed by the next attempt, which no longer makes them.
+    """
     missing: list[Path] = []
     while not is_folder(path):
         missing.append(path)
         path = path.parent
-    changed: list[Path] = []
     for folder in reversed(missing):
         try:
             make_folder(folder)
@@ -255,13 +256,22 @@ def make_folders(path: Path) -> list[Path]:
             if not is_folder(folder):
                 raise
         # Another thread that made it may not have flushed its name yet.
-        changed.append(folder.parent)
-    return changed
+        changed(folder.parent)
 
 
 def make_folders_durably(path: Path) -> None:
-    for folder in make_folders(path):
-        sync_folder(folder)
+    """Create a folder and the parents it lacks. One whose name cannot be flushed is taken back, so that the next
+    attempt does not take it for durable."""
+    if is_folder(path):
+        return
+    make_folders_durably(path.parent)
+    make_folders(path)
+    try:
+        sync_folder(path.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            remove_folder(path)
+        raise
 
 
 def remove_tree(path: StrPath) -> bool:

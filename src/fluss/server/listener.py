@@ -20,6 +20,10 @@ _RETRY_AFTER_S = 0.5
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
+Accept = Callable[[socket.socket, str, str], None]
+"""Takes an accepted socket, the name of its listener, and the address of the peer."""
+
+
 class Listener:
     """Accepts connections on one address and hands the sockets on.
 
@@ -29,7 +33,7 @@ class Listener:
     def __init__(
         self,
         endpoint: Endpoint,
-        accept: Callable[[socket.socket, str, str], None],
+        accept: Accept,
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = endpoint.listener

@@ -11,7 +11,6 @@ import resource
 import select
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from fluss._version import VERSION
 from fluss.net.buffers import FrameBuffers
@@ -20,11 +19,11 @@ from fluss.server.auth import check_users, users_of
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.acl import Authorizer
 from fluss.server.catalog.lake_hook import LakeByName
-from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.connections import Connections
 from fluss.server.datadir import DataDir
+from fluss.server.environment import Environment
 from fluss.server.exposure import check_remote_dir
 from fluss.server.handlers import Handler, register_all
 from fluss.server.kv import Kv
@@ -47,17 +46,18 @@ class Server:
     """An embedded Fluss server. ``await start()``, then ``await stop()``."""
 
     def __init__(
-        self, config: ServerConfig | Mapping[str, object] | None = None, *, clock: Clock | None = None
+        self, config: ServerConfig | Mapping[str, object] | None = None, *, environment: Environment | None = None
     ) -> None:
         self.config = config if isinstance(config, ServerConfig) else ServerConfig(config)
         check_users(self.config)
         check_remote_dir(self.config.text("remote.data.dir"))
-        self.clock = clock or Clock()
+        self.environment = environment or Environment()
+        self.clock = self.environment.clock
         self.metrics = Metrics()
         self.audit = AuditLog()
         self.memory = MemoryBudget(self.config.integer("server.buffer.memory-size"))
         self.frame_buffers = FrameBuffers(huge_pages=True)
-        self.executor = ThreadPoolExecutor(self.config.integer("server.io-pool.size"), thread_name_prefix="fluss-io")
+        self.executor = self.environment.executor(self.config.integer("server.io-pool.size"), "fluss-io")
         self.handlers: dict[int, Handler] = {}
         register_all(self.handlers)
         self.connections = Connections(self)
@@ -118,6 +118,7 @@ class Server:
             self.authorizer.on_denied = self.audit.denied
             self.committer = GroupCommitter(
                 self.executor,
+                self.environment.worker("fluss-flush"),
                 sync=self.config.text("log.commit.sync") == "group",
                 metrics=self.metrics,
                 quiet=self._is_quiet,
@@ -126,7 +127,7 @@ class Server:
                 self._data_dir.path,
                 self.catalog,
                 self.config,
-                clock=self.clock,
+                environment=self.environment,
                 committer=self.committer,
                 executor=self.executor,
                 metrics=self.metrics,
@@ -134,7 +135,9 @@ class Server:
             await loop.run_in_executor(self.executor, self.tablets.open_existing)
             self.kv = Kv(self.catalog, self.tablets, self.config, self.executor)
             for endpoint in self.config.bind_endpoints:
-                self.listeners[endpoint.listener] = Listener(endpoint, self._accept, self.connections.make_room)
+                self.listeners[endpoint.listener] = self.environment.listen(
+                    endpoint, self._accept, self.connections.make_room
+                )
             if self.config.get("metrics.prometheus.port") is not None:
                 self.metrics_page = MetricsPage(
                     self.metrics,

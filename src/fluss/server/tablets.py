@@ -9,16 +9,16 @@ import logging
 import re
 import resource
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from pathlib import Path
 
 from fluss.errors import FlussError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
-from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
+from fluss.server.environment import Environment
 from fluss.server.log.files import HANDLES_MAX, OpenFiles
 from fluss.server.log.opening import LogOpener
 from fluss.server.log.settings import LogSettings
@@ -46,7 +46,7 @@ class Tablets:
         catalog: Catalog,
         config: ServerConfig,
         *,
-        clock: Clock,
+        environment: Environment,
         committer: GroupCommitter,
         executor: Executor,
         metrics: Metrics,
@@ -55,7 +55,8 @@ class Tablets:
         self._catalog = catalog
         self._config = config
         self._settings = LogSettings.from_config(config)
-        self._clock = clock
+        self._environment = environment
+        self._clock = environment.clock
         self._committer = committer
         self._executor = executor
         self._metrics = metrics
@@ -69,7 +70,7 @@ class Tablets:
         self._remote: RemoteLogManager | None = None
         root = config.text("remote.data.dir")
         if root is not None and config.integer("remote.log.task-interval-duration") > 0:
-            self._remote = RemoteLogManager(root, catalog, config, clock=clock, executor=executor)
+            self._remote = RemoteLogManager(root, catalog, config, clock=environment.clock, executor=executor)
         catalog.on_table_dropped.append(self.drop_table)
         catalog.on_partition_dropped.append(self.drop_partition)
 
@@ -151,7 +152,7 @@ class Tablets:
                     folders[bucket] = self.bucket_folder(bucket, "log")
         found = [self._new(bucket, folder) for bucket, folder in folders.items()]
         if found:
-            with ThreadPoolExecutor(_RECOVERY_THREADS, thread_name_prefix="fluss-recovery") as pool:
+            with self._environment.executor(_RECOVERY_THREADS, "fluss-recovery") as pool:
                 checked_bytes = sum(pool.map(LogTablet.open, found))
                 if self._remote is not None:
                     list(pool.map(self._remote.attach, found))

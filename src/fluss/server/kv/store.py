@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -447,7 +447,7 @@ class Store:
     def _wait_for_spill(self) -> bool:
         """Wait for the spill that is in progress; False when it failed."""
         if self._spill is not None and not self._spill.cancelled():
-            wait((self._spill,))
+            self._spill.exception()  # waits
         return self.finish_spill()
 
 

@@ -364,11 +364,13 @@ class LogTablet:
 
     def _create_segment(self, base_offset: int) -> Segment:
         """Create the files of a segment. May run in a thread."""
-        changed = disk.make_folders(self.folder) if not self.segments else []
+        unsynced = self.open_files.unsynced
+        if not self.segments:
+            disk.make_folders(self.folder, lambda folder: unsynced.add((folder,)))
         segment = Segment(self.folder, base_offset, self.settings, self.open_files)
         segment.create()
         # The names must be durable before anything in the file is acknowledged, not before it is written.
-        self.open_files.unsynced.add((*changed, self.folder))
+        unsynced.add((self.folder,))
         return segment
 
     def _begin_segment(self, segment: Segment) -> None:
