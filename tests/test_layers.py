@@ -22,8 +22,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("net",),
     ("client", "server"),
     ("lake",),
-    ("", "aio", "_exports"),
     ("db",),
+    ("", "aio", "_exports"),
     ("spark", "cli", "console", "testing"),
 )
 """The packages and lone modules of `fluss`, low to high; the empty name is `fluss` itself."""

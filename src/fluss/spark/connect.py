@@ -69,6 +69,9 @@ class Client:
         self._loop.close()
 
 
+_DAEMONS = ("pyspark.daemon", f"{__package__}.daemon")
+"""The programs that Spark forks its workers from."""
+
 _lock = threading.Lock()
 _clients: dict[tuple[Any, ...], Client] = {}
 
@@ -97,9 +100,8 @@ def _kept(options: dict[str, Any], *, here: bool) -> Client:
 
 def _is_worker() -> bool:
     """Tell whether this process is one of Spark's own, for planning or for tasks, and not a user's."""
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    return getattr(spec, "name", None) == "pyspark.daemon" or getattr(main, "IS_SPARK_DAEMON", False)
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return getattr(spec, "name", None) in _DAEMONS
 
 
 def set_aside_what_is_loaded() -> None:
