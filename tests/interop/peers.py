@@ -31,7 +31,7 @@ _JAVA = frozenset({
 })  # fmt: skip
 _OURS = _SECOND_WHEEL | _JAVA | {"before_1970", "bucketing", "evolution_projected"}
 CAPABILITIES: dict[str, frozenset[str]] = {
-    **dict.fromkeys(OURS, _OURS), WHEELS[0]: _FIRST_WHEEL, WHEELS[1]: _SECOND_WHEEL, JAVA: _JAVA,
+    OURS[0]: _OURS | {"wire"}, OURS[1]: _OURS, WHEELS[0]: _FIRST_WHEEL, WHEELS[1]: _SECOND_WHEEL, JAVA: _JAVA,
 }  # fmt: skip
 
 # Generous: the slowest single command is a large batch through a cold JVM on a busy machine.

@@ -7,10 +7,12 @@ asked. What the client under test cannot *set up* but can use (an aggregation ta
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.interop import rights
 from tests.interop.cluster import USERS
 from tests.interop.context import Context, Mismatch, refused, same
 from tests.interop.peers import PeerError
@@ -733,6 +735,17 @@ def access_control(c: Context) -> None:
         with _Granted(c, "WRITE", one):
             _until_allowed(lambda: call("append", table=one, rows=[[2, "b"]]))
             same(c.rows(one, 2), [[1, "a"], [2, "b"]], "alice reads what she wrote")
+
+
+@scenario("authorization matrix", "wire")
+def authorization_matrix(c: Context) -> None:
+    """Every API with every single right: as our table of rights says, on our server and on the real one."""
+    keyed = c.create(table(c.database, "k", _KEYED, primary_key=["id"], buckets=1))
+    server = c.server
+    ours = server.name == "ours"
+    wrong = asyncio.run(rights.differences(server.plain, server.sasl, c.database, keyed["name"], ours=ours))
+    if wrong:
+        raise Mismatch(f"{len(wrong)} answers: {'; '.join(wrong[:8])}")
 
 
 class _Granted:

@@ -21,6 +21,7 @@ from fluss.protocol.record_messages import encode_produce_log
 from fluss.records import build_statistics, encode_arrow_body, iter_log_batches, seal_log_batch
 from fluss.records.arrow import decode_arrow_batch
 from fluss.server.clock import Clock
+from fluss.server.environment import Environment
 from fluss.server.log import reader
 from fluss.server.log.files import OpenFiles
 from fluss.server.log.flush import run_checkpoint, run_sync
@@ -210,7 +211,7 @@ async def running_server(data_dir: Path, clock: Clock | None = None, **options: 
         "bind.listeners": "FLUSS://127.0.0.1:0",
     }
     named.update({key.replace("__", "-").replace("_", "."): value for key, value in options.items()})
-    server = Server(named, clock=clock)
+    server = Server(named, environment=Environment(clock))
     await server.start()
     try:
         yield server

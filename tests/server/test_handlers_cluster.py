@@ -22,8 +22,8 @@ from tests.server.catalog.support import (
 )
 
 from fluss.errors import ConfigError
+from fluss.metadata.cluster_config import AlterConfigOp
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.catalog.cluster_configs import APPEND, DELETE, SET, SUBTRACT
 from fluss.server.handlers import admin, cluster
 
 
@@ -65,7 +65,7 @@ def test_describe_shows_sources_and_hides_secrets(tmp_path: Path) -> None:
             "security.sasl.plain.credentials": f"bob:{secret},eve:{secret}",
         },
     )
-    harness.call(cluster.alter_cluster_configs, change(("datalake.format", "iceberg", SET)))
+    harness.call(cluster.alter_cluster_configs, change(("datalake.format", "iceberg", AlterConfigOp.SET)))
     found = described(harness)
     assert found["default.bucket.number"] == ("3", "INITIAL_SERVER_CONFIG")
     assert found["datalake.format"] == ("iceberg", "DYNAMIC_SERVER_CONFIG")
@@ -80,14 +80,14 @@ def test_changes_are_kept_and_can_be_taken_back(tmp_path: Path) -> None:
     harness = Harness(tmp_path, {"datalake.format": "paimon"})
     seen: list[str | None] = []
     harness.catalog.configs.on_changed.append(lambda config: seen.append(config.text("datalake.format")))
-    harness.call(cluster.alter_cluster_configs, change(("datalake.format", "iceberg", SET)))
-    harness.call(cluster.alter_cluster_configs, change(("kv.snapshot.interval", "1 min", SET)))
+    harness.call(cluster.alter_cluster_configs, change(("datalake.format", "iceberg", AlterConfigOp.SET)))
+    harness.call(cluster.alter_cluster_configs, change(("kv.snapshot.interval", "1 min", AlterConfigOp.SET)))
     assert harness.catalog.configs.lake_format == "iceberg"
     assert harness.catalog.configs.current.integer("kv.snapshot.interval") == 60_000
     assert seen == ["iceberg", "iceberg"]
     harness.reopen()
     assert harness.catalog.configs.lake_format == "iceberg"
-    harness.call(cluster.alter_cluster_configs, change(("datalake.format", None, DELETE)))
+    harness.call(cluster.alter_cluster_configs, change(("datalake.format", None, AlterConfigOp.DELETE)))
     assert described(harness)["datalake.format"] == ("paimon", "INITIAL_SERVER_CONFIG")
     harness.call(cluster.alter_cluster_configs, change())
     harness.reopen()
@@ -105,28 +105,28 @@ def test_a_change_of_the_lake_is_seen_by_tables(tmp_path: Path) -> None:
         return found
 
     assert "table.datalake.paimon.warehouse" not in properties()
-    harness.call(cluster.alter_cluster_configs, change(("datalake.paimon.warehouse", "/w", SET)))
+    harness.call(cluster.alter_cluster_configs, change(("datalake.paimon.warehouse", "/w", AlterConfigOp.SET)))
     assert properties()["table.datalake.paimon.warehouse"] == "/w"
     harness.close()
 
 
 def test_refused_changes_change_nothing(harness: Harness) -> None:
     refused = [
-        (("default.bucket.number", "3", SET), "default.bucket.number"),
-        (("nonsense", "3", SET), "nonsense"),
-        (("super.users", "User:eve", SET), "super.users"),
-        (("authorizer.enabled", "false", SET), "authorizer.enabled"),
-        (("datalake.format", "excel", SET), "datalake.format"),
-        (("datalake.nonsense", "x", SET), "datalake.nonsense"),
-        (("datalake.enabled", "true", SET), "datalake.format"),
-        (("kv.snapshot.interval", "often", SET), "kv.snapshot.interval"),
-        (("kv.snapshot.interval", None, SET), "kv.snapshot.interval"),
-        (("kv.snapshot.interval", "1 s", APPEND), "kv.snapshot.interval"),
+        (("default.bucket.number", "3", AlterConfigOp.SET), "default.bucket.number"),
+        (("nonsense", "3", AlterConfigOp.SET), "nonsense"),
+        (("super.users", "User:eve", AlterConfigOp.SET), "super.users"),
+        (("authorizer.enabled", "false", AlterConfigOp.SET), "authorizer.enabled"),
+        (("datalake.format", "excel", AlterConfigOp.SET), "datalake.format"),
+        (("datalake.nonsense", "x", AlterConfigOp.SET), "datalake.nonsense"),
+        (("datalake.enabled", "true", AlterConfigOp.SET), "datalake.format"),
+        (("kv.snapshot.interval", "often", AlterConfigOp.SET), "kv.snapshot.interval"),
+        (("kv.snapshot.interval", None, AlterConfigOp.SET), "kv.snapshot.interval"),
+        (("kv.snapshot.interval", "1 s", AlterConfigOp.APPEND), "kv.snapshot.interval"),
         (("kv.snapshot.interval", "1 s", 9), "9"),
     ]
     for item, text in refused:
         # The good change before it is not applied either.
-        request = change(("datalake.paimon.warehouse", "/w", SET), item)
+        request = change(("datalake.paimon.warehouse", "/w", AlterConfigOp.SET), item)
         harness.fails(64, cluster.alter_cluster_configs, request, text)
     assert harness.catalog.configs.dynamic == {}
     assert described(harness) == {}
@@ -139,7 +139,7 @@ def test_a_lake_that_is_on_needs_a_format_at_start_too(tmp_path: Path) -> None:
 
 def test_options_that_no_longer_fit_are_dropped_at_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     harness = Harness(tmp_path, {"datalake.format": "paimon"})
-    harness.call(cluster.alter_cluster_configs, change(("datalake.enabled", "true", SET)))
+    harness.call(cluster.alter_cluster_configs, change(("datalake.enabled", "true", AlterConfigOp.SET)))
     del harness.options["datalake.format"]
     with caplog.at_level("ERROR"):
         harness.reopen()
@@ -151,9 +151,11 @@ def test_options_that_no_longer_fit_are_dropped_at_start(tmp_path: Path, caplog:
 def test_appending_to_and_subtracting_from_a_map(tmp_path: Path) -> None:
     harness = Harness(tmp_path, {"security.sasl.plain.credentials": "a:1"})
     key = "security.sasl.plain.credentials"
-    harness.call(cluster.alter_cluster_configs, change((key, "b:2,c:3", APPEND)))
+    harness.call(cluster.alter_cluster_configs, change((key, "b:2,c:3", AlterConfigOp.APPEND)))
     assert harness.catalog.configs.current.mapping(key) == {"a": "1", "b": "2", "c": "3"}
-    harness.call(cluster.alter_cluster_configs, change((key, "b:9", APPEND), (key, "c:", SUBTRACT)))
+    harness.call(
+        cluster.alter_cluster_configs, change((key, "b:9", AlterConfigOp.APPEND), (key, "c:", AlterConfigOp.SUBTRACT))
+    )
     assert harness.catalog.configs.current.mapping(key) == {"a": "1", "b": "9"}
     harness.close()
 

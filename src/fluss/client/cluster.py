@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from fluss.client.loop_connections import LoopConnectionRegistry
 from fluss.client.metadata_cache import MetadataCache
-from fluss.client.metrics import Metrics
+from fluss.client.metrics import Metrics, NoMetrics
 from fluss.client.nodes import NodePool
 from fluss.client.retry import Backoff, retry, within
 from fluss.client.singleflight import SingleFlight
@@ -84,7 +84,7 @@ class Cluster:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.loop = asyncio.get_running_loop()
-        self.metrics = Metrics()
+        self.metrics = Metrics() if config.metrics_enabled else NoMetrics()
         self.call_timeout_ms = 2.0 * config.request_timeout_ms
         """How long a call may take that names no timeout. A lookup reads it, so it is not looked up in the options."""
         self.closed = False

@@ -116,6 +116,11 @@ class FlussConnection:
         """Return a table to read from and write to."""
         return FlussTable(self._runner, await load_table(self._cluster, table_path, timeout), self._senders)
 
+    @property
+    def client_id(self) -> str:
+        """The option `client.id`."""
+        return self._cluster.config.client_id
+
     def metrics(self) -> dict[str, float]:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
         return self._cluster.metrics.snapshot()

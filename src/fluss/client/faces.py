@@ -238,6 +238,11 @@ class FlussConnection:
         state = await self._background.run(lambda cluster: core.load_table(cluster, table_path, timeout))
         return FlussTable(self._background, state)
 
+    @property
+    def client_id(self) -> str:
+        """The option `client.id`."""
+        return self._background.cluster.config.client_id
+
     def metrics(self) -> dict[str, float]:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
         return self._background.cluster.metrics.snapshot()

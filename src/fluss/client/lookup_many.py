@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
-from fluss.client.lookup_queue import KEYS_PER_REQUEST_MAX, LookupWire
+from fluss.client.lookup_queue import LookupWire
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.client.values import decode_values, schema_ids_of
@@ -152,10 +152,11 @@ async def fetch(
                 values[position] = value
 
     tasks = []
+    size = cluster.config.lookup_max_batch_size
     for partition, bucket_id, positions, keys in groups:
         where = positions.tolist()
-        for start in range(0, len(keys), KEYS_PER_REQUEST_MAX):
-            end = start + KEYS_PER_REQUEST_MAX
+        for start in range(0, len(keys), size):
+            end = start + size
             tasks.append(asyncio.ensure_future(one(partition, bucket_id, where[start:end], keys[start:end])))
     try:
         await asyncio.gather(*tasks)

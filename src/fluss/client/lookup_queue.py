@@ -44,14 +44,8 @@ from fluss.protocol.wire import parse_message
 
 T = TypeVar("T")
 
-KEYS_PER_REQUEST_MAX = 4_096
-"""Keys in one request at most."""
-REQUESTS_IN_FLIGHT_MAX = 2
-"""Requests to one server at a time: it works on one while the answer to the other is taken in."""
 _KEYS_IN_FIRST_REQUEST = 16
 """Fewer keys are not worth two requests."""
-KEYS_PENDING_MAX = 1_000_000
-"""Keys that wait at one lookuper at most; more are refused."""
 _SWEEP_S = 0.1
 """How late a key may be found to have passed its deadline."""
 
@@ -170,6 +164,10 @@ class _Dispatcher(ABC, Generic[T]):
         self._cluster = cluster
         self._state = state
         self._wire = wire
+        self._pending_max = cluster.config.lookup_queue_size
+        self._batch_max = cluster.config.lookup_max_batch_size
+        self._requests_max = cluster.config.lookup_max_inflight_requests
+        """Requests to one server in flight; with two it works on one while the client reads the other's answer."""
         self._waiting: dict[int, list[_Item[T]]] = {}
         self._in_flight: Counter[int] = Counter()
         self._pending: dict[_Item[T], None] = {}
@@ -209,11 +207,11 @@ class _Dispatcher(ABC, Generic[T]):
         """Send the keys that wait for a server, unless enough requests are in flight."""
         while waiting := self._waiting.get(node_id):
             in_flight = self._in_flight.get(node_id, 0)
-            if in_flight >= REQUESTS_IN_FLIGHT_MAX:
+            if in_flight >= self._requests_max:
                 return
-            share = -(-len(waiting) // REQUESTS_IN_FLIGHT_MAX)
+            share = -(-len(waiting) // self._requests_max)
             count = len(waiting) if in_flight else max(_KEYS_IN_FIRST_REQUEST, share)
-            count = min(count, KEYS_PER_REQUEST_MAX)
+            count = min(count, self._batch_max)
             batch, rest = waiting[:count], waiting[count:]
             if rest:
                 self._waiting[node_id] = rest
@@ -333,8 +331,8 @@ class LookupQueue(_Dispatcher[T]):
             dispatcher = self._dispatchers.get(loop) or self._new_dispatcher(loop)
             if dispatcher.put(loop, item):
                 return promise
-        if self.pending() >= KEYS_PENDING_MAX:
-            raise DeadlineExceededError(f"More than {KEYS_PENDING_MAX} lookups are waiting; await some of them first")
+        if self.pending() >= self._pending_max:
+            raise DeadlineExceededError(f"More than {self._pending_max} lookups are waiting; await some of them first")
         try:
             self._inbox.put(item)
         except RuntimeError:
@@ -520,7 +518,7 @@ class _LoopDispatcher(_Dispatcher[T]):
 
     def put(self, loop: asyncio.AbstractEventLoop, item: _Item[T]) -> bool:
         """Take a key; False if the queue on the cluster's loop has to."""
-        if len(self._pending) >= KEYS_PENDING_MAX:
+        if len(self._pending) >= self._pending_max:
             return False
         node_id = self._node_of(item)
         if node_id is None:
@@ -530,7 +528,7 @@ class _LoopDispatcher(_Dispatcher[T]):
         in_flight = self._in_flight.get(node_id, 0)
         if not in_flight and not self._batching:
             self._pump(node_id)
-        elif in_flight < REQUESTS_IN_FLIGHT_MAX and not self._scheduled:
+        elif in_flight < self._requests_max and not self._scheduled:
             # Tasks that are started or woken together ask one after the other, in this turn of the loop.
             self._scheduled = True
             loop.call_soon(self._pump_all)

@@ -12,6 +12,7 @@ from fluss.server.config import ServerConfig
 
 _USER_ENTRY = re.compile(r'user_([^\s="]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _TOKEN_PARTS = 3
+_WRONG = "Authentication failed: Invalid username or password"
 
 
 @dataclass(frozen=True)
@@ -61,22 +62,36 @@ def check_users(config: ServerConfig) -> None:
             )
 
 
+def user_of(token: bytes) -> str | None:
+    """Return the user name that a PLAIN token claims, for the audit log; None if it has none."""
+    parts = token.split(b"\0", _TOKEN_PARTS)
+    return parts[1].decode("utf-8", "replace") or None if len(parts) == _TOKEN_PARTS else None
+
+
 def authenticate_plain(token: bytes, users: dict[str, str]) -> Principal:
-    """Check ``authzid NUL user NUL password``. One text for a wrong user and a wrong password: no hints."""
-    parts = token.split(b"\0")
+    """Check ``authzid NUL user NUL password``. One text for a wrong user and a wrong password: no hints.
+
+    The texts are those of the Java server, which clients and their tests compare.
+    """
+    parts = token.split(b"\0", _TOKEN_PARTS)
     if len(parts) != _TOKEN_PARTS:
-        raise AuthenticateError(f"the PLAIN token must have 3 parts separated by NUL, not {len(parts)}")
+        raise AuthenticateError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
     try:
         authorization_id, name, password = (part.decode("utf-8") for part in parts)
     except UnicodeDecodeError:
-        raise AuthenticateError("the PLAIN token is not UTF-8") from None
-    if not name or not password:
-        raise AuthenticateError("the user name and the password must not be empty")
-    if authorization_id and authorization_id != name:
-        raise AuthenticateError("the authorization id must be empty or equal to the user name")
+        # No name or password that was configured is like this one.
+        raise AuthenticateError(_WRONG) from None
+    if not name:
+        raise AuthenticateError("Authentication failed: username not specified")
+    if not password:
+        raise AuthenticateError("Authentication failed: password not specified")
     expected = users.get(name)
     # The comparison also runs for unknown users, so that the time taken does not tell which users exist.
     same = hmac.compare_digest(password.encode(), (expected if expected is not None else "\0").encode())
     if expected is None or not same:
-        raise AuthenticateError("invalid username or password")
+        raise AuthenticateError(_WRONG)
+    if authorization_id and authorization_id != name:
+        raise AuthenticateError(
+            "Authentication failed: Client requested an authorization id that is different from username"
+        )
     return Principal(name)

@@ -69,7 +69,8 @@ class Client:
         self._loop.close()
 
 
-_DAEMONS = ("pyspark.daemon", "fluss.spark.daemon")
+_DAEMONS = ("pyspark.daemon", f"{__package__}.daemon")
+"""The programs that Spark forks its workers from."""
 
 _lock = threading.Lock()
 _clients: dict[tuple[Any, ...], Client] = {}
@@ -98,7 +99,7 @@ def _kept(options: dict[str, Any], *, here: bool) -> Client:
 
 
 def _is_worker() -> bool:
-    """Whether this process is one of Spark's own, for planning or for tasks, and not a user's."""
+    """Tell whether this process is one of Spark's own, for planning or for tasks, and not a user's."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return getattr(spec, "name", None) in _DAEMONS
 

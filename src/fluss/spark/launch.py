@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import sys
@@ -12,12 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fluss.errors import MissingDependencyError
+from fluss.spark.threads import activate_on_write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
+LOOPBACK = "127.0.0.1"
+_LOCAL_MASTER = re.compile(r"local(\[[^\]]*\])?")
 _DEFAULTS = {
     # Takes effect only for reads with the option scan.pushFilters.
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -42,6 +46,9 @@ def session(
 ) -> SparkSession:
     """A SparkSession that is set up right for Fluss tables.
 
+    With a local master it listens on loopback only, unless `spark.driver.host` or `spark.driver.bindAddress` say
+    otherwise.
+
     Args:
         app_name: The name of the application.
         master: Where to run, such as `local[2]`; default what `spark-submit` or Spark's settings say, else `local[*]`.
@@ -55,15 +62,48 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     ensure_java()
+    given = dict(config or {})
     builder = SparkSession.builder.appName(app_name)
     if master is not None:  # else a job that was sent to a cluster would run where it was sent from
         builder = builder.master(master)
-    for name, value in {**_DEFAULTS, **(config or {})}.items():
+    chosen = master or given.get("spark.master")
+    bound = local_only(chosen, given) if chosen is not None else local_only(*_spark_settings(given))
+    for name, value in {**_DEFAULTS, **bound, **given}.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    # The web page of the application listens where this variable says, and the JVM reads it when it starts.
+    only_now = bool(bound) and "SPARK_LOCAL_IP" not in os.environ
+    if only_now:
+        os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    try:
+        spark = builder.getOrCreate()
+    finally:
+        if only_now:
+            del os.environ["SPARK_LOCAL_IP"]
+    activate_on_write()
     if "spark.log.level" not in (config or {}):
         spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def local_only(master: str | None, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that keep a session with a local master on loopback; none where executors are elsewhere.
+
+    Spark binds its driver and its block manager to the address of the host name by default, which others can reach.
+    Addresses that the user chose stay.
+    """
+    names = ("spark.driver.bindAddress", "spark.driver.host")
+    if master is None or not _LOCAL_MASTER.fullmatch(master) or any(name in settings for name in names):
+        return {}
+    return dict.fromkeys(names, LOOPBACK)
+
+
+def _spark_settings(given: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
+    """Return the master and the options that `spark-submit` or Spark's own files say; this starts the JVM."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    known = {**dict(SparkConf().getAll()), **given}
+    return known.get("spark.master", "local[*]"), known
 
 
 def ensure_java() -> str:

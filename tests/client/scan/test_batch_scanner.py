@@ -131,7 +131,7 @@ def test_all_rows_of_a_primary_key_table(run, config, database, monkeypatch, cur
 
 
 def test_a_cursor_gives_batches_and_is_given_back(run, config, database, monkeypatch):
-    monkeypatch.setattr(batch_scanner, "_KV_STEP_BYTES", 500)
+    config.scanner_kv_fetch_max_bytes = 500
     closed = []
     scan_kv = batch_scanner.BatchScanner._scan_kv
 

@@ -15,6 +15,8 @@ import pytest
 from fluss.errors import ErrorCode, FlussError
 from fluss.metadata import DataTypes, Schema, TableDescriptor
 from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.apis import APIS
+from fluss.server.audit import AuditLog
 from fluss.server.auth import Principal
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.files import FileLayer
@@ -56,6 +58,7 @@ class Harness:
             config=self.config,
             damaged_bucket_count=self.damaged_bucket_count,
             tablets=(),
+            audit=AuditLog(),
             tablet_server_id=self.config.integer("tablet-server.id"),
             advertised_endpoint=lambda listener: Endpoint(listener, f"{listener.lower()}.example", 9000),
         )
@@ -78,7 +81,10 @@ class Harness:
         return RequestContext(self.server, session, 0, 0, 0)  # type: ignore[arg-type]
 
     def call(self, handler: Any, request: Any, **who: str) -> Any:
-        return self.run(handler(self.context(**who), request))
+        context = self.context(**who)
+        # The right that is checked follows from the API.
+        context.api_key = next(api.key for api in APIS.values() if api.request is type(request))
+        return self.run(handler(context, request))
 
     def fails(self, code: int, handler: Any, request: Any, *contains: str, **who: str) -> str:
         """The call is refused with this code, and its text says all of these."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -196,12 +197,16 @@ class Process:
         return code
 
 
+_table_numbers = itertools.count()
+"""Never the same name twice: a table whose creation was cut short may be there."""
+
+
 async def ddl_until_cut(client: Connection, worker: int, made: set[str], gone: set[str], unsure: set[str]) -> None:
     """Create, alter and drop; every answer is noted, what was under way at the cut may be either way."""
     number = 0
     while True:
         number += 1
-        table = f"w{worker}_{len(made) + len(gone)}_{number}"
+        table = f"w{worker}_{next(_table_numbers)}"
         unsure.add(table)
         await client.call(apis.CREATE_TABLE, create(partitioned_table(), table))
         await client.call(apis.CREATE_PARTITION, create_partition(table, dt="a"))

@@ -34,6 +34,7 @@ from fluss.rows.logical import to_arrow
 from fluss.server.catalog import TableEntry
 from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
+from fluss.server.environment import WorkerThread
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.sequence import BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
@@ -131,7 +132,7 @@ class Bucket:
         self.folder = folder
         self.entry = entry
         self.executor = ThreadPoolExecutor(2)
-        self.committer = GroupCommitter(self.executor, sync=False)
+        self.committer = GroupCommitter(self.executor, WorkerThread("flush"), sync=False)
         self.log = LogTablet(
             TableBucket(1, 0),
             folder / "log-0",

@@ -7,6 +7,15 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from fluss.metadata import Schema, TableBucket, TablePath
+from fluss.metadata.acl import CLUSTER_RESOURCE_NAME as CLUSTER_RESOURCE_NAME
+from fluss.metadata.acl import AclBinding as AclBinding
+from fluss.metadata.acl import AclFilter as AclFilter
+from fluss.metadata.acl import OperationType as OperationType
+from fluss.metadata.acl import PermissionType as PermissionType
+from fluss.metadata.acl import ResourceType as ResourceType
+from fluss.metadata.cluster_config import AlterConfig as AlterConfig
+from fluss.metadata.cluster_config import AlterConfigOp as AlterConfigOp
+from fluss.metadata.cluster_config import ConfigEntry as ConfigEntry
 
 
 @dataclass(frozen=True)
@@ -24,94 +33,6 @@ class DatabaseSummary:
     database_name: str
     created_time: int
     table_count: int
-
-
-class ResourceType(IntEnum):
-    """What an ACL is about."""
-
-    ANY = 1
-    CLUSTER = 2
-    DATABASE = 3
-    TABLE = 4
-
-
-class OperationType(IntEnum):
-    """What an ACL permits."""
-
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DROP = 6
-    ALTER = 7
-    DESCRIBE = 8
-
-
-class PermissionType(IntEnum):
-    """Whether an ACL allows; there are no denying ACLs."""
-
-    ANY = 1
-    ALLOW = 2
-
-
-CLUSTER_RESOURCE_NAME = "fluss-cluster"
-
-
-@dataclass(frozen=True)
-class AclBinding:
-    """Who may do what with which resource.
-
-    `resource_name` is `fluss-cluster`, a database name or `database.table`; `*` means all of that type.
-    """
-
-    resource_type: ResourceType
-    resource_name: str
-    principal_name: str
-    operation: OperationType
-    principal_type: str = "User"
-    host: str = "*"
-    permission: PermissionType = PermissionType.ALLOW
-
-
-@dataclass(frozen=True)
-class AclFilter:
-    """Which ACLs are meant; what is left out matches anything."""
-
-    resource_type: ResourceType = ResourceType.ANY
-    resource_name: str | None = None
-    principal_name: str | None = None
-    operation: OperationType = OperationType.ANY
-    principal_type: str | None = None
-    host: str | None = None
-    permission: PermissionType = PermissionType.ANY
-
-
-class AlterConfigOp(IntEnum):
-    """How a cluster option is changed; APPEND and SUBTRACT are for options that hold lists."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-@dataclass(frozen=True)
-class AlterConfig:
-    """One change of a cluster option."""
-
-    key: str
-    value: str | None = None
-    op: AlterConfigOp = AlterConfigOp.SET
-
-
-@dataclass(frozen=True)
-class ConfigEntry:
-    """One cluster option in force; `source` says whether it was set at run time or at start."""
-
-    key: str
-    value: str | None
-    source: str
 
 
 class HealthStatus(IntEnum):

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_KV_STEP_BYTES = 4 * 1024 * 1024
 _FOLD_ROWS = 500_000
 """Changes that are collected before they are folded; more when there are more rows, so that folding stays linear."""
 
@@ -208,7 +207,7 @@ class BatchScanner:
         decoder = plan.decoder(schemas.__getitem__)
         parts = []
         for batch in found:
-            decoded = decoder.decode(batch, batch.header.base_offset, None, projected=False)
+            decoded = decoder.decode(batch, self._bucket, batch.header.base_offset, None, projected=False)
             if decoded is not None:
                 parts.append(decoded)
         if not parts:
@@ -239,8 +238,9 @@ class BatchScanner:
                 yield batch
 
     async def _with_cursor(self) -> AsyncGenerator[RecordBatch, None]:
-        bucket = self._bucket
-        request = messages.ScanKvRequest(call_seq_id=0, batch_size_bytes=_KV_STEP_BYTES)
+        plan, bucket = self._plan, self._bucket
+        step_bytes = plan.cluster.config.scanner_kv_fetch_max_bytes
+        request = messages.ScanKvRequest(call_seq_id=0, batch_size_bytes=step_bytes)
         request.bucket_scan_req.table_id = bucket.table_id
         request.bucket_scan_req.bucket_id = bucket.bucket_id
         if bucket.partition_id is not None:
@@ -269,9 +269,7 @@ class BatchScanner:
                 sequence += 1
                 response = await self._scan_kv(
                     connection,
-                    messages.ScanKvRequest(
-                        scanner_id=scanner_id, call_seq_id=sequence, batch_size_bytes=_KV_STEP_BYTES
-                    ),
+                    messages.ScanKvRequest(scanner_id=scanner_id, call_seq_id=sequence, batch_size_bytes=step_bytes),
                 )
         finally:
             if scanner_id and not connection.closed:

@@ -18,8 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text
 from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.remote import RemoteReader
@@ -434,7 +432,7 @@ class Fetcher:
             self._schemas[header.schema_id] = schema
         start = subscription.fetch_offset if subscription.fetch_offset != EARLIEST_OFFSET else header.base_offset
         stop = subscription.stop_offset
-        work = partial(self._decode, batch, start, stop, projected, remote_dir)
+        work = partial(self._decode, batch, subscription.bucket, start, stop, projected, remote_dir)
         waiting: Waiting = work
         if self._ahead and header.size_bytes >= _DECODE_INLINE_BYTES:
             waiting = asyncio.ensure_future(self._loop.run_in_executor(decode_threads(), work))
@@ -447,17 +445,19 @@ class Fetcher:
         self._changed.set()
 
     def _decode(
-        self, batch: LogBatch, start: int, stop: int | None, projected: bool, remote_dir: str | None
+        self,
+        batch: LogBatch,
+        bucket: TableBucket,
+        start: int,
+        stop: int | None,
+        projected: bool,
+        remote_dir: str | None,
     ) -> Decoded | None:
         try:
             # A server that projects leaves the checksum of the whole batch in place: nothing to verify there.
-            if not projected:
+            if not projected and self.cluster.config.scanner_log_check_crc:
                 batch.verify_crc()
-            return self.decoder.decode(batch, start, stop, projected=projected)
-        except pa.ArrowException as error:
-            raise FormatError(
-                f"the batch of {self.info.table_path} at offset {batch.header.base_offset} cannot be read: {error}"
-            ) from None
+            return self.decoder.decode(batch, bucket, start, stop, projected=projected)
         except FlussError as error:
             raise _located(error, remote_dir) from None
 

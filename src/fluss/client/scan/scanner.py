@@ -271,7 +271,12 @@ class LogScanner:
         room = self._plan.config.scanner_log_max_poll_records
         timeout_s: float = max(0, timeout_ms) / 1000
         while room > 0:
-            taken = await self._next(room, timeout_s)
+            try:
+                taken = await self._next(room, timeout_s)
+            except FlussError:
+                if runs:
+                    break  # rows that were taken must not be lost; what is wrong behind them is met by the next poll
+                raise
             if taken is None:
                 break
             bucket, decoded = taken
@@ -314,7 +319,12 @@ class LogScanner:
         timeout_s: float = max(0, timeout_ms) / 1000
         room_bytes = self._plan.config.scanner_log_fetch_max_bytes
         while room_bytes > 0:
-            taken = await self._next(None, timeout_s)
+            try:
+                taken = await self._next(None, timeout_s)
+            except FlussError:
+                if found:
+                    break  # as in `poll`
+                raise
             if taken is None:
                 break
             found.append(_record_batch(*taken))

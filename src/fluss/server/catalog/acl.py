@@ -3,79 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from fluss.errors import AuthorizationError, ConfigError, SecurityDisabledError
 from fluss.metadata import TablePath
+from fluss.metadata.acl import WILDCARD, AclBinding, OperationType, PermissionType, Resource, ResourceType
+from fluss.server import disk
 from fluss.server.auth import Principal
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import ServerConfig
-
-WILDCARD = "*"
-CLUSTER_NAME = "fluss-cluster"
-USER = "User"
-
-
-class ResourceType(IntEnum):
-    ANY = 1
-    CLUSTER = 2
-    DATABASE = 3
-    TABLE = 4
-
-
-class Operation(IntEnum):
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DROP = 6
-    ALTER = 7
-    DESCRIBE = 8
-
-
-class Permission(IntEnum):
-    ANY = 1
-    ALLOW = 2
-
-
-@dataclass(frozen=True)
-class Resource:
-    type: ResourceType
-    name: str
-
-    @classmethod
-    def cluster(cls) -> Resource:
-        return _CLUSTER
-
-    @classmethod
-    def database(cls, name: str) -> Resource:
-        return cls(ResourceType.DATABASE, name)
-
-    @classmethod
-    def table(cls, path: TablePath) -> Resource:
-        return cls(ResourceType.TABLE, f"{path.database_name}.{path.table_name}")
-
-    def __str__(self) -> str:
-        return f"{self.type.name} {self.name}"
-
-    def covering(self) -> Iterable[Resource]:
-        """The resources whose rules decide about this one: itself, all of its kind, and what contains it."""
-        yield self
-        yield Resource(self.type, WILDCARD)
-        if self.type is ResourceType.TABLE:
-            yield Resource.database(self.name.partition(".")[0])
-            yield Resource(ResourceType.DATABASE, WILDCARD)
-        if self.type is not ResourceType.CLUSTER:
-            yield _CLUSTER
-            yield Resource(ResourceType.CLUSTER, WILDCARD)
-
-
-_CLUSTER = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
 
 ResourceLike = Resource | TablePath | str
 """A resource, a table path, or the name of a database."""
@@ -87,60 +25,30 @@ def as_resource(resource: ResourceLike) -> Resource:
     return Resource.database(resource) if isinstance(resource, str) else Resource.table(resource)
 
 
-@dataclass(frozen=True)
-class AclBinding:
-    resource: Resource
-    principal_type: str
-    principal_name: str
-    host: str
-    operation: Operation
-    permission: Permission = Permission.ALLOW
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "resource_type": int(self.resource.type),
-            "resource_name": self.resource.name,
-            "principal_type": self.principal_type,
-            "principal_name": self.principal_name,
-            "host": self.host,
-            "operation": int(self.operation),
-            "permission": int(self.permission),
-        }
-
-    @classmethod
-    def from_json(cls, doc: Mapping[str, Any]) -> AclBinding:
-        return cls(
-            Resource(ResourceType(doc["resource_type"]), str(doc["resource_name"])),
-            str(doc["principal_type"]),
-            str(doc["principal_name"]),
-            str(doc["host"]),
-            Operation(doc["operation"]),
-            Permission(doc["permission"]),
-        )
+def binding_to_json(acl: AclBinding) -> dict[str, Any]:
+    """Encode a rule as it is stored."""
+    return {
+        "resource_type": int(acl.resource_type),
+        "resource_name": acl.resource_name,
+        "principal_type": acl.principal_type,
+        "principal_name": acl.principal_name,
+        "host": acl.host,
+        "operation": int(acl.operation),
+        "permission": int(acl.permission),
+    }
 
 
-@dataclass(frozen=True)
-class AclFilter:
-    """Selects rules; None and ANY match everything."""
-
-    resource_type: ResourceType = ResourceType.ANY
-    resource_name: str | None = None
-    principal_type: str | None = None
-    principal_name: str | None = None
-    host: str | None = None
-    operation: Operation = Operation.ANY
-    permission: Permission = Permission.ANY
-
-    def matches(self, acl: AclBinding) -> bool:
-        return (
-            self.resource_type in (ResourceType.ANY, acl.resource.type)
-            and self.resource_name in (None, acl.resource.name)
-            and self.principal_type in (None, acl.principal_type)
-            and self.principal_name in (None, acl.principal_name)
-            and self.host in (None, acl.host)
-            and self.operation in (Operation.ANY, acl.operation)
-            and self.permission in (Permission.ANY, acl.permission)
-        )
+def binding_from_json(doc: Mapping[str, Any]) -> AclBinding:
+    """Decode a stored rule; raises KeyError, TypeError or ValueError for anything else."""
+    return AclBinding(
+        ResourceType(doc["resource_type"]),
+        str(doc["resource_name"]),
+        str(doc["principal_name"]),
+        OperationType(doc["operation"]),
+        str(doc["principal_type"]),
+        str(doc["host"]),
+        PermissionType(doc["permission"]),
+    )
 
 
 class AclStore:
@@ -151,9 +59,9 @@ class AclStore:
         self.damage: Damage | None = None
         self._by_resource: dict[Resource, tuple[AclBinding, ...]] = {}
         path = storage.root / "acls.doc"
-        if path.exists():
+        if disk.exists(path):
             try:
-                self.apply(AclBinding.from_json(doc) for doc in storage.store.read(path)[1]["acls"])
+                self.apply(binding_from_json(doc) for doc in storage.store.read(path)[1]["acls"])
             except DamagedDocumentError as error:
                 # No rule is trusted then, so only super users get in: closed is the safe side.
                 self.damage = error.damage
@@ -167,7 +75,7 @@ class AclStore:
         return self._by_resource.get(resource, ())
 
     def write(self, acls: Iterable[AclBinding]) -> None:
-        self._storage.write("acls", {"acls": [acl.to_json() for acl in acls]})
+        self._storage.write("acls", {"acls": [binding_to_json(acl) for acl in acls]})
 
     def apply(self, acls: Iterable[AclBinding]) -> None:
         grouped: dict[Resource, list[AclBinding]] = {}
@@ -201,6 +109,8 @@ class Authorizer:
 
     def __init__(self, store: AclStore, config: ServerConfig) -> None:
         self.store = store
+        self.on_denied: Callable[[Caller, OperationType, Resource], None] | None = None
+        """Told of every refusal, for the audit log."""
         self.enabled = bool(config.boolean("authorizer.enabled"))
         self._internal_listener = config.internal_listener
         self._ignore_case = bool(config.boolean("security.acl.principal.ignore-case"))
@@ -213,8 +123,12 @@ class Authorizer:
         if not self.enabled:
             raise SecurityDisabledError("No authorizer is configured on this server (option 'authorizer.enabled').")
 
-    def allows(self, caller: Caller, operation: Operation, resource: ResourceLike) -> bool:
-        if not self.enabled or caller.listener == self._internal_listener:
+    def trusts(self, caller: Caller) -> bool:
+        """Tell whether a connection came through the internal listener, which is not checked."""
+        return caller.listener == self._internal_listener
+
+    def allows(self, caller: Caller, operation: OperationType, resource: ResourceLike) -> bool:
+        if not self.enabled or self.trusts(caller):
             return True
         principal = self._fold(caller.principal.type, caller.principal.name)
         if principal in self._super_users:
@@ -225,27 +139,32 @@ class Authorizer:
             for acl in self.store.of(covering)
         )
 
-    def _grants(self, acl: AclBinding, principal: tuple[str, str], host: str, operation: Operation) -> bool:
-        if acl.permission is not Permission.ALLOW or acl.host not in (WILDCARD, host):
+    def _grants(self, acl: AclBinding, principal: tuple[str, str], host: str, operation: OperationType) -> bool:
+        if acl.permission is not PermissionType.ALLOW or acl.host not in (WILDCARD, host):
             return False
         anybody = acl.principal_type == WILDCARD and acl.principal_name == WILDCARD
         if not anybody and self._fold(acl.principal_type, acl.principal_name) != principal:
             return False
-        # Whoever may do anything at all with a resource may also look at it.
-        return acl.operation in (Operation.ALL, operation) or operation is Operation.DESCRIBE
+        # Every right on a resource includes DESCRIBE.
+        return acl.operation in (OperationType.ALL, operation) or operation is OperationType.DESCRIBE
 
-    def require(self, caller: Caller, operation: Operation, resource: ResourceLike) -> None:
+    def refusal(self, caller: Caller, operation: OperationType, resource: ResourceLike) -> AuthorizationError:
+        """Report that a right is missing, and make the error that says so."""
+        wanted = as_resource(resource)
+        if self.on_denied is not None:
+            self.on_denied(caller, operation, wanted)
+        return AuthorizationError(
+            f"Principal {caller.principal} has no authorization to operate {operation.name} on resource {wanted}."
+        )
+
+    def require(self, caller: Caller, operation: OperationType, resource: ResourceLike) -> None:
+        """Raise AuthorizationError without the right. The error names the resource: only for one the caller named."""
         if not self.allows(caller, operation, resource):
-            raise AuthorizationError(
-                f"Principal {caller.principal} has no authorization to operate {operation.name} on resource "
-                f"{as_resource(resource)}."
-            )
+            raise self.refusal(caller, operation, resource)
 
-    check = require
-
-    def require_acl_change(self, caller: Caller, resources: Iterable[Resource]) -> None:
-        """Rules are changed by those who may do everything with the resource; for a table its database decides."""
+    def require_rule_change(self, caller: Caller, operation: OperationType, resources: Iterable[Resource]) -> None:
+        """Raise AuthorizationError without the right on each resource; for a table its database decides."""
         for resource in resources:
             if resource.type is ResourceType.TABLE:
                 resource = Resource.database(resource.name.partition(".")[0])
-            self.require(caller, Operation.ALL, resource)
+            self.require(caller, operation, resource)

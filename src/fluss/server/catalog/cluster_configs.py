@@ -5,38 +5,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from fluss.errors import ClusterConfigError, ConfigError
+from fluss.metadata.cluster_config import AlterConfigOp, ConfigEntry
+from fluss.server import disk
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
-from fluss.server.config import SERVER_OPTIONS, ServerConfig, is_secret
+from fluss.server.config import SERVER_OPTIONS, ServerConfig, is_dynamic, is_secret
+from fluss.server.exposure import REDACTED, is_shown
 
 _log = logging.getLogger("fluss.server.catalog")
-
-SET, DELETE, APPEND, SUBTRACT = range(4)
-
-LAKE_FORMATS = ("paimon", "iceberg", "lance", "hudi")
-REDACTED = "******"
-_DYNAMIC_PREFIX = "datalake."
-# What this server can really change while it runs.
-_DYNAMIC_KEYS = frozenset(
-    {
-        "kv.snapshot.interval",
-        "log.replica.min-in-sync-replicas-number",
-        "log.retention.roll-active-segment.enabled",
-        "security.sasl.plain.credentials",
-        "server.data-disk.write-limit-ratio",
-        "server.data-disk.write-recover-ratio",
-    }
-)
-
-
-@dataclass(frozen=True)
-class ConfigEntry:
-    key: str
-    value: str | None
-    source: str
 
 
 class ClusterConfigs:
@@ -49,7 +27,7 @@ class ClusterConfigs:
         self.damage: Damage | None = None
         self.on_changed: list[Callable[[ServerConfig], None]] = []
         path = storage.root / "configs.doc"
-        if path.exists():
+        if disk.exists(path):
             try:
                 stored = storage.store.read(path)[1].get("dynamic")
                 self.dynamic = {str(k): str(v) for k, v in stored.items()} if isinstance(stored, dict) else {}
@@ -78,12 +56,12 @@ class ClusterConfigs:
         return self.lake_format is not None if switch is None else switch
 
     def shown_lake_properties(self, lake_format: str) -> dict[str, str]:
-        """The lake settings a table shows to its readers; settings that look like a secret stay here."""
+        """Return the lake settings that a table shows to its readers."""
         prefix = f"datalake.{lake_format}."
         return {
             f"table.{name}": value
             for name, value in sorted(self.current.with_prefix(prefix).items())
-            if not any(word in name.lower() for word in ("password", "secret", "key", "token", "credential"))
+            if is_shown(lake_format, name[len(prefix) :], value)
         }
 
     # ------------------------------------------------------------------ describe and alter
@@ -101,22 +79,22 @@ class ClusterConfigs:
         """Apply (key, value, operation) to a copy and check the result as a whole."""
         dynamic = dict(self.dynamic)
         for key, value, operation in changes:
-            if key not in _DYNAMIC_KEYS and not key.startswith(_DYNAMIC_PREFIX):
+            if not is_dynamic(key):
                 raise ClusterConfigError(f"The config key '{key}' cannot be changed while the server runs.")
-            if operation == DELETE:
+            if operation == AlterConfigOp.DELETE:
                 dynamic.pop(key, None)
                 continue
             if value is None:
                 raise ClusterConfigError(f"A value is needed to change the config key '{key}'.")
-            if operation == SET:
+            if operation == AlterConfigOp.SET:
                 dynamic[key] = value
-            elif operation in (APPEND, SUBTRACT):
+            elif operation in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
                 option = SERVER_OPTIONS.get(key)
                 if option is None or option.kind not in ("list", "map"):
                     raise ClusterConfigError(f"The config key '{key}' is no list or map, so it can only be set.")
                 parts = _parts(dynamic.get(key, self.initial.explicit.get(key, "")), option.kind)
                 for name, part in _parts(value, option.kind).items():
-                    if operation == APPEND:
+                    if operation == AlterConfigOp.APPEND:
                         parts[name] = part
                     else:
                         parts.pop(name, None)
@@ -154,6 +132,4 @@ def _parts(text: str, kind: str) -> dict[str, str]:
 def _redact(key: str, value: str) -> str:
     if key == "security.sasl.plain.credentials":
         return ",".join(f"{name}:{REDACTED}" for name in _parts(value, "map"))
-    if is_secret(key) or any(word in key.lower() for word in ("password", "secret", "key")):
-        return REDACTED
-    return value
+    return REDACTED if is_secret(key, value) else value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fluss.errors import DatabaseAlreadyExistError, DatabaseNotEmptyError, DatabaseNotExistError, UnknownServerError
 from fluss.metadata import DatabaseDescriptor
-from fluss.server.catalog.cluster_configs import DELETE, SET
+from fluss.metadata.cluster_config import AlterConfigOp
 from fluss.server.catalog.entries import DatabaseEntry, TableEntry
 from fluss.server.catalog.loading import erase_database, forget_database
 
@@ -92,9 +92,9 @@ async def alter_database(
         entry.check_readable()
         properties = dict(entry.descriptor.custom_properties)
         for key, value, operation in changes:
-            if operation == SET and value is not None:
+            if operation == AlterConfigOp.SET and value is not None:
                 properties[key] = value
-            elif operation == DELETE:
+            elif operation == AlterConfigOp.DELETE:
                 properties.pop(key, None)
             else:
                 raise UnknownServerError(f"Property '{key}' of a database can only be set or reset.")

@@ -79,8 +79,13 @@ class LakeBooks:
     def table(self, table_id: int) -> TableEntry:
         entry = self._catalog.table_by_id(table_id)
         if entry is None:
-            raise TableNotExistError(f"The table with id {table_id} does not exist.")
+            raise self.no_table(table_id)
         return entry
+
+    @staticmethod
+    def no_table(table_id: int) -> TableNotExistError:
+        """The answer for a table that does not exist, or that the caller may not know of."""
+        return TableNotExistError(f"The table with id {table_id} does not exist.")
 
     def _check_buckets(self, entry: TableEntry, offsets: Offsets) -> None:
         for (partition_id, bucket), offset in offsets.items():

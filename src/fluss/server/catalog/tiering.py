@@ -90,12 +90,14 @@ class TieringManager:
 
     # ------------------------------------------------------------------ what workers say
 
-    def request(self) -> TieringTable | None:
-        """Hand out the table that has waited longest."""
+    def request(self, may_tier: Callable[[int], bool]) -> TieringTable | None:
+        """Hand out the table that has waited longest, of those that the worker may tier."""
         self.advance()
-        if not self._pending:
+        table_id = next(filter(may_tier, self._pending), None)
+        if table_id is None:
             return None
-        table = self.tables[self._pending.popleft()]
+        self._pending.remove(table_id)
+        table = self.tables[table_id]
         table.state = TieringState.TIERING
         table.heartbeat_ms = table.started_ms = self._clock_ms()
         return table

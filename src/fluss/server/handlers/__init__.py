@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from fluss.errors import FlussError, FormatError, UnknownServerError
+from fluss.errors import AuthorizationError, FormatError, UnknownServerError
 from fluss.protocol import wire
-from fluss.protocol.apis import CREATE_TABLE, Api
+from fluss.protocol.apis import CREATE_TABLE, Api, api_name
+from fluss.server.handlers.audited import AUDITED
+from fluss.server.handlers.rights import RIGHTS
 
 if TYPE_CHECKING:
     from fluss.server.server import Server
@@ -85,25 +87,28 @@ def parse_message(api: Api[RequestT, Any], body: memoryview) -> RequestT:
 def proto_handler(
     api: Api[RequestT, ResponseT], answer: Callable[[RequestContext, RequestT], Awaitable[ResponseT]]
 ) -> AsyncHandler:
-    """A handler from a coroutine over protobuf messages."""
+    """A handler from a coroutine over protobuf messages. Changes are written to the audit log once they are made."""
+    describe = AUDITED.get(api.key)
 
     async def handle(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
         request = parse_message(api, body)
         response = await answer(context, request)
+        if describe is not None and (what := describe(request, response)):
+            context.server.audit.changed(context.session, api.name, what)
         return (response.SerializeToString(),)
 
     return handle
 
 
-def set_bucket_error(response: object, error: FlussError) -> None:
-    """Put an error into a per-bucket answer; the fields stay absent on success."""
-    response.error_code = error.error_code  # type: ignore[attr-defined]
-    response.error_message = error.message  # type: ignore[attr-defined]
+async def _refuse(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+    raise AuthorizationError(f"{api_name(context.api_key)} is refused: no access rule is defined for it.")
 
 
 def register_all(registry: dict[int, Handler]) -> None:
-    """Fill the registry; a module of handlers offers ``register(registry)``."""
+    """Fill the registry; a module of handlers offers ``register(registry)``. An API without a right is refused."""
     from fluss.server.handlers import acl, admin, cluster, kv, lake, log, metadata, session
 
     for module in (session, log, kv, metadata, admin, acl, lake, cluster):
         module.register(registry)
+    for key in registry.keys() - RIGHTS.keys():
+        registry[key] = _refuse

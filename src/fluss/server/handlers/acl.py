@@ -4,10 +4,17 @@
 from __future__ import annotations
 
 from fluss.errors import FlussError, InvalidArgumentError
+from fluss.metadata.acl import (
+    CLUSTER_RESOURCE_NAME,
+    AclBinding,
+    AclFilter,
+    OperationType,
+    PermissionType,
+    ResourceType,
+)
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.catalog.acl import CLUSTER_NAME, AclBinding, AclFilter, Operation, Permission, Resource, ResourceType
-from fluss.server.handlers import Handler, RequestContext, proto_handler
+from fluss.server.handlers import Handler, RequestContext, proto_handler, rights
 from fluss.server.handlers.answers import set_error
 
 
@@ -15,11 +22,11 @@ def _binding(acl: pb.PbAclInfo) -> AclBinding:
     """A rule to store; the ANY values are for filters only."""
     try:
         resource_type = ResourceType(acl.resource_type)
-        operation = Operation(acl.operation_type)
-        permission = Permission(acl.permission_type)
+        operation = OperationType(acl.operation_type)
+        permission = PermissionType(acl.permission_type)
     except ValueError as error:
         raise InvalidArgumentError(f"the ACL cannot be created: {error}") from None
-    if resource_type is ResourceType.ANY or operation is Operation.ANY or permission is Permission.ANY:
+    if resource_type is ResourceType.ANY or operation is OperationType.ANY or permission is PermissionType.ANY:
         raise InvalidArgumentError(
             "the ACL cannot be created: ANY is for filters; name a resource type, an operation and a permission"
         )
@@ -27,13 +34,13 @@ def _binding(acl: pb.PbAclInfo) -> AclBinding:
         if not getattr(acl, field):
             raise InvalidArgumentError(f"the ACL cannot be created: its {field} is empty")
     name = acl.resource_name
-    if resource_type is ResourceType.CLUSTER and name not in (CLUSTER_NAME, "*"):
-        raise InvalidArgumentError(f"the ACL cannot be created: the cluster is named '{CLUSTER_NAME}', not '{name}'")
+    if resource_type is ResourceType.CLUSTER and name not in (CLUSTER_RESOURCE_NAME, "*"):
+        raise InvalidArgumentError(
+            f"the ACL cannot be created: the cluster is named '{CLUSTER_RESOURCE_NAME}', not '{name}'"
+        )
     if resource_type is ResourceType.TABLE and name != "*" and name.count(".") != 1:
         raise InvalidArgumentError(f"the ACL cannot be created: a table is named 'database.table', not '{name}'")
-    return AclBinding(
-        Resource(resource_type, name), acl.principal_type, acl.principal_name, acl.host, operation, permission
-    )
+    return AclBinding(resource_type, name, acl.principal_name, operation, acl.principal_type, acl.host, permission)
 
 
 def _filter(acl: pb.PbAclFilter) -> AclFilter:
@@ -44,11 +51,11 @@ def _filter(acl: pb.PbAclFilter) -> AclFilter:
         return AclFilter(
             ResourceType(acl.resource_type),
             text("resource_name"),
-            text("principal_type"),
             text("principal_name"),
+            OperationType(acl.operation_type),
+            text("principal_type"),
             text("host"),
-            Operation(acl.operation_type),
-            Permission(acl.permission_type),
+            PermissionType(acl.permission_type),
         )
     except ValueError as error:
         raise InvalidArgumentError(f"the ACL filter is not valid: {error}") from None
@@ -56,8 +63,8 @@ def _filter(acl: pb.PbAclFilter) -> AclFilter:
 
 def _info(acl: AclBinding) -> pb.PbAclInfo:
     return pb.PbAclInfo(
-        resource_name=acl.resource.name,
-        resource_type=int(acl.resource.type),
+        resource_name=acl.resource_name,
+        resource_type=int(acl.resource_type),
         principal_name=acl.principal_name,
         principal_type=acl.principal_type,
         host=acl.host,
@@ -76,7 +83,7 @@ async def create_acls(ctx: RequestContext, request: pb.CreateAclsRequest) -> pb.
         except FlussError as error:
             wanted.append(error)
     valid = [acl for acl in wanted if isinstance(acl, AclBinding)]
-    authorizer.require_acl_change(ctx.session, dict.fromkeys(acl.resource for acl in valid))
+    authorizer.require_rule_change(ctx.session, rights.operation_of(ctx), dict.fromkeys(acl.resource for acl in valid))
 
     async def work() -> None:
         store = authorizer.store
@@ -102,11 +109,7 @@ async def list_acls(ctx: RequestContext, request: pb.ListAclsRequest) -> pb.List
     authorizer.require_enabled()
     wanted = _filter(request.acl_filter)
     return pb.ListAclsResponse(
-        acl=[
-            _info(acl)
-            for acl in authorizer.store.all()
-            if wanted.matches(acl) and authorizer.allows(ctx.session, Operation.DESCRIBE, acl.resource)
-        ]
+        acl=[_info(acl) for acl in authorizer.store.all() if wanted.matches(acl) and rights.permits(ctx, acl.resource)]
     )
 
 
@@ -126,11 +129,20 @@ async def drop_acls(ctx: RequestContext, request: pb.DropAclsRequest) -> pb.Drop
         remaining = store.all()
         dropped: list[list[AclBinding]] = []
         for wanted in filters:
-            # A rule that several filters select is reported by the first.
-            matching = [acl for acl in remaining if isinstance(wanted, AclFilter) and wanted.matches(acl)]
+            # A rule that several filters select is reported by the first. Rules about what the caller may not see are
+            # left alone without a word: a refusal would tell that they exist.
+            matching = [
+                acl
+                for acl in remaining
+                if isinstance(wanted, AclFilter)
+                and wanted.matches(acl)
+                and authorizer.allows(ctx.session, OperationType.DESCRIBE, acl.resource)
+            ]
             remaining = [acl for acl in remaining if acl not in matching]
             dropped.append(matching)
-        authorizer.require_acl_change(ctx.session, dict.fromkeys(acl.resource for group in dropped for acl in group))
+        authorizer.require_rule_change(
+            ctx.session, rights.operation_of(ctx), dict.fromkeys(acl.resource for group in dropped for acl in group)
+        )
         if any(dropped):
             await catalog.in_storage_thread(lambda: store.write(remaining))
             store.apply(remaining)

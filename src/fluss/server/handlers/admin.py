@@ -17,14 +17,14 @@ from fluss.errors import (
     UnknownServerError,
 )
 from fluss.metadata import AggFunction, Column, DatabaseDescriptor, TableDescriptor, TablePath, data_type_from_json
+from fluss.metadata.acl import Resource
 from fluss.metadata.json_documents import parse_json
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog import databases, partitions, tables
-from fluss.server.catalog.acl import Operation, Resource
 from fluss.server.catalog.databases import DEFAULT_DATABASE
 from fluss.server.catalog.validation import check_text, validate_database_name, validate_table_name
-from fluss.server.handlers import Handler, RequestContext, proto_handler
+from fluss.server.handlers import Handler, RequestContext, proto_handler, rights
 from fluss.server.handlers.answers import table_json, table_path
 
 COLUMN_POSITION_LAST = 0
@@ -35,7 +35,7 @@ COLUMN_POSITION_LAST = 0
 async def create_database(ctx: RequestContext, request: pb.CreateDatabaseRequest) -> pb.CreateDatabaseResponse:
     name = request.database_name
     validate_database_name(name)
-    ctx.server.authorizer.require(ctx.session, Operation.CREATE, Resource.cluster())
+    rights.require_cluster(ctx)
     descriptor = DatabaseDescriptor()
     if request.database_json:
         try:
@@ -48,7 +48,7 @@ async def create_database(ctx: RequestContext, request: pb.CreateDatabaseRequest
 
 
 async def drop_database(ctx: RequestContext, request: pb.DropDatabaseRequest) -> pb.DropDatabaseResponse:
-    ctx.server.authorizer.require(ctx.session, Operation.DROP, Resource.database(request.database_name))
+    rights.require(ctx, Resource.database(request.database_name))
     await databases.drop_database(
         ctx.server.catalog,
         request.database_name,
@@ -59,7 +59,7 @@ async def drop_database(ctx: RequestContext, request: pb.DropDatabaseRequest) ->
 
 
 async def alter_database(ctx: RequestContext, request: pb.AlterDatabaseRequest) -> pb.AlterDatabaseResponse:
-    ctx.server.authorizer.require(ctx.session, Operation.ALTER, Resource.database(request.database_name))
+    rights.require(ctx, Resource.database(request.database_name))
     await databases.alter_database(
         ctx.server.catalog,
         request.database_name,
@@ -71,11 +71,10 @@ async def alter_database(ctx: RequestContext, request: pb.AlterDatabaseRequest) 
 
 
 async def list_databases(ctx: RequestContext, request: pb.ListDatabasesRequest) -> pb.ListDatabasesResponse:
-    authorizer = ctx.server.authorizer
     visible = [
         entry
         for name, entry in sorted(ctx.server.catalog.databases.items())
-        if authorizer.allows(ctx.session, Operation.DESCRIBE, Resource.database(name))
+        if rights.permits(ctx, Resource.database(name))
     ]
     response = pb.ListDatabasesResponse()
     for entry in visible:
@@ -91,14 +90,12 @@ async def list_databases(ctx: RequestContext, request: pb.ListDatabasesRequest) 
 async def database_exists(ctx: RequestContext, request: pb.DatabaseExistsRequest) -> pb.DatabaseExistsResponse:
     name = request.database_name
     # The default database is not hidden: clients ask for it before they do anything else.
-    visible = name == DEFAULT_DATABASE or ctx.server.authorizer.allows(
-        ctx.session, Operation.DESCRIBE, Resource.database(name)
-    )
+    visible = name == DEFAULT_DATABASE or rights.permits(ctx, Resource.database(name))
     return pb.DatabaseExistsResponse(exists=visible and name in ctx.server.catalog.databases)
 
 
 async def get_database_info(ctx: RequestContext, request: pb.GetDatabaseInfoRequest) -> pb.GetDatabaseInfoResponse:
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, Resource.database(request.database_name))
+    rights.require(ctx, Resource.database(request.database_name))
     entry = ctx.server.catalog.database(request.database_name)
     entry.check_readable()
     return pb.GetDatabaseInfoResponse(
@@ -120,7 +117,7 @@ def _named_path(path: pb.PbTablePath) -> TablePath:
 
 async def create_table(ctx: RequestContext, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
     path = _named_path(request.table_path)
-    ctx.server.authorizer.require(ctx.session, Operation.CREATE, Resource.database(path.database_name))
+    rights.require(ctx, Resource.database(path.database_name))
     try:
         descriptor = TableDescriptor.from_json_bytes(request.table_json)
     except InvalidTableError:
@@ -135,7 +132,7 @@ async def drop_table(ctx: RequestContext, request: pb.DropTableRequest) -> pb.Dr
     if request.ignore_if_not_exists and not (request.table_path.database_name and request.table_path.table_name):
         return pb.DropTableResponse()
     path = table_path(request.table_path)
-    ctx.server.authorizer.require(ctx.session, Operation.DROP, path)
+    rights.require(ctx, path)
     await tables.drop_table(ctx.server.catalog, path, ignore_if_not_exists=request.ignore_if_not_exists)
     return pb.DropTableResponse()
 
@@ -166,7 +163,7 @@ def _column(item: pb.PbAddColumn) -> Column:
 
 async def alter_table(ctx: RequestContext, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
     path = _named_path(request.table_path)
-    ctx.server.authorizer.require(ctx.session, Operation.ALTER, path)
+    rights.require(ctx, path)
     catalog, ignore = ctx.server.catalog, request.ignore_if_not_exists
     unsupported = {"drop": request.drop_columns, "rename": request.rename_columns, "modify": request.modify_columns}
     schema_changes = bool(request.add_columns) or any(unsupported.values())
@@ -190,31 +187,25 @@ async def alter_table(ctx: RequestContext, request: pb.AlterTableRequest) -> pb.
 
 
 async def list_tables(ctx: RequestContext, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
-    name, authorizer = request.database_name, ctx.server.authorizer
-    entry = ctx.server.catalog.database(name)
-    return pb.ListTablesResponse(
-        table_name=[
-            table
-            for table in sorted(entry.tables)
-            if authorizer.allows(ctx.session, Operation.DESCRIBE, TablePath(name, table))
-        ]
-    )
+    name, catalog = request.database_name, ctx.server.catalog
+    entry = catalog.database(name)
+    visible = [table for table in sorted(entry.tables) if rights.permits(ctx, TablePath(name, table))]
+    if not visible and name != DEFAULT_DATABASE and not rights.permits(ctx, Resource.database(name)):
+        # An empty list would tell that the database exists.
+        raise catalog.no_database(name)
+    return pb.ListTablesResponse(table_name=visible)
 
 
 async def table_exists(ctx: RequestContext, request: pb.TableExistsRequest) -> pb.TableExistsResponse:
     path = request.table_path
     database = ctx.server.catalog.databases.get(path.database_name)
-    exists = (
-        database is not None
-        and path.table_name in database.tables
-        and ctx.server.authorizer.allows(ctx.session, Operation.DESCRIBE, table_path(path))
-    )
+    exists = database is not None and path.table_name in database.tables and rights.permits(ctx, table_path(path))
     return pb.TableExistsResponse(exists=exists)
 
 
 async def get_table_info(ctx: RequestContext, request: pb.GetTableInfoRequest) -> pb.GetTableInfoResponse:
     path = table_path(request.table_path)
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, path)
+    rights.require(ctx, path)
     entry = ctx.server.catalog.table(path)
     info = entry.table_info
     response = pb.GetTableInfoResponse(
@@ -231,7 +222,7 @@ async def get_table_info(ctx: RequestContext, request: pb.GetTableInfoRequest) -
 
 async def get_table_schema(ctx: RequestContext, request: pb.GetTableSchemaRequest) -> pb.GetTableSchemaResponse:
     path = table_path(request.table_path)
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, path)
+    rights.require(ctx, path)
     entry = ctx.server.catalog.table(path)
     schema_id = request.schema_id if request.HasField("schema_id") else entry.schema_id
     schema = entry.schemas.get(schema_id)
@@ -251,7 +242,7 @@ async def list_partition_infos(
     ctx: RequestContext, request: pb.ListPartitionInfosRequest
 ) -> pb.ListPartitionInfosResponse:
     path = table_path(request.table_path)
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, path)
+    rights.require(ctx, path)
     entry = ctx.server.catalog.table(path)
     if not entry.is_partitioned:
         raise TableNotPartitionedError(f"Table '{path}' is not a partitioned table.")
@@ -269,7 +260,7 @@ async def list_partition_infos(
 
 async def create_partition(ctx: RequestContext, request: pb.CreatePartitionRequest) -> pb.CreatePartitionResponse:
     path = table_path(request.table_path)
-    ctx.server.authorizer.require(ctx.session, Operation.WRITE, path)
+    rights.require(ctx, path)
     # The field's name is a slip of the protocol: it means that an existing partition is fine.
     await partitions.create_partition(
         ctx.server.catalog, path, _pairs(request.partition_spec), ignore_if_exists=request.ignore_if_not_exists
@@ -279,7 +270,7 @@ async def create_partition(ctx: RequestContext, request: pb.CreatePartitionReque
 
 async def drop_partition(ctx: RequestContext, request: pb.DropPartitionRequest) -> pb.DropPartitionResponse:
     path = table_path(request.table_path)
-    ctx.server.authorizer.require(ctx.session, Operation.WRITE, path)
+    rights.require(ctx, path)
     await partitions.drop_partition(
         ctx.server.catalog, path, _pairs(request.partition_spec), ignore_if_not_exists=request.ignore_if_not_exists
     )

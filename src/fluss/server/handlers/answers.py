@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from fluss.errors import (
     ErrorCode,
@@ -11,15 +11,11 @@ from fluss.errors import (
     PartitionNotExistsError,
     TableNotExistError,
     UnknownServerError,
-    UnknownTableOrBucketError,
 )
 from fluss.metadata import TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import ERROR_MESSAGE_CHARS_MAX
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
-
-if TYPE_CHECKING:
-    from fluss.server.handlers import RequestContext
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
 
@@ -50,14 +46,6 @@ def table_path(path: pb.PbTablePath) -> TablePath:
     if not path.database_name or not path.table_name:
         raise TableNotExistError(f"Table '{path.database_name}.{path.table_name}' does not exist.")
     return TablePath(path.database_name, path.table_name)
-
-
-def table_by_id(ctx: RequestContext, table_id: int) -> TableEntry:
-    """A table named by id; an unknown id may be stale metadata, so the answer tells the client to refresh."""
-    entry = ctx.server.catalog.table_by_id(table_id)
-    if entry is None:
-        raise UnknownTableOrBucketError(f"The table with id {table_id} is not known to this server.")
-    return entry
 
 
 def partition_of(entry: TableEntry, partition_id: int) -> PartitionEntry:

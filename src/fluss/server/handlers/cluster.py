@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fluss.errors import (
+    AuthorizationError,
     InvalidProducerIdError,
     KvSnapshotNotExistError,
     NonPrimaryKeyTableError,
@@ -18,13 +19,12 @@ from fluss.errors import (
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog import TableEntry
-from fluss.server.catalog.acl import Operation, Resource
 from fluss.server.catalog.lake_snapshots import Offsets
-from fluss.server.catalog.producers import ALREADY_EXISTS, CREATED, ProducerEntry
+from fluss.server.catalog.producers import ALREADY_EXISTS, CREATED, PRODUCER_TTL_MS_MAX, ProducerEntry
 from fluss.server.catalog.validation import name_problem
-from fluss.server.handlers import Handler, RequestContext, proto_handler
+from fluss.server.handlers import Handler, RequestContext, proto_handler, rights
 from fluss.server.handlers.admin import config_changes
-from fluss.server.handlers.answers import partition_of, table_by_id, table_path
+from fluss.server.handlers.answers import partition_of, table_path
 from fluss.server.handlers.lake import bucket_offsets
 
 HEALTH_GREEN, HEALTH_RED = 0, 2
@@ -36,7 +36,7 @@ REBALANCE_COMPLETED = 3
 async def describe_cluster_configs(
     ctx: RequestContext, request: pb.DescribeClusterConfigsRequest
 ) -> pb.DescribeClusterConfigsResponse:
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, Resource.cluster())
+    rights.require_cluster(ctx)
     response = pb.DescribeClusterConfigsResponse()
     for entry in ctx.server.catalog.configs.describe():
         response.configs.add(config_key=entry.key, config_value=entry.value, config_source=entry.source)
@@ -46,7 +46,7 @@ async def describe_cluster_configs(
 async def alter_cluster_configs(
     ctx: RequestContext, request: pb.AlterClusterConfigsRequest
 ) -> pb.AlterClusterConfigsResponse:
-    ctx.server.authorizer.require(ctx.session, Operation.ALTER, Resource.cluster())
+    rights.require_cluster(ctx)
     catalog = ctx.server.catalog
     configs = catalog.configs
     changes = config_changes(request.alter_configs)
@@ -67,7 +67,7 @@ async def alter_cluster_configs(
 
 async def _change_tags(ctx: RequestContext, plan: Callable[[], dict[int, int]]) -> None:
     catalog = ctx.server.catalog
-    ctx.server.authorizer.require(ctx.session, Operation.ALTER, Resource.cluster())
+    rights.require_cluster(ctx)
 
     async def work() -> None:
         tags = plan()
@@ -92,7 +92,7 @@ async def remove_server_tag(ctx: RequestContext, request: pb.RemoveServerTagRequ
 
 async def rebalance(ctx: RequestContext, request: pb.RebalanceRequest) -> pb.RebalanceResponse:
     """With one server every distribution is balanced: the task is done when it is accepted."""
-    ctx.server.authorizer.require(ctx.session, Operation.WRITE, Resource.cluster())
+    rights.require_cluster(ctx)
     unknown = [goal for goal in request.goals if goal not in (0, 1, 2)]
     if unknown or not request.goals:
         raise RebalanceFailureError(f"Rebalance needs known goals (0, 1, 2), not {list(request.goals)}.")
@@ -103,7 +103,7 @@ async def rebalance(ctx: RequestContext, request: pb.RebalanceRequest) -> pb.Reb
 async def list_rebalance_progress(
     ctx: RequestContext, request: pb.ListRebalanceProgressRequest
 ) -> pb.ListRebalanceProgressResponse:
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, Resource.cluster())
+    rights.require_cluster(ctx)
     last = ctx.server.catalog.rebalance_id
     if last is None or (request.HasField("rebalance_id") and request.rebalance_id != last):
         raise NoRebalanceInProgressError("No such rebalance is in progress.")
@@ -111,11 +111,12 @@ async def list_rebalance_progress(
 
 
 async def cancel_rebalance(ctx: RequestContext, request: pb.CancelRebalanceRequest) -> pb.CancelRebalanceResponse:
-    ctx.server.authorizer.require(ctx.session, Operation.WRITE, Resource.cluster())
+    rights.require_cluster(ctx)
     raise NoRebalanceInProgressError("No rebalance is in progress: a single server has nothing to move.")
 
 
 async def get_cluster_health(ctx: RequestContext, request: pb.GetClusterHealthRequest) -> pb.GetClusterHealthResponse:
+    rights.require_cluster(ctx)
     catalog = ctx.server.catalog
     buckets = sum(
         entry.bucket_count * (len(entry.partitions) if entry.is_partitioned else 1) for entry in catalog.tables()
@@ -140,10 +141,10 @@ def _check_producer_id(producer_id: str) -> None:
         raise InvalidProducerIdError(f"Producer id {producer_id} is invalid: {problem}")
 
 
-def _require_tables(ctx: RequestContext, operation: Operation, table_ids: list[int]) -> None:
+def _require_tables(ctx: RequestContext, table_ids: Iterable[int]) -> None:
     if ctx.server.authorizer.enabled:
         for table_id in table_ids:
-            ctx.server.authorizer.require(ctx.session, operation, table_by_id(ctx, table_id).table_path)
+            rights.permitted_table(ctx, table_id)
 
 
 async def register_producer_offsets(
@@ -153,17 +154,19 @@ async def register_producer_offsets(
     offsets: dict[int, Offsets] = {
         table.table_id: bucket_offsets(table.bucket_offsets) for table in request.table_offsets
     }
-    _require_tables(ctx, Operation.WRITE, list(offsets))
-    catalog = ctx.server.catalog
-    ttl_ms = request.ttl_ms if request.HasField("ttl_ms") else 0
-    if ttl_ms <= 0:
-        ttl_ms = catalog.configs.current.integer("coordinator.producer-offsets.ttl")
+    if not offsets and ctx.server.authorizer.enabled and not ctx.server.authorizer.trusts(ctx.session):
+        raise AuthorizationError(f"Producer {request.producer_id} names no table, so there is no right to check.")
+    _require_tables(ctx, offsets)
+    catalog, owner = ctx.server.catalog, str(ctx.session.principal)
+    ttl_default_ms = catalog.configs.current.integer("coordinator.producer-offsets.ttl")
+    ttl_ms = request.ttl_ms if request.HasField("ttl_ms") and request.ttl_ms > 0 else ttl_default_ms
+    ttl_ms = min(ttl_ms, max(ttl_default_ms, PRODUCER_TTL_MS_MAX))
 
     async def work() -> int:
-        if catalog.producers.get(request.producer_id) is not None:
+        if catalog.producers.get(owner, request.producer_id) is not None:
             return ALREADY_EXISTS
-        catalog.producers.check_room()
-        entry = ProducerEntry(request.producer_id, catalog.clock_ms() + ttl_ms, offsets)
+        catalog.producers.check_room(owner)
+        entry = ProducerEntry(request.producer_id, catalog.clock_ms() + ttl_ms, offsets, owner)
         await catalog.in_storage_thread(lambda: catalog.producers.write(entry))
         catalog.producers.apply(entry)
         return CREATED
@@ -177,17 +180,15 @@ async def get_producer_offsets(
     _check_producer_id(request.producer_id)
     response = pb.GetProducerOffsetsResponse()
     catalog, authorizer = ctx.server.catalog, ctx.server.authorizer
-    entry = catalog.producers.get(request.producer_id)
+    entry = catalog.producers.get(str(ctx.session.principal), request.producer_id)
     if entry is None:
         return response
     response.producer_id = entry.producer_id
     response.expiration_time = entry.expires_ms
     for table_id, offsets in entry.offsets.items():
         table = catalog.table_by_id(table_id)
-        # With rules on, a table nobody can check (it was dropped) is treated like one that may not be read.
-        if authorizer.enabled and (
-            table is None or not authorizer.allows(ctx.session, Operation.READ, table.table_path)
-        ):
+        # With rules on, a table that cannot be checked (it was dropped) is treated like one that may not be read.
+        if authorizer.enabled and (table is None or not rights.permits(ctx, table.table_path)):
             continue
         message = response.table_offsets.add(table_id=table_id)
         for (partition_id, bucket), offset in offsets.items():
@@ -202,15 +203,16 @@ async def delete_producer_offsets(
 ) -> pb.DeleteProducerOffsetsResponse:
     _check_producer_id(request.producer_id)
     catalog = ctx.server.catalog
-    known = catalog.producers.known(request.producer_id)
+    owner = str(ctx.session.principal)
+    known = catalog.producers.known(owner, request.producer_id)
     if known is not None:
-        live = [table_id for table_id in known.offsets if catalog.table_by_id(table_id) is not None]
-        _require_tables(ctx, Operation.WRITE, live)
+        _require_tables(ctx, [table_id for table_id in known.offsets if catalog.table_by_id(table_id) is not None])
 
     async def work() -> None:
-        if catalog.producers.known(request.producer_id) is not None:
-            await catalog.in_storage_thread(lambda: catalog.producers.erase(request.producer_id))
-            catalog.producers.forget(request.producer_id)
+        entry = catalog.producers.known(owner, request.producer_id)
+        if entry is not None:
+            await catalog.in_storage_thread(lambda: catalog.producers.erase(entry))
+            catalog.producers.forget(entry)
 
     await catalog.change(work)
     return pb.DeleteProducerOffsetsResponse()
@@ -229,7 +231,7 @@ async def get_latest_kv_snapshots(
 ) -> pb.GetLatestKvSnapshotsResponse:
     """No snapshot is published: readers replay the changelog, which is kept whole for that reason."""
     path = table_path(request.table_path)
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, path)
+    rights.require(ctx, path)
     entry = ctx.server.catalog.table(path)
     _primary_key_table(entry)
     response = pb.GetLatestKvSnapshotsResponse(table_id=entry.table_id)
@@ -249,16 +251,14 @@ async def get_latest_kv_snapshots(
 async def get_kv_snapshot_metadata(
     ctx: RequestContext, request: pb.GetKvSnapshotMetadataRequest
 ) -> pb.GetKvSnapshotMetadataResponse:
-    entry = table_by_id(ctx, request.table_id)
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, entry.table_path)
+    entry = rights.permitted_table(ctx, request.table_id)
     raise KvSnapshotNotExistError(
         f"Snapshot {request.snapshot_id} of bucket {request.bucket_id} of table '{entry.table_path}' does not exist."
     )
 
 
 async def list_kv_snapshots(ctx: RequestContext, request: pb.ListKvSnapshotsRequest) -> pb.ListKvSnapshotsResponse:
-    entry = table_by_id(ctx, request.table_id)
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, entry.table_path)
+    entry = rights.permitted_table(ctx, request.table_id)
     _primary_key_table(entry)
     response = pb.ListKvSnapshotsResponse(table_id=entry.table_id)
     if request.HasField("partition_id"):
@@ -270,14 +270,14 @@ async def acquire_kv_snapshot_lease(
     ctx: RequestContext, request: pb.AcquireKvSnapshotLeaseRequest
 ) -> pb.AcquireKvSnapshotLeaseResponse:
     """There is no snapshot to lease, so every one asked for is unavailable."""
-    _require_tables(ctx, Operation.READ, [item.table_id for item in request.snapshots_to_lease])
+    _require_tables(ctx, [item.table_id for item in request.snapshots_to_lease])
     return pb.AcquireKvSnapshotLeaseResponse(unavailable_snapshots=request.snapshots_to_lease)
 
 
 async def release_kv_snapshot_lease(
     ctx: RequestContext, request: pb.ReleaseKvSnapshotLeaseRequest
 ) -> pb.ReleaseKvSnapshotLeaseResponse:
-    _require_tables(ctx, Operation.READ, [item.table_id for item in request.buckets_to_release])
+    _require_tables(ctx, [item.table_id for item in request.buckets_to_release])
     return pb.ReleaseKvSnapshotLeaseResponse()
 
 
@@ -299,8 +299,7 @@ async def get_filesystem_security_token(
 async def list_remote_log_manifests(
     ctx: RequestContext, request: pb.ListRemoteLogManifestsRequest
 ) -> pb.ListRemoteLogManifestsResponse:
-    entry = table_by_id(ctx, request.table_id)
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, entry.table_path)
+    entry = rights.permitted_table(ctx, request.table_id)
     if request.HasField("partition_id"):
         partition_of(entry, request.partition_id)
     wanted = request.partition_id if request.HasField("partition_id") else None

@@ -15,7 +15,6 @@ from fluss.errors import (
     InvalidColumnProjectionError,
     LogOffsetOutOfRangeError,
     UnknownServerError,
-    UnknownTableOrBucketError,
 )
 from fluss.metadata import Predicate, TableBucket
 from fluss.protocol import fluss_pb2 as pb
@@ -29,8 +28,8 @@ from fluss.protocol.record_messages import (
 )
 from fluss.records import LogBatch, Statistics, may_match, project_batch
 from fluss.server.catalog import TableEntry
-from fluss.server.catalog.acl import Operation
 from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message
+from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.tablet import LogTablet
@@ -44,7 +43,7 @@ WAIT_MS_MAX = 10 * 60 * 1000
 INLINE_READ_BYTES_MAX = 128 * 1024
 REMOTE_FIRST = 1
 REMOTE_SEGMENTS_MAX = 256
-_RETRY_METADATA = frozenset({12, 21})
+_RETRY_METADATA = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION})
 
 
 @dataclass
@@ -105,21 +104,17 @@ def _open_table(
     context: RequestContext, asked: pb.PbFetchLogReqForTable, *, remote_first: bool
 ) -> tuple[FetchedTable[Sequence[Buffer]], list[_Part]]:
     """Resolve buckets and offsets; what fails is answered per bucket."""
-    entry = context.server.catalog.table_by_id(asked.table_id)
     refusal: FlussError | None = None
     projection: reader.Projection | None = None
     pruning: reader.Filter | None = None
-    if entry is None:
-        refusal = UnknownTableOrBucketError(f"The table with id {asked.table_id} is not known to this server.")
-    else:
-        try:
-            context.server.authorizer.require(context.session, Operation.READ, entry.table_path)
-            if asked.projection_pushdown_enabled:
-                projection = _projection(entry, tuple(asked.projected_fields))
-            if asked.HasField("filter_predicate") and asked.HasField("filter_schema_id"):
-                pruning = _pruning(entry, asked.filter_predicate, asked.filter_schema_id)
-        except FlussError as error:
-            refusal = error
+    try:
+        entry = permitted_table(context, asked.table_id)
+        if asked.projection_pushdown_enabled:
+            projection = _projection(entry, tuple(asked.projected_fields))
+        if asked.HasField("filter_predicate") and asked.HasField("filter_schema_id"):
+            pruning = _pruning(entry, asked.filter_predicate, asked.filter_schema_id)
+    except FlussError as error:
+        refusal = error
     table = FetchedTable[Sequence[Buffer]](asked.table_id)
     parts: list[_Part] = []
     for bucket_asked in asked.buckets_req:

@@ -16,6 +16,7 @@ from fluss.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
+from fluss.metadata.validation import check_target_columns
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import LOOKUP, PREFIX_LOOKUP, PUT_KV, SCAN_KV
 from fluss.protocol.fast_paths import decode_lookup_of_one_key, encode_lookup_of_one_value
@@ -30,13 +31,12 @@ from fluss.protocol.record_messages import ScanKvResponse, decode_put_kv, encode
 from fluss.records import encode_kv_body, encode_value_batch, seal_kv_batch
 from fluss.rows import Slices
 from fluss.server.catalog import TableEntry
-from fluss.server.catalog.acl import Operation
 from fluss.server.handlers import Buffer, DirectHandler, Handler, Reply, RequestContext, parse_message, proto_handler
-from fluss.server.handlers.answers import check_answer_size, set_error, table_by_id
+from fluss.server.handlers.answers import check_answer_size, set_error
 from fluss.server.handlers.fetch import wire_error
-from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_acks, check_writable
+from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_acks, check_disk
+from fluss.server.handlers.rights import permits, permitted_table
 from fluss.server.kv.keys import rows_of_keys
-from fluss.server.kv.merge import check_targets
 from fluss.server.kv.service import Kv
 from fluss.server.kv.store import DamagedStoreError
 from fluss.server.kv.tablet import KvTablet
@@ -78,8 +78,8 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
         if part.partition_id is not None:
             answer.partition_id = part.partition_id
         try:
-            entry = table_by_id(context, request.table_id)
-            check_writable(context, entry)
+            entry = permitted_table(context, request.table_id)
+            check_disk(context)
             if not entry.table_info.has_primary_key():
                 # Not code 20, which is for reads: a table without keys has no state to write to.
                 raise UnknownServerError(f"table '{entry.table_path}' has no primary key; write to it with PRODUCE_LOG")
@@ -136,7 +136,7 @@ def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None
     table_id, bucket_id, key = lone
     server = context.server
     tablet = server.kv.open_tablet(table_id, None, bucket_id)
-    if tablet is None or not server.authorizer.allows(context.session, Operation.READ, tablet.entry.table_path):
+    if tablet is None or not permits(context, tablet.entry.table_path):
         return None
     if context.version == 0 and tablet.info.lake_format is not None:
         return None
@@ -151,7 +151,7 @@ def _look_up_at_once(context: RequestContext, request: LookupRequest) -> list[Lo
     for part in request.buckets:
         answer = LookedUpBucket(part.bucket_id, part.partition_id)
         try:
-            values = _readable_tablet(context, request, part, Operation.READ).lookup_at_once(part.keys)
+            values = _readable_tablet(context, request, part).lookup_at_once(part.keys)
             if values is None:
                 return None
             answer.values = values
@@ -170,7 +170,7 @@ async def _look_up(context: RequestContext, request: LookupRequest) -> Sequence[
     for part in request.buckets:
         answer = LookedUpBucket(part.bucket_id, part.partition_id)
         try:
-            tablet = _readable_tablet(context, request, part, Operation.WRITE if insert else Operation.READ)
+            tablet = _readable_tablet(context, request, part, insert=insert)
             answer.values = await tablet.lookup(part.keys)
             if insert and None in answer.values:
                 missing = [key for key, value in zip(part.keys, answer.values) if value is None]
@@ -185,10 +185,9 @@ async def _look_up(context: RequestContext, request: LookupRequest) -> Sequence[
 
 
 def _readable_tablet(
-    context: RequestContext, request: LookupRequest, part: LookupBucket, operation: Operation
+    context: RequestContext, request: LookupRequest, part: LookupBucket, *, insert: bool = False
 ) -> KvTablet:
-    entry = table_by_id(context, request.table_id)
-    context.server.authorizer.require(context.session, operation, entry.table_path)
+    entry = permitted_table(context, request.table_id, writing=insert)
     if not entry.table_info.has_primary_key():
         raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
     _check_key_encoding(context, entry)
@@ -204,11 +203,11 @@ async def _insert(
 ) -> None:
     """Insert rows that have nothing but their key. Rows that came meanwhile stay as they are."""
     check_acks(ACKS_ALL if acks is None else acks)
-    check_writable(context, tablet.entry)
+    check_disk(context)
     info, codec = tablet.info, tablet.codec
     targets = [info.schema.column_index(name) for name in info.schema.primary_key]
     if len(targets) < len(info.schema.columns):
-        check_targets(info.schema, targets)
+        check_target_columns(info.schema, targets)
     distinct = list(dict.fromkeys(keys))
     body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct), None)
     records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))
@@ -226,8 +225,7 @@ async def prefix_lookup(context: RequestContext, request: pb.PrefixLookupRequest
         if partition_id is not None:
             answer.partition_id = partition_id
         try:
-            entry = table_by_id(context, request.table_id)
-            context.server.authorizer.require(context.session, Operation.READ, entry.table_path)
+            entry = permitted_table(context, request.table_id)
             if not entry.table_info.has_primary_key():
                 raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
             _check_key_encoding(context, entry)
@@ -274,8 +272,7 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
         if request.call_seq_id != 0:
             raise InvalidScanRequestError(f"the first call of a scan has number 0, not {request.call_seq_id}")
         part = request.bucket_scan_req
-        entry = table_by_id(context, part.table_id)
-        context.server.authorizer.require(context.session, Operation.READ, entry.table_path)
+        entry = permitted_table(context, part.table_id)
         partition_id = part.partition_id if part.HasField("partition_id") else None
         bucket = bucket_of(part.table_id, partition_id, part.bucket_id)
         if not entry.table_info.has_primary_key():
@@ -286,6 +283,7 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
         cursor = cursors.open(tablet, items, part.limit if part.HasField("limit") else None)
     else:
         cursor = cursors.resume(request.scanner_id, request.call_seq_id)
+        permitted_table(context, cursor.bucket.table_id)  # the right may have been taken away since the scan began
     try:
         values = cursor.read(min(request.batch_size_bytes, cursors.batch_bytes_max))
         more = cursor.has_more

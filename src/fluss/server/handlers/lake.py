@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fluss.errors import FlussError, InvalidCoordinatorError, UnknownServerError
+from fluss.errors import FlussError, InvalidCoordinatorError, UnknownServerError, UnknownTableOrBucketError
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.catalog.acl import Operation
 from fluss.server.catalog.lake_snapshots import BucketKey
-from fluss.server.handlers import Handler, RequestContext, proto_handler
+from fluss.server.handlers import Handler, RequestContext, proto_handler, rights
 from fluss.server.handlers.answers import set_error, table_path
 
 
@@ -21,6 +20,14 @@ def _bucket_key(item: pb.PbBucketOffset | pb.PbLakeTableOffsetForBucket) -> Buck
 def bucket_offsets(items: Iterable[pb.PbBucketOffset | pb.PbLakeTableOffsetForBucket]) -> dict[BucketKey, int]:
     """Offsets by bucket; entries without an offset say nothing."""
     return {_bucket_key(item): item.log_end_offset for item in items if item.HasField("log_end_offset")}
+
+
+def _check_tierable(ctx: RequestContext, table_id: int) -> None:
+    """Raise unless the caller may tier the table. One that it may not see does not exist for it (code 7)."""
+    try:
+        rights.permitted_table(ctx, table_id)
+    except UnknownTableOrBucketError:
+        raise ctx.server.catalog.lake.no_table(table_id) from None
 
 
 async def lake_tiering_heartbeat(
@@ -48,6 +55,7 @@ async def lake_tiering_heartbeat(
                     raise InvalidCoordinatorError(
                         f"Coordinator epoch {table.coordinator_epoch} is outdated, the current one is {epoch}."
                     )
+                _check_tierable(ctx, table.table_id)
                 act(table.table_id, table.tiering_epoch)
             except FlussError as error:
                 set_error(answer.error, error)
@@ -56,7 +64,7 @@ async def lake_tiering_heartbeat(
     each(request.tiering_tables, tiering.renew, response.tiering_table_resp.add)
     each(request.finished_tables, finish, response.finished_table_resp.add)
     if request.request_table and catalog.configs.lake_enabled:
-        table = tiering.request()
+        table = tiering.request(lambda table_id: _may_tier(ctx, table_id))
         entry = catalog.table_by_id(table.table_id) if table else None
         if table is not None and entry is not None:
             response.tiering_table.table_id = table.table_id
@@ -64,6 +72,11 @@ async def lake_tiering_heartbeat(
             response.tiering_table.table_path.database_name = entry.table_path.database_name
             response.tiering_table.table_path.table_name = entry.table_path.table_name
     return response
+
+
+def _may_tier(ctx: RequestContext, table_id: int) -> bool:
+    entry = ctx.server.catalog.table_by_id(table_id)
+    return entry is not None and rights.permits(ctx, entry.table_path)
 
 
 async def prepare_lake_table_snapshot(
@@ -74,6 +87,7 @@ async def prepare_lake_table_snapshot(
     for table in request.bucket_offsets:
         answer = response.prepare_lake_table_resp.add(table_id=table.table_id)
         try:
+            _check_tierable(ctx, table.table_id)
             answer.lake_table_offsets_path = await lake.prepare(
                 table.table_id,
                 bucket_offsets(table.bucket_offsets),
@@ -94,6 +108,7 @@ async def commit_lake_table_snapshot(
         with_file.add(item.table_id)
         answer = response.table_resp.add(table_id=item.table_id)
         try:
+            _check_tierable(ctx, item.table_id)
             await lake.commit_files(
                 item.table_id,
                 item.snapshot_id,
@@ -112,7 +127,10 @@ async def commit_lake_table_snapshot(
             if not old.HasField("table_id"):
                 if not old.HasField("table_path"):
                     raise UnknownServerError("A lake snapshot is committed without a table id and a table path.")
-                answer.table_id = ctx.server.catalog.table(table_path(old.table_path)).table_id
+                path = table_path(old.table_path)
+                rights.require(ctx, path)
+                answer.table_id = ctx.server.catalog.table(path).table_id
+            _check_tierable(ctx, answer.table_id)
             stamps = {
                 _bucket_key(item): item.max_timestamp for item in old.buckets_req if item.HasField("max_timestamp")
             }
@@ -124,7 +142,7 @@ async def commit_lake_table_snapshot(
 
 async def get_lake_snapshot(ctx: RequestContext, request: pb.GetLakeSnapshotRequest) -> pb.GetLakeSnapshotResponse:
     path = table_path(request.table_path)
-    ctx.server.authorizer.require(ctx.session, Operation.DESCRIBE, path)
+    rights.require(ctx, path)
     entry = ctx.server.catalog.table(path)
     snapshot, offsets = ctx.server.catalog.lake.snapshot(
         entry, request.snapshot_id if request.HasField("snapshot_id") else None, readable=request.readable

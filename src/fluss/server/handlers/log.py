@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from fluss.errors import (
-    AuthorizationError,
+    CorruptRecordError,
     DiskWriteLockedError,
     FlussError,
+    FormatError,
     InvalidRequiredAcksError,
     InvalidTableError,
     InvalidTimestampError,
+    SchemaNotExistError,
     UnknownServerError,
     UnknownTableOrBucketError,
 )
@@ -32,11 +34,12 @@ from fluss.protocol.record_messages import (
     encode_limit_scan_response,
     encode_produce_log_response,
 )
+from fluss.records import LogBatch, check_log_batch, iter_log_batches
 from fluss.server.catalog import TableEntry
-from fluss.server.catalog.acl import Operation
 from fluss.server.handlers import Buffer, DirectHandler, Handler, Reply, RequestContext, parse_message, proto_handler
 from fluss.server.handlers import fetch as fetch_handlers
-from fluss.server.handlers.answers import set_error, table_by_id, table_path
+from fluss.server.handlers.answers import set_error, table_path
+from fluss.server.handlers.rights import permitted_table, require_any_table
 from fluss.server.log import reader
 from fluss.server.log.tablet import AppendResult, LogTablet
 
@@ -58,16 +61,44 @@ def check_acks(acks: int) -> None:
         raise InvalidRequiredAcksError(f"acks is {acks}, but must be -1 (all), 0 or 1")
 
 
-def check_writable(context: RequestContext, entry: TableEntry) -> None:
-    """Whether this client may write to this table now.
+def check_disk(context: RequestContext) -> None:
+    """Whether there is room for writes.
 
     The error goes to each bucket and never to the whole request: some clients repeat such a request for ever.
     """
-    server = context.server
-    if server.authorizer.enabled:
-        server.authorizer.require(context.session, Operation.WRITE, entry.table_path)
-    if server.disk_full:
+    if context.server.disk_full:
         raise DiskWriteLockedError("the disk of the server is nearly full; writes are refused until there is room")
+
+
+def check_records(entry: TableEntry, bucket: TableBucket, records: memoryview) -> None:
+    """Refuse batches that would break their readers, before anything of them is written.
+
+    What the log itself checks is left to it: whole batches, headers, sequences and checksums.
+    """
+    info = entry.table_info
+    for batch in iter_log_batches(records):
+        schema = entry.schemas.get(batch.header.schema_id)
+        try:
+            if schema is None:
+                raise SchemaNotExistError(
+                    f"a batch for {bucket} of '{info.table_path}' was written with schema {batch.header.schema_id}, "
+                    f"which the table does not have; its latest is {info.schema_id}"
+                )
+            check_log_batch(batch, schema.arrow_schema, info.log_format)
+        except (FormatError, SchemaNotExistError) as error:
+            if not batch.crc_is_valid:
+                return  # damaged on its way: the log says so, and the sender repeats it
+            if isinstance(error, SchemaNotExistError):
+                raise
+            raise _invalid_batch(entry, bucket, batch, error) from None
+
+
+def _invalid_batch(entry: TableEntry, bucket: TableBucket, batch: LogBatch, error: FormatError) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"a batch of {batch.header.record_count} records for {bucket} of '{entry.table_info.table_path}' is not valid, "
+        f"nothing of it was written: {error.message}. Its checksum fits, so its writer made it like this: check the "
+        "program that encoded it"
+    )
 
 
 # PRODUCE_LOG ---------------------------------------------------------------------------------------------------------
@@ -112,11 +143,17 @@ class _Produce:
         self._one_less()
 
     def _tablet(self, part: BucketRecords) -> LogTablet:
-        self._entry = entry = table_by_id(self._context, self._table_id)
-        check_writable(self._context, entry)
+        self._entry = entry = permitted_table(self._context, self._table_id)
+        check_disk(self._context)
         if entry.has_primary_key:
             raise InvalidTableError(f"table '{entry.table_path}' has a primary key; write to it with PUT_KV")
-        return self._context.server.tablets.tablet(bucket_of(self._table_id, part.partition_id, part.bucket_id))
+        bucket = bucket_of(self._table_id, part.partition_id, part.bucket_id)
+        tablet = self._context.server.tablets.tablet(bucket)
+        try:
+            check_records(entry, bucket, part.records)
+        except FormatError as error:  # a header that cannot be
+            raise CorruptRecordError(error.message) from None
+        return tablet
 
     def _count(self, size_bytes: int) -> None:
         if self._entry is not None:
@@ -156,9 +193,8 @@ class _Produce:
 
 
 async def list_offsets(context: RequestContext, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
-    entry = context.server.catalog.table_by_id(request.table_id)
-    if entry is not None:
-        context.server.authorizer.require(context.session, Operation.DESCRIBE, entry.table_path)
+    if context.server.authorizer.enabled:
+        permitted_table(context, request.table_id)
     if len(request.bucket_id) > _BUCKETS_MAX:
         raise UnknownServerError(f"{len(request.bucket_id)} buckets in one request are too many")
     partition_id = request.partition_id if request.HasField("partition_id") else None
@@ -198,8 +234,7 @@ async def _offset(context: RequestContext, tablet: LogTablet, request: pb.ListOf
 
 async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     request = parse_message(LIMIT_SCAN, body)
-    entry = table_by_id(context, request.table_id)
-    context.server.authorizer.require(context.session, Operation.READ, entry.table_path)
+    entry = permitted_table(context, request.table_id)
     partition_id = request.partition_id if request.HasField("partition_id") else None
     try:
         bucket = bucket_of(request.table_id, partition_id, request.bucket_id)
@@ -237,20 +272,12 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
 
 
 async def init_writer(context: RequestContext, request: pb.InitWriterRequest) -> pb.InitWriterResponse:
-    authorizer = context.server.authorizer
-    if authorizer.enabled and not context.session.is_internal:
-        paths = [table_path(path) for path in request.table_path]
-        if not any(authorizer.allows(context.session, Operation.WRITE, path) for path in paths):
-            raise AuthorizationError(
-                f"Principal {context.session.principal} has no authorization to WRITE any of the "
-                f"{len(paths)} tables named."
-            )
+    require_any_table(context, [table_path(path) for path in request.table_path])
     return pb.InitWriterResponse(writer_id=await context.server.catalog.next_writer_id())
 
 
 async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequest) -> pb.GetTableStatsResponse:
-    entry = table_by_id(context, request.table_id)
-    context.server.authorizer.require(context.session, Operation.READ, entry.table_path)
+    entry = permitted_table(context, request.table_id)
     response = pb.GetTableStatsResponse()
     for part in request.buckets_req:
         partition_id = part.partition_id if part.HasField("partition_id") else None

@@ -7,8 +7,7 @@ from fluss.errors import PartitionNotExistsError
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog import PartitionEntry, TableEntry
-from fluss.server.catalog.acl import Operation
-from fluss.server.handlers import Handler, RequestContext, proto_handler
+from fluss.server.handlers import Handler, RequestContext, proto_handler, rights
 from fluss.server.handlers.answers import table_json, table_path
 
 COORDINATOR_ID = 0
@@ -66,14 +65,14 @@ def _add_servers(ctx: RequestContext, response: pb.MetadataResponse) -> None:
 
 
 async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.MetadataResponse:
-    catalog, authorizer = ctx.server.catalog, ctx.server.authorizer
+    catalog = ctx.server.catalog
     response = pb.MetadataResponse()
     _add_servers(ctx, response)
     named: dict[int, TableEntry] = {}
     told: set[int] = set()
     for wire_path in request.table_path:
         path = table_path(wire_path)
-        if not authorizer.allows(ctx.session, Operation.DESCRIBE, path):
+        if not rights.permits(ctx, path):
             continue
         # A missing table is answered with its own code (7). The Java server wraps it into -1, but clients that read
         # the code get more from the truth.
@@ -86,7 +85,7 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
         path = table_path(
             pb.PbTablePath(database_name=wire_partition.database_name, table_name=wire_partition.table_name)
         )
-        if not authorizer.allows(ctx.session, Operation.DESCRIBE, path):
+        if not rights.permits(ctx, path):
             continue
         owner = catalog.find_table(path)
         partition = owner.partitions.get(wire_partition.partition_name) if owner else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from fluss.errors import AuthenticateError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, APIS, AUTHENTICATE
-from fluss.server.auth import authenticate_plain, users_of
+from fluss.server.auth import authenticate_plain, user_of, users_of
 from fluss.server.handlers import Handler, RequestContext, proto_handler
 
 
@@ -21,24 +21,32 @@ async def api_versions(context: RequestContext, request: pb.ApiVersionsRequest) 
 
 async def authenticate(context: RequestContext, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
     session = context.session
+    try:
+        return _authenticate(context, request)
+    except AuthenticateError as error:
+        user = user_of(request.token) if session.sasl else None
+        context.server.audit.login_failed(session.peer, session.listener, user, error.message)
+        raise
+
+
+def _authenticate(context: RequestContext, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
+    """Log a connection in. The texts of refusals are those of the Java server."""
+    session = context.session
+    protocol = request.protocol[:64]
     if not session.sasl:
         if request.protocol.upper() != "PLAINTEXT":
             raise AuthenticateError(
-                f"listener '{session.listener}' speaks PLAINTEXT, but the client authenticates with "
-                f"'{request.protocol[:64]}'; set the client's security protocol to PLAINTEXT"
+                "Authenticate protocol not match: protocol of server is 'PLAINTEXT' while protocol of client is "
+                f"'{protocol}'"
             )
         return pb.AuthenticateResponse()
+    enabled = [name.upper() for name in context.server.config.strings("security.sasl.enabled.mechanisms")]
+    if request.protocol.upper() not in enabled:
+        raise AuthenticateError(f"SASL server enables [{', '.join(enabled)}] while protocol of client is '{protocol}'")
     if session.authenticated:
         # Some clients answer the empty challenge below with a second round.
         return pb.AuthenticateResponse()
-    mechanism = request.protocol.upper()
-    enabled = {name.upper() for name in context.server.config.strings("security.sasl.enabled.mechanisms")}
-    if mechanism not in enabled:
-        raise AuthenticateError(
-            f"the SASL mechanism '{request.protocol[:64]}' is not enabled; enabled: {', '.join(sorted(enabled))}"
-        )
-    session.principal = authenticate_plain(request.token, users_of(context.server.config, session.listener))
-    session.authenticated = True
+    session.authenticate(authenticate_plain(request.token, users_of(context.server.config, session.listener)))
     # Present and empty: the Java client tells this apart from absent.
     return pb.AuthenticateResponse(challenge=b"")
 

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Access rules: what they are about, what they permit, and which of them a filter selects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fluss.metadata.path import TablePath
+
+WILDCARD = "*"
+CLUSTER_RESOURCE_NAME = "fluss-cluster"
+
+
+class ResourceType(IntEnum):
+    """What an ACL is about."""
+
+    ANY = 1
+    CLUSTER = 2
+    DATABASE = 3
+    TABLE = 4
+
+
+class OperationType(IntEnum):
+    """What an ACL permits."""
+
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DROP = 6
+    ALTER = 7
+    DESCRIBE = 8
+
+
+class PermissionType(IntEnum):
+    """Whether an ACL allows; there are no denying ACLs."""
+
+    ANY = 1
+    ALLOW = 2
+
+
+@dataclass(frozen=True)
+class Resource:
+    """Something that access rules protect: the cluster, a database or a table."""
+
+    type: ResourceType
+    name: str
+
+    @classmethod
+    def cluster(cls) -> Resource:
+        return _CLUSTER
+
+    @classmethod
+    def database(cls, name: str) -> Resource:
+        return cls(ResourceType.DATABASE, name)
+
+    @classmethod
+    def table(cls, path: TablePath) -> Resource:
+        return cls(ResourceType.TABLE, f"{path.database_name}.{path.table_name}")
+
+    def __str__(self) -> str:
+        return f"{self.type.name} {self.name}"
+
+    def covering(self) -> Iterator[Resource]:
+        """Yield the resources whose rules decide about this one: itself, all of its type, and its containers."""
+        yield self
+        yield Resource(self.type, WILDCARD)
+        if self.type is ResourceType.TABLE:
+            yield Resource.database(self.name.partition(".")[0])
+            yield Resource(ResourceType.DATABASE, WILDCARD)
+        if self.type is not ResourceType.CLUSTER:
+            yield _CLUSTER
+            yield Resource(ResourceType.CLUSTER, WILDCARD)
+
+
+_CLUSTER = Resource(ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
+
+
+@dataclass(frozen=True)
+class AclBinding:
+    """Who may do what with which resource.
+
+    `resource_name` is `fluss-cluster`, a database name or `database.table`; `*` means all of that type.
+    """
+
+    resource_type: ResourceType
+    resource_name: str
+    principal_name: str
+    operation: OperationType
+    principal_type: str = "User"
+    host: str = WILDCARD
+    permission: PermissionType = PermissionType.ALLOW
+
+    @property
+    def resource(self) -> Resource:
+        return Resource(self.resource_type, self.resource_name)
+
+
+@dataclass(frozen=True)
+class AclFilter:
+    """Which ACLs are meant; what is left out matches anything."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    resource_name: str | None = None
+    principal_name: str | None = None
+    operation: OperationType = OperationType.ANY
+    principal_type: str | None = None
+    host: str | None = None
+    permission: PermissionType = PermissionType.ANY
+
+    def matches(self, acl: AclBinding) -> bool:
+        """Tell whether the filter selects this binding."""
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self.resource_name in (None, acl.resource_name)
+            and self.principal_type in (None, acl.principal_type)
+            and self.principal_name in (None, acl.principal_name)
+            and self.host in (None, acl.host)
+            and self.operation in (OperationType.ANY, acl.operation)
+            and self.permission in (PermissionType.ANY, acl.permission)
+        )

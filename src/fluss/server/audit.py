@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit log: who changed what, who was refused what, who failed to log in.
+
+One line per event in the logger ``fluss.audit``. Names come from clients, so they are cut and their control characters
+escaped: a line of the log is always one event. Values of options and properties are never written, only their names.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from fluss.metadata.acl import OperationType, Resource
+from fluss.server.catalog.acl import Caller
+
+logger = logging.getLogger("fluss.audit")
+
+REPEAT_SECONDS = 60.0
+"""The same refusal is written once in this time; the next line says how many there were meanwhile."""
+LINES_MAX = 200
+"""Lines about refusals in that time, of all callers together."""
+_REMEMBERED_MAX = 1_000
+_NAME_CHARS_MAX = 200
+
+
+def printable(text: str, chars_max: int = _NAME_CHARS_MAX) -> str:
+    """Return text from a client as it may stand in a log line."""
+    cut = text if len(text) <= chars_max else text[:chars_max] + "..."
+    return cut if cut.isprintable() else cut.encode("unicode_escape").decode("ascii")
+
+
+class _Repeats:
+    """Lets the first of equal events through, then one in `REPEAT_SECONDS`, and no more than `LINES_MAX` in that time.
+
+    The second bound is for clients that never repeat themselves, such as one that tries user names. What is remembered
+    is bounded as well.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._events: OrderedDict[Hashable, list[float]] = OrderedDict()
+        self._window_start = now()
+        self._lines = 0
+
+    def suppressed(self, event: Hashable) -> int | None:
+        """Return how many equal events were left out since the last line, or None if this one is left out too."""
+        now = self._now()
+        known = self._events.get(event)
+        if known is not None and now - known[0] < REPEAT_SECONDS:
+            known[1] += 1
+            return None
+        if now - self._window_start >= REPEAT_SECONDS:
+            self._window_start, self._lines = now, 0
+        self._lines += 1
+        if self._lines > LINES_MAX:
+            if self._lines == LINES_MAX + 1:
+                logger.warning("more than %d refusals in %.0f s; further ones are left out", LINES_MAX, REPEAT_SECONDS)
+            return None
+        self._events[event] = [now, 0]
+        self._events.move_to_end(event)
+        if len(self._events) > _REMEMBERED_MAX:
+            self._events.popitem(last=False)
+        return 0 if known is None else int(known[1])
+
+
+class AuditLog:
+    """Writes the events of one server."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._repeats = _Repeats(now)
+
+    def changed(self, caller: Caller, action: str, what: str) -> None:
+        """Record a change that was made: of databases, tables, partitions, rules, options."""
+        logger.info("%s from %s: %s %s", _who(caller), caller.host, action, printable(what, 1000))
+
+    def denied(self, caller: Caller, operation: OperationType, resource: Resource) -> None:
+        """Record a refusal by the access rules."""
+        self._refused(
+            (str(caller.principal), caller.host, operation, resource),
+            "denied: %s from %s has no right to %s on %s",
+            _who(caller),
+            caller.host,
+            operation.name,
+            printable(str(resource)),
+        )
+
+    def login_failed(self, peer: str, listener: str, user: str | None, reason: str) -> None:
+        """Record a login that was refused. `peer` is an address with or without a port."""
+        shown = "without a user name" if user is None else f"as user '{printable(user, 64)}'"
+        # Without the port, which differs for every attempt.
+        host = peer.rpartition(":")[0] or peer
+        self._refused(
+            ("login", host, listener, user),
+            "login failed: %s from %s on listener %s: %s",
+            shown,
+            peer,
+            listener,
+            printable(reason),
+        )
+
+    def _refused(self, event: Hashable, text: str, *arguments: object) -> None:
+        left_out = self._repeats.suppressed(event)
+        if left_out is None:
+            return
+        if left_out:
+            text, arguments = text + " (%d more in the meantime)", (*arguments, left_out)
+        logger.warning(text, *arguments)
+
+
+def _who(caller: Caller) -> str:
+    return printable(str(caller.principal))

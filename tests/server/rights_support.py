@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request per API about a given table, and how its answer is read: permitted, refused, or hidden."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from google.protobuf.message import Message
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.metadata import DataTypes, Schema, TableDescriptor, TablePath
+from fluss.metadata.acl import AclBinding, OperationType, Resource, ResourceType
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server.handlers.rights import Effect, Need, Scope
+
+PERMITTED, REFUSED, HIDDEN = "permitted", "refused", "hidden"
+UNKNOWN_CODES = frozenset(
+    {ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION, ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST}
+)
+OBSERVER = "carol"
+"""A user with a rule on the table, so that there is a rule to list and to drop."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The object that a request is about."""
+
+    database: str
+    table: str
+    table_id: int
+    partition_id: int | None = None
+    bucket: int = 0
+    coordinator_epoch: int = 0
+
+    @property
+    def path(self) -> pb.PbTablePath:
+        return pb.PbTablePath(database_name=self.database, table_name=self.table)
+
+    @property
+    def resources(self) -> dict[str, Resource]:
+        """Everything whose rules may decide about the table, and a sibling whose rules may not."""
+        return {
+            "cluster": Resource.cluster(),
+            "database": Resource.database(self.database),
+            "table": Resource.table(TablePath(self.database, self.table)),
+            "other table": Resource.table(TablePath(self.database, "other")),
+            "other database": Resource.database("elsewhere"),
+        }
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A request of one API. `seen` tells for answers that leave things out whether the object is in them."""
+
+    api: apis.Api[Any, Any]
+    request: Callable[[Target], Message]
+    seen: Callable[[Target, Any], bool] | None = None
+    writing: bool = False
+    label: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.api.name}{' ' + self.label if self.label else ''}"
+
+
+def descriptor(*, lake: bool = False) -> TableDescriptor:
+    schema = Schema.builder().column("id", DataTypes.int()).column("v", DataTypes.string()).primary_key(["id"]).build()
+    return TableDescriptor(schema, bucket_count=1, properties={"table.datalake.enabled": "true"} if lake else {})
+
+
+def _part(target: Target) -> dict[str, Any]:
+    found: dict[str, Any] = {"bucket_id": target.bucket}
+    if target.partition_id is not None:
+        found["partition_id"] = target.partition_id
+    return found
+
+
+def _heartbeat(target: Target) -> Message:
+    request = pb.LakeTieringHeartbeatRequest()
+    request.tiering_tables.add(
+        table_id=target.table_id, coordinator_epoch=target.coordinator_epoch, tiering_epoch=1_000_000
+    )
+    return request
+
+
+def _offsets(target: Target, kind: type[Message]) -> Any:
+    return kind(table_id=target.table_id, bucket_offsets=[pb.PbBucketOffset(**_part(target), log_end_offset=0)])
+
+
+def _commit_inline(target: Target) -> Message:
+    request = pb.CommitLakeTableSnapshotRequest()
+    table = request.tables_req.add(table_id=target.table_id, snapshot_id=1)
+    table.buckets_req.add(**_part(target), log_end_offset=0)
+    return request
+
+
+def _rule(target: Target) -> pb.PbAclInfo:
+    return pb.PbAclInfo(
+        resource_name=f"{target.database}.{target.table}",
+        resource_type=ResourceType.TABLE,
+        principal_name=OBSERVER,
+        principal_type="User",
+        host="*",
+        operation_type=OperationType.READ,
+        permission_type=2,
+    )
+
+
+def _rule_filter(target: Target) -> pb.PbAclFilter:
+    return pb.PbAclFilter(
+        resource_name=f"{target.database}.{target.table}",
+        resource_type=ResourceType.TABLE,
+        principal_name=OBSERVER,
+        operation_type=1,
+        permission_type=1,
+    )
+
+
+def _metadata(target: Target) -> Message:
+    return pb.MetadataRequest(table_path=[target.path])
+
+
+def _spec(**values: str) -> pb.PbPartitionSpec:
+    return pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key=k, value=v) for k, v in values.items()])
+
+
+SAMPLES: tuple[Sample, ...] = (
+    Sample(apis.API_VERSIONS, lambda t: pb.ApiVersionsRequest(client_software_name="a", client_software_version="1")),
+    Sample(apis.AUTHENTICATE, lambda t: pb.AuthenticateRequest(protocol="PLAIN", token=b"")),
+    Sample(apis.GET_FILESYSTEM_SECURITY_TOKEN, lambda t: pb.GetFileSystemSecurityTokenRequest()),
+    Sample(
+        apis.CREATE_DATABASE,
+        lambda t: pb.CreateDatabaseRequest(database_name=t.database, ignore_if_exists=True),
+    ),
+    Sample(
+        apis.DROP_DATABASE,
+        # Never dropped: it has a table, and this does not cascade.
+        lambda t: pb.DropDatabaseRequest(database_name=t.database, ignore_if_not_exists=False, cascade=False),
+    ),
+    Sample(
+        apis.ALTER_DATABASE,
+        lambda t: pb.AlterDatabaseRequest(database_name=t.database, ignore_if_not_exists=False, comment="c"),
+    ),
+    Sample(apis.GET_DATABASE_INFO, lambda t: pb.GetDatabaseInfoRequest(database_name=t.database)),
+    Sample(
+        apis.LIST_DATABASES,
+        lambda t: pb.ListDatabasesRequest(),
+        lambda t, answer: t.database in answer.database_name,
+    ),
+    Sample(
+        apis.DATABASE_EXISTS,
+        lambda t: pb.DatabaseExistsRequest(database_name=t.database),
+        lambda t, answer: bool(answer.exists),
+    ),
+    Sample(
+        apis.CREATE_TABLE,
+        lambda t: pb.CreateTableRequest(
+            table_path=t.path, table_json=descriptor().to_json_bytes(), ignore_if_exists=True
+        ),
+    ),
+    Sample(
+        apis.DROP_TABLE,
+        # A table that does not exist: the right is needed all the same.
+        lambda t: pb.DropTableRequest(
+            table_path=pb.PbTablePath(database_name=t.database, table_name=t.table), ignore_if_not_exists=True
+        ),
+        label="by name",
+    ),
+    Sample(
+        apis.ALTER_TABLE,
+        lambda t: pb.AlterTableRequest(
+            table_path=t.path,
+            ignore_if_not_exists=False,
+            config_changes=[pb.PbAlterConfig(config_key="note", config_value="x", op_type=0)],
+        ),
+    ),
+    Sample(
+        apis.LIST_TABLES,
+        lambda t: pb.ListTablesRequest(database_name=t.database),
+        lambda t, answer: t.table in answer.table_name,
+    ),
+    Sample(
+        apis.TABLE_EXISTS, lambda t: pb.TableExistsRequest(table_path=t.path), lambda t, answer: bool(answer.exists)
+    ),
+    Sample(apis.GET_TABLE_INFO, lambda t: pb.GetTableInfoRequest(table_path=t.path)),
+    Sample(apis.GET_TABLE_SCHEMA, lambda t: pb.GetTableSchemaRequest(table_path=t.path)),
+    Sample(apis.GET_METADATA, _metadata, lambda t, answer: len(answer.table_metadata) == 1),
+    Sample(apis.LIST_PARTITION_INFOS, lambda t: pb.ListPartitionInfosRequest(table_path=t.path)),
+    Sample(
+        apis.CREATE_PARTITION,
+        lambda t: pb.CreatePartitionRequest(table_path=t.path, partition_spec=_spec(dt="x"), ignore_if_not_exists=True),
+    ),
+    Sample(
+        apis.DROP_PARTITION,
+        lambda t: pb.DropPartitionRequest(table_path=t.path, partition_spec=_spec(dt="x"), ignore_if_not_exists=True),
+    ),
+    Sample(apis.INIT_WRITER, lambda t: pb.InitWriterRequest(table_path=[t.path])),
+    Sample(
+        apis.PRODUCE_LOG,
+        lambda t: pb.ProduceLogRequest(
+            acks=-1,
+            table_id=t.table_id,
+            timeout_ms=1000,
+            buckets_req=[pb.PbProduceLogReqForBucket(**_part(t), records=b"")],
+        ),
+    ),
+    Sample(
+        apis.PUT_KV,
+        lambda t: pb.PutKvRequest(
+            acks=-1,
+            table_id=t.table_id,
+            timeout_ms=1000,
+            buckets_req=[pb.PbPutKvReqForBucket(**_part(t), records=b"")],
+        ),
+    ),
+    Sample(
+        apis.FETCH_LOG,
+        lambda t: pb.FetchLogRequest(
+            follower_server_id=-1,
+            max_bytes=1000,
+            tables_req=[
+                pb.PbFetchLogReqForTable(
+                    table_id=t.table_id,
+                    projection_pushdown_enabled=False,
+                    buckets_req=[pb.PbFetchLogReqForBucket(**_part(t), fetch_offset=0, max_fetch_bytes=1000)],
+                )
+            ],
+        ),
+    ),
+    Sample(
+        apis.LOOKUP,
+        lambda t: pb.LookupRequest(
+            table_id=t.table_id, buckets_req=[pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"])]
+        ),
+    ),
+    Sample(
+        apis.LOOKUP,
+        lambda t: pb.LookupRequest(
+            table_id=t.table_id,
+            buckets_req=[pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"])],
+            insert_if_not_exists=True,
+            acks=-1,
+            timeout_ms=1000,
+        ),
+        writing=True,
+        label="that inserts",
+    ),
+    Sample(
+        apis.PREFIX_LOOKUP,
+        lambda t: pb.PrefixLookupRequest(
+            table_id=t.table_id, buckets_req=[pb.PbPrefixLookupReqForBucket(**_part(t), keys=[b"\x01"])]
+        ),
+    ),
+    Sample(
+        apis.SCAN_KV,
+        lambda t: pb.ScanKvRequest(
+            bucket_scan_req=pb.PbScanReqForBucket(table_id=t.table_id, **_part(t)), call_seq_id=0, batch_size_bytes=1000
+        ),
+    ),
+    Sample(apis.LIMIT_SCAN, lambda t: pb.LimitScanRequest(table_id=t.table_id, **_part(t), limit=1)),
+    Sample(
+        apis.GET_TABLE_STATS,
+        lambda t: pb.GetTableStatsRequest(table_id=t.table_id, buckets_req=[pb.PbTableStatsReqForBucket(**_part(t))]),
+    ),
+    Sample(
+        apis.LIST_OFFSETS,
+        lambda t: pb.ListOffsetsRequest(
+            follower_server_id=-1,
+            offset_type=0,
+            table_id=t.table_id,
+            bucket_id=[t.bucket],
+            partition_id=t.partition_id,
+        ),
+    ),
+    Sample(apis.GET_LATEST_KV_SNAPSHOTS, lambda t: pb.GetLatestKvSnapshotsRequest(table_path=t.path)),
+    Sample(
+        apis.GET_KV_SNAPSHOT_METADATA,
+        lambda t: pb.GetKvSnapshotMetadataRequest(table_id=t.table_id, **_part(t), snapshot_id=1),
+    ),
+    Sample(
+        apis.LIST_KV_SNAPSHOTS,
+        lambda t: pb.ListKvSnapshotsRequest(table_id=t.table_id, partition_id=t.partition_id),
+    ),
+    Sample(
+        apis.LIST_REMOTE_LOG_MANIFESTS,
+        lambda t: pb.ListRemoteLogManifestsRequest(table_id=t.table_id, partition_id=t.partition_id),
+    ),
+    Sample(
+        apis.ACQUIRE_KV_SNAPSHOT_LEASE,
+        lambda t: pb.AcquireKvSnapshotLeaseRequest(
+            lease_id="lease",
+            lease_duration_ms=1000,
+            snapshots_to_lease=[
+                pb.PbKvSnapshotLeaseForTable(
+                    table_id=t.table_id,
+                    bucket_snapshots=[pb.PbKvSnapshotLeaseForBucket(**_part(t), snapshot_id=1)],
+                )
+            ],
+        ),
+    ),
+    Sample(
+        apis.RELEASE_KV_SNAPSHOT_LEASE,
+        lambda t: pb.ReleaseKvSnapshotLeaseRequest(
+            lease_id="lease", buckets_to_release=[pb.PbTableBucket(table_id=t.table_id, **_part(t))]
+        ),
+    ),
+    Sample(apis.DROP_KV_SNAPSHOT_LEASE, lambda t: pb.DropKvSnapshotLeaseRequest(lease_id="no such lease")),
+    Sample(apis.GET_LAKE_SNAPSHOT, lambda t: pb.GetLakeSnapshotRequest(table_path=t.path)),
+    Sample(apis.LAKE_TIERING_HEARTBEAT, _heartbeat),
+    Sample(
+        apis.PREPARE_LAKE_TABLE_SNAPSHOT,
+        lambda t: pb.PrepareLakeTableSnapshotRequest(
+            bucket_offsets=[
+                pb.PbTableOffsets(
+                    table_id=t.table_id,
+                    table_path=t.path,
+                    bucket_offsets=[pb.PbBucketOffset(**_part(t), log_end_offset=0)],
+                )
+            ]
+        ),
+    ),
+    Sample(
+        apis.COMMIT_LAKE_TABLE_SNAPSHOT,
+        lambda t: pb.CommitLakeTableSnapshotRequest(
+            lake_table_snapshot_metadata=[
+                pb.PbLakeTableSnapshotMetadata(
+                    table_id=t.table_id, snapshot_id=1, tiered_bucket_offsets_file_path="/nowhere/offsets"
+                )
+            ]
+        ),
+    ),
+    Sample(apis.COMMIT_LAKE_TABLE_SNAPSHOT, _commit_inline, label="in the old form"),
+    Sample(
+        apis.REGISTER_PRODUCER_OFFSETS,
+        lambda t: pb.RegisterProducerOffsetsRequest(
+            producer_id="registered",
+            table_offsets=[_offsets(t, pb.PbProducerTableOffsets)],
+        ),
+    ),
+    Sample(
+        apis.GET_PRODUCER_OFFSETS,
+        lambda t: pb.GetProducerOffsetsRequest(producer_id="known"),
+        lambda t, answer: len(answer.table_offsets) == 1,
+    ),
+    Sample(apis.DELETE_PRODUCER_OFFSETS, lambda t: pb.DeleteProducerOffsetsRequest(producer_id="known")),
+    Sample(apis.CREATE_ACLS, lambda t: pb.CreateAclsRequest(acl=[_rule(t)])),
+    Sample(apis.DROP_ACLS, lambda t: pb.DropAclsRequest(acl_filter=[_rule_filter(t)])),
+    Sample(
+        apis.LIST_ACLS,
+        lambda t: pb.ListAclsRequest(acl_filter=_rule_filter(t)),
+        lambda t, answer: len(answer.acl) == 1,
+    ),
+    Sample(apis.DESCRIBE_CLUSTER_CONFIGS, lambda t: pb.DescribeClusterConfigsRequest()),
+    Sample(apis.ALTER_CLUSTER_CONFIGS, lambda t: pb.AlterClusterConfigsRequest()),
+    Sample(apis.ADD_SERVER_TAG, lambda t: pb.AddServerTagRequest(server_ids=[99], server_tag=1)),
+    Sample(apis.REMOVE_SERVER_TAG, lambda t: pb.RemoveServerTagRequest(server_ids=[99], server_tag=1)),
+    Sample(apis.REBALANCE, lambda t: pb.RebalanceRequest(goals=[99])),
+    Sample(apis.LIST_REBALANCE_PROGRESS, lambda t: pb.ListRebalanceProgressRequest()),
+    Sample(apis.CANCEL_REBALANCE, lambda t: pb.CancelRebalanceRequest()),
+    Sample(apis.GET_CLUSTER_HEALTH, lambda t: pb.GetClusterHealthRequest()),
+)
+
+
+def covers(granted: OperationType, on: Resource, needed: OperationType, target: Resource) -> bool:
+    """The rule of the access rules, told again: one right on one resource, and what it includes."""
+    contains = (
+        on == target
+        or on.type is ResourceType.CLUSTER
+        or (
+            on.type is ResourceType.DATABASE
+            and target.type is ResourceType.TABLE
+            and target.name.startswith(f"{on.name}.")
+        )
+    )
+    return contains and (granted in (OperationType.ALL, needed) or needed is OperationType.DESCRIBE)
+
+
+def expected(need: Need, sample: Sample, target: Target, granted: OperationType | None, on: Resource | None) -> str:
+    """What the row of the API says about a caller with this one right."""
+    if need.scope is Scope.NONE:
+        return PERMITTED
+    operation = need.writing if sample.writing else need.operation
+    assert operation is not None
+    resources = target.resources
+    wanted = {
+        Scope.CLUSTER: resources["cluster"],
+        Scope.DATABASE: resources["database"],
+        Scope.RULE_CONTAINER: resources["database"],
+    }.get(need.scope, resources["table"])
+
+    def may(op: OperationType, what: Resource) -> bool:
+        return granted is not None and on is not None and covers(granted, on, op, what)
+
+    if may(operation, wanted):
+        return PERMITTED
+    if need.effect is Effect.OMIT:
+        return HIDDEN
+    if need.scope is Scope.TABLE_ID:
+        return REFUSED if may(OperationType.DESCRIBE, wanted) else HIDDEN
+    if sample.api is apis.DROP_ACLS and not may(OperationType.DESCRIBE, resources["table"]):
+        return PERMITTED  # of nothing: a rule that is not seen is not there
+    return REFUSED
+
+
+def binding(operation: OperationType, resource: Resource, user: str) -> AclBinding:
+    return AclBinding(resource.type, resource.name, user, operation)
+
+
+def errors(message: Message) -> Iterator[tuple[int, str]]:
+    """Every error in an answer, whatever part of it has one."""
+    for field, value in message.ListFields():
+        if field.name == "error_code":
+            yield int(value), str(getattr(message, "error_message", ""))
+        elif field.type == field.TYPE_MESSAGE:
+            for part in value if field.is_repeated else (value,):
+                yield from errors(part)
+
+
+def outcome(sample: Sample, target: Target, answer: Message | FlussError) -> str:
+    """Read an answer."""
+    if isinstance(answer, FlussError):
+        codes = {answer.error_code}
+    else:
+        codes = {code for code, _ in errors(answer)}
+        if sample.seen is not None:
+            return PERMITTED if sample.seen(target, answer) else HIDDEN
+    if ErrorCode.AUTHORIZATION_EXCEPTION in codes:
+        return REFUSED
+    return HIDDEN if codes & UNKNOWN_CODES else PERMITTED
+
+
+def elsewhere(target: Target) -> Target:
+    """The same question about a table that does not exist."""
+    return replace(target, database="nodata", table="none", table_id=target.table_id + 987_654)
+
+
+def without_names(text: str, target: Target) -> str:
+    """A text with what the caller itself named taken out."""
+    for name, mark in (
+        (re.escape(f"{target.database}.{target.table}"), "TABLE"),
+        (rf"(?<=id ){target.table_id}", "ID"),
+        (rf"(?<=table_id: ){target.table_id}", "ID"),
+        (target.database, "DATABASE"),
+        (target.table, "TABLE"),
+    ):
+        text = re.sub(rf"\b{name}\b" if name[0] != "(" else rf"{name}\b", mark, text)
+    return text

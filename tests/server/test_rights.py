@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The authorization matrix: every API with every single right, over the wire."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from tests.server.log_support import Client, connected, run, running_server
+from tests.server.rights_support import (
+    HIDDEN,
+    OBSERVER,
+    SAMPLES,
+    Sample,
+    Target,
+    binding,
+    descriptor,
+    elsewhere,
+    errors,
+    expected,
+    outcome,
+    without_names,
+)
+
+from fluss.errors import FlussError
+from fluss.metadata import DataTypes, Schema, TableDescriptor, TablePath
+from fluss.metadata.acl import OperationType, Resource, ResourceType
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.sasl import PlainCredentials
+from fluss.server.catalog.producers import ProducerEntry
+from fluss.server.handlers import RequestContext, register_all
+from fluss.server.handlers.rights import RIGHTS, Scope, operation_of
+from fluss.server.server import Server
+
+OPTIONS = {
+    "bind_listeners": "FLUSS://127.0.0.1:0,CLIENT://127.0.0.1:0",
+    "security_protocol_map": "CLIENT:sasl",
+    "security_sasl_plain_jaas_config": 'M required user_bob="bob-secret" user_root="root-secret";',
+    "authorizer_enabled": "true",
+    "super_users": "User:root",
+    "datalake_format": "paimon",
+}
+GRANTED = [op for op in OperationType if op is not OperationType.ANY]
+BOB = "bob"
+
+
+class Matrix:
+    """A server with a table that bob may be given one right on."""
+
+    def __init__(self, server: Server, bob: Client, target: Target) -> None:
+        self.server = server
+        self.bob = bob
+        self.target = target
+
+    def grant(self, *rules: tuple[OperationType, Resource]) -> None:
+        observer = binding(OperationType.READ, self.target.resources["table"], OBSERVER)
+        self.server.authorizer.store.apply([observer, *(binding(op, on, BOB) for op, on in rules)])
+        # What requests of the walk use up.
+        self.server.catalog.producers.apply(
+            ProducerEntry("known", 1 << 60, {self.target.table_id: {(None, 0): 5}}, "User:bob")
+        )
+
+    async def ask(self, sample: Sample, target: Target | None = None) -> Message | FlussError:
+        try:
+            answer: Message = await self.bob.call(sample.api, sample.request(target or self.target))
+            return answer
+        except FlussError as error:
+            return error
+
+
+@asynccontextmanager
+async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
+    async with (
+        running_server(tmp_path, **OPTIONS) as server,
+        connected(server) as admin,
+        connected(server, "CLIENT", credentials=PlainCredentials("bob", "bob-secret")) as bob,
+    ):
+        for database in ("hidden", "elsewhere"):
+            await admin.call(
+                apis.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name=database, ignore_if_exists=False)
+            )
+        for name, table in (("letters", descriptor(lake=True)), ("other", descriptor()), ("parts", partitioned())):
+            path = pb.PbTablePath(database_name="hidden", table_name=name)
+            await admin.call(
+                apis.CREATE_TABLE,
+                pb.CreateTableRequest(table_path=path, table_json=table.to_json_bytes(), ignore_if_exists=False),
+            )
+        table_id = server.catalog.table(TablePath("hidden", "letters")).table_id
+        await admin.call(
+            apis.CREATE_PARTITION,
+            pb.CreatePartitionRequest(
+                table_path=pb.PbTablePath(database_name="hidden", table_name="parts"),
+                partition_spec=pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="dt", value="x")]),
+                ignore_if_not_exists=False,
+            ),
+        )
+        epoch = server.catalog.coordinator_epoch
+        yield Matrix(server, bob, Target("hidden", "letters", table_id, coordinator_epoch=epoch))
+
+
+def partitioned() -> TableDescriptor:
+    schema = Schema.builder().column("id", DataTypes.int()).column("dt", DataTypes.string())
+    return TableDescriptor(schema.primary_key(["id", "dt"]).build(), partition_keys=["dt"], bucket_count=1)
+
+
+def test_every_api_has_a_row_and_a_sample() -> None:
+    assert set(RIGHTS) == set(apis.APIS)
+    assert {sample.api.key for sample in SAMPLES} == set(apis.APIS)
+
+
+def test_an_api_without_a_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = {key: need for key, need in RIGHTS.items() if key != apis.GET_CLUSTER_HEALTH.key}
+    monkeypatch.setattr("fluss.server.handlers.RIGHTS", left)
+
+    async def work() -> None:
+        async with running_server(tmp_path) as server, connected(server) as client:
+            with pytest.raises(FlussError, match="GET_CLUSTER_HEALTH is refused"):
+                await client.call(apis.GET_CLUSTER_HEALTH, pb.GetClusterHealthRequest())
+
+    run(work())
+
+
+def test_each_single_right_permits_what_its_row_says(tmp_path: Path) -> None:
+    """All APIs, all operations, on all resources that could matter. One server, about 2,000 requests."""
+    wrong: list[str] = []
+
+    async def work() -> None:
+        async with matrix(tmp_path) as m:
+            rights: list[tuple[OperationType | None, str]] = [(None, "nothing")]
+            rights += [(op, on) for op in GRANTED for on in m.target.resources]
+            for granted, name in rights:
+                on = m.target.resources.get(name)
+                for sample in SAMPLES:
+                    if sample.api is apis.DROP_TABLE:
+                        continue  # walked below, on a table of its own
+                    m.grant(*([(granted, on)] if granted is not None and on is not None else []))
+                    found = outcome(sample, m.target, await m.ask(sample))
+                    wanted = expected(RIGHTS[sample.api.key], sample, m.target, granted, on)
+                    if found != wanted:
+                        right = f"{granted.name} on {name}" if granted is not None else "no right"
+                        wrong.append(f"{sample} with {right}: {found}, expected {wanted}")
+
+    run(work(), 120)
+    assert not wrong, "\n".join(wrong[:40])
+
+
+def test_drop_table_needs_its_right(tmp_path: Path) -> None:
+    sample = next(sample for sample in SAMPLES if sample.api is apis.DROP_TABLE)
+
+    async def work() -> None:
+        async with matrix(tmp_path) as m:
+            gone = replace(m.target, table="gone")
+            for granted in GRANTED:
+                for on in gone.resources.values():
+                    m.grant((granted, on))
+                    found = outcome(sample, gone, await m.ask(sample, gone))
+                    assert found == expected(RIGHTS[sample.api.key], sample, gone, granted, on), (granted, on)
+
+    run(work(), 60)
+
+
+def _about_nothing(sample: Sample) -> bool:
+    """Requests that name neither a table nor a database."""
+    return RIGHTS[sample.api.key].scope in (Scope.NONE, Scope.CLUSTER) or sample.api in (
+        apis.GET_PRODUCER_OFFSETS,
+        apis.DELETE_PRODUCER_OFFSETS,
+    )
+
+
+def told(answer: Message | FlussError, target: Target) -> Any:
+    """All that an answer says, without what the question said."""
+    if isinstance(answer, FlussError):
+        return answer.error_code, without_names(answer.message, target)
+    texts = [(code, without_names(text, target)) for code, text in errors(answer)]
+    return texts, without_names(str(answer), target)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param((), id="no right"),
+        pytest.param(((OperationType.ALL, Resource(ResourceType.TABLE, "elsewhere.x")),), id="right on another table"),
+    ],
+)
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(lambda m: m.target, id="table"),
+        pytest.param(lambda m: replace(m.target, bucket=77), id="no such bucket"),
+        pytest.param(lambda m: replace(m.target, partition_id=4711), id="no such partition"),
+        pytest.param(lambda m: _partition(m), id="partition"),
+        pytest.param(lambda m: replace(_partition(m), bucket=77), id="no such bucket of a partition"),
+    ],
+)
+def test_what_may_not_be_seen_is_answered_like_what_does_not_exist(
+    tmp_path: Path, rules: tuple[tuple[OperationType, Resource], ...], place: Callable[[Matrix], Target]
+) -> None:
+    async def work() -> None:
+        async with matrix(tmp_path) as m:
+            m.grant(*rules)
+            hidden = place(m)
+            missing = elsewhere(hidden)
+            for sample in SAMPLES:
+                if _about_nothing(sample):
+                    continue
+                first = told(await m.ask(sample, hidden), hidden)
+                second = told(await m.ask(sample, missing), missing)
+                assert first == second, str(sample)
+
+    run(work(), 60)
+
+
+def _partition(m: Matrix) -> Target:
+    entry = m.server.catalog.table(TablePath("hidden", "parts"))
+    [partition] = entry.partitions.values()
+    return replace(m.target, table="parts", table_id=entry.table_id, partition_id=partition.partition_id)
+
+
+def test_a_worker_is_given_the_tables_that_it_may_tier(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with matrix(tmp_path) as m:
+            tiering = m.server.catalog.lake.tiering
+            tiering.tables[m.target.table_id].freshness_ms = 0
+            request = pb.LakeTieringHeartbeatRequest(request_table=True)
+            m.grant((OperationType.READ, m.target.resources["table"]))
+            assert not (await m.bob.call(apis.LAKE_TIERING_HEARTBEAT, request)).HasField("tiering_table")
+            m.grant((OperationType.WRITE, m.target.resources["table"]))
+            answer = await m.bob.call(apis.LAKE_TIERING_HEARTBEAT, request)
+            assert answer.tiering_table.table_id == m.target.table_id
+
+    run(work())
+
+
+def test_a_right_that_is_taken_away_ends_a_scan(tmp_path: Path) -> None:
+    sample = next(sample for sample in SAMPLES if sample.api is apis.SCAN_KV)
+
+    async def work() -> None:
+        async with matrix(tmp_path) as m:
+            m.grant((OperationType.ALL, m.target.resources["table"]))
+            insert = next(sample for sample in SAMPLES if sample.writing)
+            for key in (bytes(8) + number.to_bytes(8, "little") for number in range(3)):  # as the lake encodes keys
+                request: Any = insert.request(m.target)
+                del request.buckets_req[0].keys[:]
+                request.buckets_req[0].keys.append(key)
+                assert not list(errors(await m.bob.call(apis.LOOKUP, request)))
+            first: Any = sample.request(m.target)
+            first.batch_size_bytes = 1
+            opened = await m.bob.call(apis.SCAN_KV, first)
+            assert opened.has_more_results
+            more = pb.ScanKvRequest(scanner_id=opened.scanner_id, call_seq_id=1, batch_size_bytes=1)
+            m.grant()
+            answer = await m.bob.call(apis.SCAN_KV, more)
+            assert outcome(sample, m.target, answer) == HIDDEN
+            assert not answer.records
+
+    run(work())
+
+
+def test_handlers_are_registered_with_their_rows() -> None:
+    registry: dict[int, Any] = {}
+    register_all(registry)
+    assert set(registry) <= set(RIGHTS)
+    context = RequestContext(None, None, apis.API_VERSIONS.key, 0, 0)  # type: ignore[arg-type]
+    with pytest.raises(LookupError, match="API_VERSIONS names no operation"):
+        operation_of(context)

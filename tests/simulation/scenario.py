@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds of writes with a fault in each, and a check of everything after each.
+
+Writers keep their connections over all faults. A round ends when every write was acknowledged or failed; then what the
+server serves is compared with what the writers were told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from tests.crash.reading import Change, read_bucket, read_state
+from tests.simulation.world import World
+
+import fluss.aio as fluss
+from fluss.metadata import Column, DataTypes, Schema, TableBucket, TableDescriptor
+
+EVENTS = fluss.TablePath("fluss", "events")
+STATE = fluss.TablePath("fluss", "state")
+BUCKETS = 2
+KEYS_PER_WRITER = 6
+SETTLED_AFTER_S = 600.0
+"""Virtual seconds in which every write must have been acknowledged or failed after the faults are gone."""
+
+
+class LostOrDoubledError(AssertionError):
+    """What is read is not what was acknowledged."""
+
+
+@dataclass
+class Operation:
+    key: int
+    value: int | None
+    acknowledged: bool = False
+    error: str = ""
+
+
+@dataclass
+class Writer:
+    """One client with writes in flight. Row ids and keys belong to one writer alone."""
+
+    number: int
+    rng: random.Random
+    appended: list[Operation] = field(default_factory=list)
+    upserted: list[Operation] = field(default_factory=list)
+    in_flight: list[tuple[Operation, Any]] = field(default_factory=list)
+
+    async def open(self, world: World) -> None:
+        self.connection = await world.connect()
+        events = await self.connection.get_table(EVENTS)
+        state = await self.connection.get_table(STATE)
+        self._append = events.new_append().create_writer()
+        self._upsert = state.new_upsert().create_writer()
+
+    async def write(self, count: int) -> None:
+        for _ in range(count):
+            if self.rng.random() < 0.5:
+                row = self.number * 1_000_000 + len(self.appended)
+                operation = Operation(row, row)
+                self.appended.append(operation)
+                self.in_flight.append((operation, self._append.append((row, self.number, _text(row)))))
+            else:
+                key = self.number * KEYS_PER_WRITER + self.rng.randrange(KEYS_PER_WRITER)
+                value = None if self.rng.random() < 0.2 else self.number * 1_000_000 + len(self.upserted)
+                operation = Operation(key, value)
+                self.upserted.append(operation)
+                handle = (
+                    self._upsert.delete({"k": key})
+                    if value is None
+                    else self._upsert.upsert((key, value, _text(value)))
+                )
+                self.in_flight.append((operation, handle))
+            if self.rng.random() < 0.3:
+                await asyncio.sleep(self.rng.expovariate(1 / 0.01))
+
+    async def settle(self) -> None:
+        """Wait until every write was acknowledged or failed."""
+        writes, self.in_flight = self.in_flight, []
+        for operation, handle in writes:
+            try:
+                await asyncio.wait_for(handle.wait(), SETTLED_AFTER_S)
+                operation.acknowledged = True
+            except asyncio.TimeoutError as error:
+                if not isinstance(error, fluss.FlussError):
+                    raise LostOrDoubledError(f"a write of {operation} was never settled") from error
+                operation.error = repr(error)
+            except fluss.FlussError as error:
+                operation.error = repr(error)
+
+
+def _text(number: int) -> str:
+    return f"{number}:" + chr(97 + number % 26) * (number * 7 % 90)
+
+
+async def create_tables(world: World) -> None:
+    connection = await world.connect()
+    admin = connection.get_admin()
+    rows = Schema(pa.schema([("id", pa.int64()), ("writer", pa.int32()), ("text", pa.string())]))
+    key = Column("k", DataTypes.int().with_nullable(False))
+    keyed = Schema.of([key, Column("v", DataTypes.bigint()), Column("text", DataTypes.string())], primary_key=("k",))
+    await admin.create_table(EVENTS, TableDescriptor(rows, bucket_count=BUCKETS))
+    await admin.create_table(STATE, TableDescriptor(keyed, bucket_count=BUCKETS))
+    await connection.close()
+
+
+class Scenario:
+    """Called with a world, runs some rounds in it."""
+
+    def __init__(self, rounds: int, writers: int = 2) -> None:
+        self.rounds = rounds
+        self.writer_count = writers
+        self.acknowledged = 0
+        self.failed = 0
+        self.faults: dict[str, int] = {}
+        self._served: dict[tuple[fluss.TablePath, int], list[Change]] = {}
+
+    async def __call__(self, world: World) -> None:
+        await world.start_server()
+        await create_tables(world)
+        writers = [Writer(number, random.Random(world.rng.random())) for number in range(self.writer_count)]
+        for writer in writers:
+            await writer.open(world)
+        for number in range(self.rounds):
+            name, fault = world.rng.choice(list(FAULTS.items()))
+            world.note(f"round {number}: {name}")
+            self.faults[name] = self.faults.get(name, 0) + 1
+            count = world.rng.randint(5, 40)
+            await asyncio.gather(fault(world), *(writer.write(count) for writer in writers))
+            await _heal(world)
+            await asyncio.gather(*(writer.settle() for writer in writers))
+            await self._check(world, writers)
+        operations = [one for writer in writers for one in (*writer.appended, *writer.upserted)]
+        self.acknowledged = sum(one.acknowledged for one in operations)
+        self.failed = len(operations) - self.acknowledged
+        for writer in writers:
+            await writer.connection.close()
+        await world.stop_server()
+        await world.start_server()
+        await self._check(world, writers)
+        await world.stop_server()
+
+    async def _check(self, world: World, writers: list[Writer]) -> None:
+        connection = await world.connect()
+        try:
+            await self._check_events(connection, writers)
+            await self._check_state(connection, writers)
+        finally:
+            await connection.close()
+        world.note("checked")
+
+    async def _check_events(self, connection: fluss.FlussConnection, writers: list[Writer]) -> None:
+        table_id = (await connection.get_table(EVENTS)).get_table_info().table_id
+        seen: dict[int, int] = {}
+        for number in range(BUCKETS):
+            changes, _ = await read_bucket(connection, EVENTS, TableBucket(table_id, number))
+            self._compare_with_before(EVENTS, number, changes)
+            last = dict.fromkeys(range(self.writer_count), -1)
+            for change in changes:
+                row, writer = change.row["id"], change.row["writer"]
+                if row in seen:
+                    raise LostOrDoubledError(f"row {row} is there twice: in buckets {seen[row]} and {number}")
+                if change.row["text"] != _text(row):
+                    raise LostOrDoubledError(f"row {row} reads {change.row}")
+                if row <= last[writer]:
+                    raise LostOrDoubledError(f"row {row} of writer {writer} comes after {last[writer]}")
+                seen[row] = number
+                last[writer] = row
+        for writer in writers:
+            lost = [one.key for one in writer.appended if one.acknowledged and one.key not in seen]
+            if lost:
+                raise LostOrDoubledError(f"acknowledged rows are not there: {lost[:5]} ({len(lost)})")
+
+    async def _check_state(self, connection: fluss.FlussConnection, writers: list[Writer]) -> None:
+        table_id = (await connection.get_table(STATE)).get_table_info().table_id
+        buckets = [TableBucket(table_id, number) for number in range(BUCKETS)]
+        keys = list(range(self.writer_count * KEYS_PER_WRITER))
+        state, _ = await read_state(connection, STATE, "k", buckets, keys)
+        for number, bucket in enumerate(buckets):
+            changes, _ = await read_bucket(connection, STATE, bucket)
+            self._compare_with_before(STATE, number, changes)
+        for writer in writers:
+            allowed: dict[int, list[int | None]] = {}
+            for one in writer.upserted:
+                if one.acknowledged:
+                    allowed[one.key] = [one.value]
+                else:
+                    allowed.setdefault(one.key, [None]).append(one.value)
+            for key, values in allowed.items():
+                found = state[key]["v"] if key in state else None
+                if found not in values:
+                    raise LostOrDoubledError(f"key {key} is {found}, not one of {values}")
+
+    def _compare_with_before(self, path: fluss.TablePath, bucket: int, changes: list[Change]) -> None:
+        """What was served once is served for ever, at the same offsets."""
+        before = self._served.get((path, bucket), [])
+        if changes[: len(before)] != before:
+            odd = next((pair for pair in zip(before, changes) if pair[0] != pair[1]), (before[-1], None))
+            raise LostOrDoubledError(f"{path} bucket {bucket} changed: served {odd[0]} before, now {odd[1]}")
+        self._served[path, bucket] = changes
+
+
+# Faults ------------------------------------------------------------------------------------------------------------
+
+
+async def _pause(world: World) -> None:
+    await asyncio.sleep(world.rng.expovariate(1 / 0.05))
+
+
+async def _nothing(world: World) -> None:
+    await _pause(world)
+
+
+async def _reset(world: World) -> None:
+    for _ in range(world.rng.randint(1, 3)):
+        await _pause(world)
+        world.note("connections reset")
+        world.network.reset(share=world.rng.choice((0.5, 1.0)))
+
+
+async def _cut(world: World) -> None:
+    await _pause(world)
+    world.note("network cut")
+    world.network.cut = True
+    await asyncio.sleep(world.rng.uniform(0.05, 20))
+    world.network.cut = False
+    world.note("network back")
+
+
+async def _slow(world: World) -> None:
+    world.network.delay_s = world.rng.uniform(0.005, 0.2)
+    await asyncio.sleep(world.rng.uniform(0.1, 2))
+
+
+async def _kill(world: World) -> None:
+    await _pause(world)
+    world.kill_server()
+    await _pause(world)
+    await world.start_server()
+
+
+async def _power(world: World) -> None:
+    await _pause(world)
+    world.lose_power()
+    await _pause(world)
+    await world.start_server()
+
+
+async def _restart(world: World) -> None:
+    await _pause(world)
+    await world.stop_server()
+    await _pause(world)
+    await world.start_server()
+
+
+async def _bad_disk(world: World) -> None:
+    await _pause(world)
+    world.break_disk(world.rng.choice((0.02, 0.1, 0.5, 1.0)))
+    await asyncio.sleep(world.rng.uniform(0.01, 2))
+    world.mend_disk()
+
+
+async def _bad_disk_then_power(world: World) -> None:
+    await _bad_disk(world)
+    await _power(world)
+
+
+async def _heal(world: World) -> None:
+    world.network.cut = False
+    world.network.delay_s = 0.0002
+
+
+FAULTS: dict[str, Callable[[World], Awaitable[None]]] = {
+    "nothing": _nothing,
+    "reset": _reset,
+    "cut": _cut,
+    "slow": _slow,
+    "kill": _kill,
+    "power": _power,
+    "restart": _restart,
+    "disk": _bad_disk,
+    "disk and power": _bad_disk_then_power,
+}

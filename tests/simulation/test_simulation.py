@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+from tests.crash.reading import WrongRowsError
+from tests.simulation import world
+from tests.simulation.__main__ import simulate
+from tests.simulation.disk import SimDisk
+from tests.simulation.scenario import LostOrDoubledError
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+"""The tasks and files of a killed server are never ended."""
+
+FAILED_BEFORE = {
+    8: "a disk that fails for a while disabled a primary-key bucket until the next start",
+    17: "folders of an attempt that failed halfway were taken for durable by the next one",
+}
+FRESH_SECONDS = 10.0
+LOSES_POWER = 0
+"""A seed that loses unsynced rows where the server does not sync."""
+
+
+@pytest.mark.parametrize("seed", FAILED_BEFORE, ids=FAILED_BEFORE.get)
+def test_seeds_that_failed_before(seed: int) -> None:
+    simulate(seed)
+
+
+def test_fresh_seeds() -> None:
+    seed = random.SystemRandom().randrange(10**9)
+    ends = time.monotonic() + FRESH_SECONDS
+    while time.monotonic() < ends:
+        scenario, _ = simulate(seed, rounds=5)
+        assert scenario.acknowledged > 0
+        seed += 1
+
+
+def test_equal_seeds_are_equal() -> None:
+    assert simulate(5, rounds=3)[1] == simulate(5, rounds=3)[1]
+
+
+def test_a_server_that_does_not_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check itself is checked: without syncs, a loss of power loses rows that were acknowledged."""
+    monkeypatch.setitem(world.SERVER_OPTIONS, "log.commit.sync", "none")
+    with pytest.raises((LostOrDoubledError, WrongRowsError)):
+        simulate(LOSES_POWER)
+
+
+def test_a_loss_of_power_keeps_what_was_synced(tmp_path: Path) -> None:
+    from fluss.server import disk
+
+    outcomes = set()
+    for seed in range(40):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        sim = SimDisk(root, random.Random(seed))
+        with sim.installed():
+            fd = disk.open_file(root / "file", disk.READ_WRITE | disk.CREATE)
+            disk.write_at(fd, b"synced", 0)
+            disk.sync(fd)
+            disk.sync_folder(root)
+            disk.write_at(fd, b" and not", 6)
+            disk.write_file(root / "unnamed", b"x", durable=True)
+            disk.close(fd)
+            sim.lose_power()
+        contents = (root / "file").read_bytes()
+        assert contents.startswith(b"synced")
+        outcomes.add((contents, os.path.exists(root / "unnamed")))
+    assert {contents for contents, _ in outcomes} == {b"synced", b"synced and not"}
+    assert {named for _, named in outcomes} == {True, False}
+
+
+def test_what_a_failed_sync_was_for_stays_in_doubt(tmp_path: Path) -> None:
+    """As on Linux, a later sync of the same file succeeds without having written it."""
+    from fluss.server import disk
+
+    contents = set()
+    for seed in range(40):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        sim = SimDisk(root, random.Random(seed))
+        with sim.installed():
+            fd = disk.open_file(root / "file", disk.READ_WRITE | disk.CREATE)
+            disk.sync_folder(root)
+            disk.write_at(fd, b"doubtful", 0)
+            sim.failing = lambda kind: 5 if kind == "fsync" else None
+            with pytest.raises(OSError, match="Input/output error"):
+                disk.sync(fd)
+            sim.failing = lambda kind: None
+            disk.sync(fd)
+            disk.close(fd)
+            sim.lose_power()
+        contents.add((root / "file").read_bytes())
+    assert contents == {b"", b"doubtful"}

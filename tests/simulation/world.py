@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One simulated machine with a server, and clients that reach it over a network: all of it out of one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+from tests.simulation.disk import SimDisk, some_error
+from tests.simulation.loop import Process, SimExecutor, SimLoop, SimWorker, run_in
+from tests.simulation.network import SimListener, SimNetwork
+
+import fluss.aio as fluss
+from fluss.server.clock import Clock
+from fluss.server.config import Endpoint
+from fluss.server.environment import Environment, Worker
+from fluss.server.listener import Accept, Listener
+from fluss.server.server import Server
+
+SERVER_OPTIONS = {
+    "kv.memory-size": "64kb",
+    "log.segment.file-size": "16kb",
+    "log.index.interval-size": "512b",
+    "log.recovery-point.interval-size": "8kb",
+    "server.io-pool.size": "4",
+}
+"""Small enough that segments roll, rows move to disk and recovery points are written within a few rounds."""
+
+_MONOTONIC, _PERF_COUNTER = time.monotonic, time.perf_counter
+
+
+class _SimClock(Clock):
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return self._loop.now_ms()
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+class SimEnvironment(Environment):
+    """The machine of the simulated server."""
+
+    def __init__(self, loop: SimLoop, network: SimNetwork) -> None:
+        super().__init__(_SimClock(loop))
+        self._loop = loop
+        self._network = network
+
+    def executor(self, threads: int, name: str) -> SimExecutor:
+        return SimExecutor(self._loop)
+
+    def worker(self, name: str) -> Worker:
+        return SimWorker(self._loop)
+
+    def listen(self, endpoint: Endpoint, accept: Accept, make_room: Callable[[], bool]) -> Listener:
+        return cast(Listener, SimListener(self._network, endpoint.listener, accept))
+
+
+class World:
+    """A machine, a network and a disk. `run` runs a scenario on them."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.loop = SimLoop(random.Random(self.rng.random()))
+        self.network = SimNetwork(self.loop)
+        self.disk = SimDisk(folder / "data", random.Random(self.rng.random()))
+        self.environment = SimEnvironment(self.loop, self.network)
+        self.server: Server | None = None
+        self._process: Process | None = None
+        self.trace: list[str] = []
+        """What happened when; equal for equal seeds."""
+
+    def note(self, text: str) -> None:
+        self.trace.append(f"{self.loop.time():.6f} {text}")
+
+    def run(self, scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        random.seed(self.seed)  # the client's backoff
+        with ExitStack() as stack:
+            stack.enter_context(self.disk.installed())
+            stack.enter_context(_virtual_time(self.loop))
+            asyncio.set_event_loop(self.loop)
+            stack.callback(asyncio.set_event_loop, None)
+            stack.callback(self._end)
+            self.loop.run_until_complete(scenario(self))
+
+    def _end(self) -> None:
+        self._bury()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+    # The server ----------------------------------------------------------------------------------------------------
+
+    async def start_server(self) -> None:
+        process = Process("server")
+        self.network.accept_in = lambda call: run_in(process, call)
+        server = Server({"data.dir": str(self.disk.root), **SERVER_OPTIONS}, environment=self.environment)
+        self._process, self.server = process, server
+        await run_in(process, self.loop.create_task, server.start())
+        self.note("server started")
+
+    async def stop_server(self) -> None:
+        """Stop as an operator does."""
+        assert self.server is not None
+        assert self._process is not None
+        await run_in(self._process, self.loop.create_task, self.server.stop())
+        self.note("server stopped")
+        self._bury()
+        self.disk.survive()
+
+    def kill_server(self) -> None:
+        """Kill the process; what it wrote stays with the operating system."""
+        self.note("server killed")
+        self._bury()
+        self.disk.survive()
+
+    def lose_power(self) -> None:
+        """The machine goes off: what was not synced may be lost."""
+        self.note("power lost")
+        self._bury()
+        self.disk.lose_power()
+        for current in sorted(self.disk.root.rglob("CURRENT")):
+            if self.rng.random() < 0.4:  # RocksDB's own files: the state is a cache, and any loss must be made up
+                shutil.rmtree(current.parent, ignore_errors=True)
+
+    def _bury(self) -> None:
+        """End the server's process: nothing of it runs any more, its connections and locks are gone."""
+        server, process = self.server, self._process
+        self.server = self._process = None
+        if process is not None:
+            self.loop.kill(process)
+        self.network.listener = None
+        self.network.reset()
+        if server is None:
+            return
+        for session in server.sessions:
+            session.channel._sock.close()
+        kv = getattr(server, "kv", None)
+        if kv is not None:
+            for tablet in list(kv._open.values()):
+                tablet.store._close_db()
+        data_dir = server._data_dir
+        if data_dir is not None:
+            with suppress(OSError):
+                os.close(data_dir._fd)
+            data_dir._fd = -1
+
+    # Faults --------------------------------------------------------------------------------------------------------
+
+    def break_disk(self, share: float) -> None:
+        """Let some of the file operations fail, until `mend_disk`."""
+        self.note(f"disk fails at {share}")
+        rng = random.Random(self.rng.random())
+        self.disk.failing = lambda kind: some_error(rng, kind) if rng.random() < share else None
+
+    def mend_disk(self) -> None:
+        self.note("disk works")
+        self.disk.failing = lambda kind: None
+
+    # Clients -------------------------------------------------------------------------------------------------------
+
+    async def connect(self, **options: Any) -> fluss.FlussConnection:
+        address = f"127.0.0.1:{self.network.port}"
+        return await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address, **options}))
+
+
+@contextmanager
+def _virtual_time(loop: SimLoop) -> Iterator[None]:
+    """Let deadlines and durations of the code under test follow the loop's clock."""
+    changed: list[tuple[object, str, object]] = []
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "fluss"]
+    for module, names in ((time, ("monotonic", "perf_counter")), *((module, ("monotonic",)) for module in modules)):
+        for name in names:
+            if getattr(module, name, None) in (_MONOTONIC, _PERF_COUNTER):
+                changed.append((module, name, getattr(module, name)))
+                setattr(module, name, loop.time)
+    try:
+        yield
+    finally:
+        for module, name, value in changed:
+            setattr(module, name, value)
+
+
+def collect_garbage() -> None:
+    """Files and tasks of dead servers are in circles."""
+    gc.collect()
