@@ -80,6 +80,10 @@ interop: $(READY) ## Prove compatibility with the official clients and the real 
 crash: $(READY) ## Kill the server N times at random moments and check what is left
 	$(BIN)/python -m tests.crash --rounds $(or $(N),200)
 
+.PHONY: faults
+faults: $(READY) ## Let every single operation of the server's disk fail once, and check what is left (ARGS="--full-disk")
+	$(BIN)/python -m tests.faults $(ARGS)
+
 .PHONY: clean
 clean: ## Remove caches and the virtual environment
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -28,6 +28,7 @@ OS_ALLOWED = {
     "name",
     "cpu_count",
     "sendfile",
+    "strerror",
     "read",
     "register_at_fork",
     "kill",
