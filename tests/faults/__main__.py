@@ -8,16 +8,11 @@ import errno
 import logging
 import shutil
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-from tests.faults.disk_faults import count_operations, run_trial
+from tests.faults.disk_faults import count_operations, run_trial, trial_folder
 
 from fluss.server import disk
-
-_MEMORY = Path("/dev/shm")
-"""A disk in memory: what is asked here does not depend on the time that a flush takes."""
 
 
 def main() -> int:
@@ -27,15 +22,13 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=1, help="so many operations of the kind fail in a row")
     parser.add_argument("--seconds", type=float, default=3600.0, help="end after this time")
     parser.add_argument("--full-disk", action="store_true", help="fail with 'no space left' instead of an I/O error")
-    parser.add_argument("--dir", type=Path, default=_MEMORY if _MEMORY.is_dir() else None, help="where the folders go")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     logging.getLogger("asyncio").disabled = False
     code = errno.ENOSPC if arguments.full_disk else errno.EIO
-    root = Path(tempfile.mkdtemp(prefix="fluss-faults-", dir=arguments.dir))
     started = time.monotonic()
     trials = failures = fired = 0
-    try:
+    with trial_folder() as root:
         counts = count_operations(root / "count")
         print("operations:", ", ".join(f"{kind} {counts[kind]}" for kind in disk.OPERATIONS), flush=True)
         for kind in arguments.kind or disk.OPERATIONS:
@@ -53,8 +46,6 @@ def main() -> int:
                     print(f"{kind} {number}: {trial.faults.failed[:1]} {dict(trial.refused)}", flush=True)
                     for problem in trial.wrong:
                         print(f"  {problem}", flush=True)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
     seconds = time.monotonic() - started
     print(f"{trials} trials in {seconds:.0f} s, {fired} operations failed, {failures} trials went wrong")
     return 1 if failures else 0

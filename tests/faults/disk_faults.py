@@ -13,6 +13,8 @@ import contextlib
 import errno
 import logging
 import os
+import shutil
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -38,6 +40,17 @@ _BATCHES = 3
 _LOG_BUCKETS = 3
 _KV_BUCKETS = 2
 HEALTH_GREEN = 0
+
+
+@contextlib.contextmanager
+def trial_folder() -> Iterator[Path]:
+    """A folder in memory where there is one: what is asked here does not depend on the time that a flush takes."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="fluss-faults-", dir=memory if memory.is_dir() else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class FaultyDisk:
@@ -131,13 +144,14 @@ class Trial:
 
     async def _server(self, work: Callable[[Server, Client], Awaitable[None]]) -> None:
         options = {"log_segment_file__size": "2kb", "log_index_interval__size": "0"}
-        for attempt in range(3):
+        attempts = self.faults.length + 3
+        for attempt in range(attempts):
             server = running_server(self.folder / "data", **options)
             try:
                 started = await server.__aenter__()
             except (FlussError, OSError):
                 self.refused["start"] += 1
-                if attempt == 2:
+                if attempt == attempts - 1:
                     raise
                 continue
             break
