@@ -61,8 +61,7 @@ INLINE_APPEND_BYTES_MAX = 4 * 1024 * 1024
 """Written on the event loop: a copy into the page cache takes less than two ways between threads, and the checksum is
 quickest while the bytes are warm. The disk itself is waited for in threads."""
 _DAMAGES_REPORTED_MAX = 100
-_PARENTS_SYNCED = 5
-"""A new bucket brings new folders; their names must be durable as well, up to the data folder."""
+_PARENTS_SYNCED = 5  # up to the data folder
 
 CommitListener = Callable[[int], None]
 
