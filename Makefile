@@ -90,6 +90,10 @@ simulate: $(READY) ## Simulate server, clients, network and disk with faults (SE
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation --rounds $(or $(ROUNDS),1000) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
 
+.PHONY: faults
+faults: $(READY) ## Let every single operation of the server's disk fail once, and check what is left (ARGS="--full-disk")
+	$(BIN)/python -m tests.faults $(ARGS)
+
 .PHONY: clean
 clean: ## Remove caches and the virtual environment
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

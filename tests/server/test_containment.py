@@ -19,8 +19,7 @@ from tests.server.log_support import Client, connected, ids_of, make_batch, run,
 from fluss.errors import ErrorCode
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server import disk
-from fluss.server.server import Server
+from fluss.server import disk, tablets
 
 LOG_STORAGE = int(ErrorCode.LOG_STORAGE_EXCEPTION)
 
@@ -273,44 +272,30 @@ def test_buckets_of_an_earlier_release_are_registered_at_the_start(tmp_path: Pat
 # Handles --------------------------------------------------------------------------------------------------------------
 
 
-async def longest_turn(server: Server, work: Any) -> float:
-    """Seconds that the event loop was busy in one go while something ran."""
-    loop, longest, ended = asyncio.get_running_loop(), 0.0, False
+def test_many_buckets_share_few_file_handles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tablets, "HANDLES_MAX", 60)
 
-    async def watch() -> None:
-        nonlocal longest
-        while not ended:
-            before = loop.time()
-            await asyncio.sleep(0)
-            longest = max(longest, loop.time() - before)
-
-    watching = loop.create_task(watch())
-    await work
-    ended = True
-    await watching
-    return longest
-
-
-def test_many_buckets_share_few_file_handles(tmp_path: Path) -> None:
     async def work() -> None:
         async with running_server(tmp_path / "data") as server, connected(server) as client:
-            count = 1500
+            count = 300
             table = await client.create_table(buckets=count)
             before = len(os.listdir("/proc/self/fd"))
             peak = 0
 
             async def write(first: int) -> None:
                 nonlocal peak
-                for start in range(0, count, 250):
-                    answers = await asyncio.gather(
-                        *(client.produce(table, make_batch(first), bucket=start + i) for i in range(250))
-                    )
-                    assert {answer.error_code for answer in answers} == {0}
+                writes = asyncio.gather(
+                    *(client.produce(table, make_batch(first), bucket=bucket) for bucket in range(count))
+                )
+                while not writes.done():
                     peak = max(peak, len(os.listdir("/proc/self/fd")) - before)
+                    await asyncio.sleep(0.001)
+                assert {answer.error_code for answer in await writes} == {0}
 
             await write(0)
             await write(3)
-            assert peak < 700
+            # Beside those of logs, a thread that flushes a folder or registers a bucket opens one for a moment.
+            assert 30 < peak < 100
             for bucket in range(0, count, 100):
                 assert await read(client, table, bucket) == [0, 1, 2, 3, 4, 5]
 

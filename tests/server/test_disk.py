@@ -29,6 +29,7 @@ OS_ALLOWED = {
     "name",
     "cpu_count",
     "sendfile",
+    "strerror",
     "read",
     "register_at_fork",
     "kill",

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from pathlib import Path
 
 from fluss.errors import ConfigError
 from fluss.server import disk
+
+logger = logging.getLogger("fluss.server")
 
 LOCK_NAME = ".lock"
 CLEAN_NAME = ".clean-shutdown"
@@ -65,6 +68,8 @@ class DataDir:
             if clean:
                 disk.write_file(self.path / CLEAN_NAME, b"")
             disk.truncate(fd, 0)
+        except OSError as error:
+            logger.error("the data folder '%s' cannot be marked as closed cleanly: %s", self.path, error)
         finally:
             disk.close(fd)
 

@@ -14,8 +14,9 @@ import pytest
 from tests.server.kv.support import Delete, opened, table, wait_until
 from tests.server.log_support import run
 
-from fluss.errors import StorageBackpressureError
+from fluss.errors import KvStorageError, StorageBackpressureError
 from fluss.server.kv import budget as budget_module
+from fluss.server.kv import store as store_module
 
 TEXT = "x" * 100
 
@@ -88,6 +89,30 @@ def test_writers_wait_while_the_disk_is_full_and_go_on_by_themselves(
             await bucket.budget.room()
 
     run(work(), 60)
+
+
+def test_a_store_that_finds_no_file_handle_is_opened_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are fine: they are not made anew from the log."""
+    entry = table()
+
+    async def work() -> None:
+        async with opened(tmp_path / "a", entry) as bucket:
+            await bucket.put([(i, "disk", None) for i in range(100)])
+            await bucket.spill()
+
+        def fail(folder: Path) -> None:
+            raise RuntimeError(f"IO error: While open a file for random read: {folder}/9.sst: Too many open files")
+
+        monkeypatch.setattr(store_module, "_open_db", fail)
+        async with opened(tmp_path / "a", entry) as bucket:
+            with pytest.raises(KvStorageError, match="cannot be opened now"):
+                await bucket.get(1)
+            assert (tmp_path / "a" / "kv-0" / "CURRENT").exists()
+            monkeypatch.undo()
+            assert await bucket.get(1) == (1, "disk", None)
+            assert bucket.store.applied_offset == 100
+
+    run(work())
 
 
 def test_files_of_a_store_are_private(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ chosen over lmdb because it checks what it reads: a flipped byte becomes an erro
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
+import os
 import threading
 import time
 import weakref
@@ -52,6 +54,9 @@ _WRITE_PAUSE_SECONDS = 0.0003
 _PROBE_BYTES = 1024 * 1024
 _REPLAY_OFFSETS_MAX = 4_000_000
 """After so many changes a store goes to disk even if it fits in memory: a restart would have to replay them."""
+
+_TRANSIENT = tuple(os.strerror(code) for code in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EDQUOT))
+"""RocksDB tells errors of the operating system by their text only."""
 
 _MISSING: Any = object()
 _ON_DISK = 2
@@ -174,6 +179,9 @@ class Store:
             meta = _Meta(**json.loads(raw)) if raw is not None else _Meta(0, 0, 0, 0)
         except Exception as error:  # RocksDB raises plain exceptions
             self._close_db()
+            if any(text in str(error) for text in _TRANSIENT):
+                # Nothing is wrong with the files: no reason to make them anew.
+                raise KvStorageError(f"the store in '{self._folder}' cannot be opened now: {error}") from None
             raise DamagedStoreError(f"the store in '{self._folder}' cannot be opened: {error}") from None
         self.applied_offset = self._spilled_offset = meta.offset
         self.reaches_offset, self.row_count, self.highest_number = meta.reaches, meta.rows, meta.number

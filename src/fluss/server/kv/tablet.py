@@ -51,6 +51,7 @@ from fluss.server.kv.sequence import Sequence as NumberSequence
 from fluss.server.kv.store import DamagedStoreError, Items, Store
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
+from fluss.server.log.appends import settle
 from fluss.server.log.tablet import AppendResult, LogTablet
 
 logger = logging.getLogger("fluss.server.kv")
@@ -252,13 +253,10 @@ class KvTablet:
 
         def done(result: AppendResult | Exception) -> None:
             # In the same turn as the append: the log may be cut, and later writes read what is pending.
-            if isinstance(result, Exception):
-                future.set_exception(result)
-                return
-            if not result.duplicate:
+            if not isinstance(result, Exception) and not result.duplicate:
                 self._pending.append(_Pending(result.end_offset, outcome))
                 self._commit(self.log.high_watermark)
-            future.set_result(result)
+            settle(future, result)
 
         self.log.append_then(changelog, done)
         return future

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from fluss.errors import CorruptRecordError, LogStorageError
 from fluss.metadata import TableBucket
+from fluss.net.eager import retrieve_exception
 from fluss.server.log.files import SegmentFile
 from fluss.server.log.segment import Segment
 from fluss.server.log.walk import BatchSpan, NeedMoreBytes, crc_fits, read_span
@@ -110,3 +113,27 @@ def write_append(pending: Append, bucket: TableBucket, *, synced: bool) -> None:
         except OSError:
             logger.exception("cannot cut '%s' after a failed write", pending.file.path)
         raise LogStorageError(f"cannot write to '{pending.file.path}': {error.strerror or error}") from error
+
+
+def cannot_open(folder: Path, error: Exception) -> LogStorageError:
+    reason = getattr(error, "strerror", None) or error
+    return LogStorageError(f"cannot open a log file in '{folder}': {reason}. Retry later.")
+
+
+def tell(done: WhenAppended, outcome: AppendResult | Exception) -> None:
+    try:
+        done(outcome)
+    except Exception:
+        # One that cannot take the outcome must not keep it from the others.
+        logger.exception("telling the outcome of an append failed")
+
+
+def settle(future: asyncio.Future[Any], outcome: object) -> None:
+    """Pass on what came of something to whoever waits for it, if anybody still does."""
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+        retrieve_exception(future)
+    else:
+        future.set_result(outcome)

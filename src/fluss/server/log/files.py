@@ -17,7 +17,7 @@ from fluss.server.disk import Buffer
 _IOV_MAX = 512
 HANDLES_MAX = 640
 """Open files of all logs together, whatever the number of buckets."""
-_CACHED_SHARE = 0.6
+_CACHED_SHARE = 0.8
 """Of the handles, what idle files may keep; the rest is for those that are written or sent at the same time."""
 
 

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fluss.errors import FormatError
+from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import OpenFiles
@@ -37,6 +38,8 @@ logger = logging.getLogger("fluss.server.log")
 
 RECOVERY_POINT_NAME = "recovery-point"
 COMMITTED_NAME = "committed"
+ACCEPT_LOSS_NAME = "accept-data-loss"
+"""An operator creates this file in the folder of a bucket whose data is lost for good."""
 _COMMITTED = struct.Struct("<q")
 
 
@@ -120,6 +123,15 @@ def read_committed(folder: Path) -> int:
         logger.warning("'%s' is unusable; only the recovery point tells what was acknowledged", folder / COMMITTED_NAME)
         return 0
     return int(_COMMITTED.unpack(body)[0])
+
+
+def missing_data(bucket: TableBucket, folder: Path, what: str) -> DamagedLogError:
+    """The error of a bucket that should have data and has none."""
+    return DamagedLogError(
+        f"data of {bucket} is missing: {what}. Restore the folder '{folder}' from a copy, or drop the table. To accept "
+        "the loss and begin with an empty bucket: stop the server, empty the folder, create the file "
+        f"'{folder / ACCEPT_LOSS_NAME}' and start it again."
+    )
 
 
 @dataclass

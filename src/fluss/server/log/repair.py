@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import SegmentFile
-from fluss.server.log.recovery import CommittedMark, RecoveredLog, recover
+from fluss.server.log.recovery import CommittedMark, RecoveredLog, missing_data, recover
 
 if TYPE_CHECKING:
     from fluss.server.log.tablet import LogTablet
@@ -96,7 +96,11 @@ def _repair(tablet: LogTablet) -> RecoveredLog | None:
     try:
         file = SegmentFile(segment.path)
         if file.size_bytes < position:
-            raise tablet.missing(f"'{segment.path}' has {file.size_bytes} bytes, {position} were acknowledged")
+            raise missing_data(
+                tablet.bucket,
+                tablet.folder,
+                f"'{segment.path}' has {file.size_bytes} bytes, {position} were acknowledged",
+            )
         # Before the cut: an older mark must never be ahead of the log.
         CommittedMark(tablet.folder, open_files).write(offset, durable=True)
         for later in reversed([other for other in tablet.segments if other.base_offset > segment.base_offset]):
@@ -110,9 +114,13 @@ def _repair(tablet: LogTablet) -> RecoveredLog | None:
             raise
         if offset == 0:
             return None  # nothing was acknowledged, so nothing is missing
-        raise tablet.missing(f"'{segment.path}' is gone") from None
+        raise missing_data(tablet.bucket, tablet.folder, f"'{segment.path}' is gone") from None
     if recovered is None or recovered.end_offset != offset:
         found = "nothing" if recovered is None else f"offset {recovered.end_offset}"
-        raise tablet.missing(f"'{tablet.folder}' ends at {found}, although offset {offset} was acknowledged")
+        raise missing_data(
+            tablet.bucket,
+            tablet.folder,
+            f"'{tablet.folder}' ends at {found}, although offset {offset} was acknowledged",
+        )
     open_files.unsynced.sync(tablet.ancestors)
     return recovered

@@ -16,11 +16,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fluss.errors import FlussError, LogStorageError
 from fluss.metadata import TableBucket
-from fluss.net.eager import retrieve_exception
 from fluss.records.log_batch import patch_batch
 from fluss.server import disk
 from fluss.server.clock import Clock
@@ -28,8 +26,11 @@ from fluss.server.log.appends import (
     Append,
     AppendResult,
     WhenAppended,
+    cannot_open,
     find_duplicate,
+    settle,
     split_batches,
+    tell,
     writable,
     write_append,
 )
@@ -38,7 +39,14 @@ from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.flush import Checkpoint, SyncPlan
 from fluss.server.log.index import SegmentIndex
 from fluss.server.log.opening import LogOpener
-from fluss.server.log.recovery import CommittedMark, RecoveredLog, RecoveryPoint, recover
+from fluss.server.log.recovery import (
+    ACCEPT_LOSS_NAME,
+    CommittedMark,
+    RecoveredLog,
+    RecoveryPoint,
+    missing_data,
+    recover,
+)
 from fluss.server.log.remote import RemoteLog
 from fluss.server.log.repair import LogRepair
 from fluss.server.log.segment import Segment
@@ -53,10 +61,7 @@ INLINE_APPEND_BYTES_MAX = 4 * 1024 * 1024
 """Written on the event loop: a copy into the page cache takes less than two ways between threads, and the checksum is
 quickest while the bytes are warm. The disk itself is waited for in threads."""
 _DAMAGES_REPORTED_MAX = 100
-_PARENTS_SYNCED = 5
-"""A new bucket brings new folders; their names must be durable as well, up to the data folder."""
-ACCEPT_LOSS_NAME = "accept-data-loss"
-"""An operator creates this file in the folder of a bucket whose data is lost for good."""
+_PARENTS_SYNCED = 5  # up to the data folder
 
 CommitListener = Callable[[int], None]
 
@@ -163,7 +168,7 @@ class LogTablet:
         recovered = recover(self.folder, self.settings, self.open_files) if disk.is_folder(self.folder) else None
         if recovered is None:
             if self.registered and not disk.exists(self.folder / ACCEPT_LOSS_NAME):
-                raise self.missing(f"'{self.folder}' has no log files")
+                raise missing_data(self.bucket, self.folder, f"'{self.folder}' has no log files")
             return None
         # Whatever the crash left in memory of the operating system becomes durable before anyone can read it.
         if recovered.scanned_bytes:
@@ -184,14 +189,6 @@ class LogTablet:
         self.committed_position = self.segments[-1].size_bytes
         self._checkpoint_offset = recovered.recovery_offset
         self._bytes_since_checkpoint = recovered.scanned_bytes
-
-    def missing(self, what: str) -> DamagedLogError:
-        """The error of a bucket that should have data and has none."""
-        return DamagedLogError(
-            f"data of {self.bucket} is missing: {what}. Restore the folder '{self.folder}' from a copy, or drop the "
-            f"table. To accept the loss and begin with an empty bucket: stop the server, empty the folder, create the "
-            f"file '{self.folder / ACCEPT_LOSS_NAME}' and start it again."
-        )
 
     def put_out_of_service(self, error: DamagedLogError) -> None:
         """Refuse reads and writes with this error until the data is there again."""
@@ -230,7 +227,7 @@ class LogTablet:
     def submit(self, records: memoryview) -> asyncio.Future[AppendResult]:
         """Append in the order of the calls. The place in that order is taken before this returns."""
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        self.append_then(records, lambda outcome: _settle(future, outcome))
+        self.append_then(records, lambda outcome: settle(future, outcome))
         return future
 
     def append_then(self, records: memoryview, done: WhenAppended) -> None:
@@ -271,7 +268,7 @@ class LogTablet:
                     return
             except Exception as error:  # of the one append, and no reason to forget those behind it
                 outcome = error
-            _call(done, outcome)
+            tell(done, outcome)
 
     def _written(self, work: asyncio.Future[None], pending: Append, done: WhenAppended) -> None:
         self._writing = False
@@ -281,7 +278,7 @@ class LogTablet:
             outcome = self._publish(pending)
         except (Exception, asyncio.CancelledError) as error:
             outcome = error if isinstance(error, Exception) else LogStorageError(repr(error))
-        _call(done, outcome)
+        tell(done, outcome)
         self._write_next()
 
     @property
@@ -313,10 +310,10 @@ class LogTablet:
         elif not self.deleted:
             if self.segments and isinstance(outcome, FileNotFoundError):
                 self.fail(outcome)
-            error = self.failure or _cannot_begin(self.folder, outcome)
+            error = self.failure or cannot_open(self.folder, outcome)
             waiting, self._queue = self._queue, deque()
             for _, done in waiting:
-                _call(done, error)
+                tell(done, error)
         self._write_next()
 
     def _prepare(self, records: memoryview) -> Append | AppendResult:
@@ -358,7 +355,7 @@ class LogTablet:
         try:
             segment = self._create_segment(self.end_offset)
         except OSError as error:
-            raise _cannot_begin(self.folder, error) from error
+            raise cannot_open(self.folder, error) from error
         self._begin_segment(segment)
         return segment
 
@@ -414,7 +411,7 @@ class LogTablet:
     def committed(self, offset: int, timeout_ms: int | None = None) -> asyncio.Future[None]:
         """Done when everything before ``offset`` is durable and visible, or when it took longer than it may."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.when_committed(offset, lambda error: _settle(future, error), timeout_ms)
+        self.when_committed(offset, lambda error: settle(future, error), timeout_ms)
         return future
 
     def when_committed(self, offset: int, done: WhenCommitted, timeout_ms: int | None) -> None:
@@ -537,7 +534,7 @@ class LogTablet:
     def wake_fetches(self) -> None:
         waiters, self._fetch_waiters = self._fetch_waiters, set()
         for future in waiters:
-            _settle(future, None)
+            settle(future, None)
 
     # Reading support ---------------------------------------------------------------------------------------------
 
@@ -602,28 +599,4 @@ class LogTablet:
         self.open_files.forget_under(self.folder)
 
 
-def _cannot_begin(folder: Path, error: Exception) -> LogStorageError:
-    reason = getattr(error, "strerror", None) or error
-    return LogStorageError(f"cannot open a log file in '{folder}': {reason}. Retry later.")
-
-
-def _call(done: WhenAppended, outcome: AppendResult | Exception) -> None:
-    try:
-        done(outcome)
-    except Exception:
-        # One that cannot take the outcome must not keep it from the others.
-        logger.exception("telling the outcome of an append failed")
-
-
-def _settle(future: asyncio.Future[Any], outcome: object) -> None:
-    """Pass on what came of something to whoever waits for it, if anybody still does."""
-    if future.done():
-        return
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-        retrieve_exception(future)
-    else:
-        future.set_result(outcome)
-
-
-__all__ = ["ACCEPT_LOSS_NAME", "INLINE_APPEND_BYTES_MAX", "AppendResult", "LogTablet"]
+__all__ = ["INLINE_APPEND_BYTES_MAX", "AppendResult", "LogTablet"]
