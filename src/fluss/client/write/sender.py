@@ -29,6 +29,7 @@ from fluss.errors import (
     ConnectionClosedError,
     DeadlineExceededError,
     DuplicateSequenceError,
+    ErrorCode,
     FlussError,
     FormatError,
     InvalidRowError,
@@ -388,7 +389,7 @@ class Sender:
                     break
         if partition is None:
             raise error_for_code(
-                36,
+                ErrorCode.PARTITION_NOT_EXISTS,
                 f"partition '{lane.partition_name}' of table {lane.target.table_path} does not exist; create it first "
                 "with admin.create_partition(), or set 'writer.dynamic-create-partition.enabled' to true",
             )
