@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 from fluss._version import VERSION
+from fluss.metadata import TableBucket
 from fluss.net.buffers import FrameBuffers
 from fluss.server.audit import AuditLog
 from fluss.server.auth import check_users, users_of
@@ -88,6 +89,12 @@ class Server:
     def tablet_server_id(self) -> int:
         return self.config.integer("tablet-server.id")
 
+    def _log_end_of(self, bucket: TableBucket) -> int | None:
+        log = self.tablets.find(bucket)
+        if log is None:
+            return 0
+        return None if log.damage is not None else log.end_offset
+
     def advertised_endpoint(self, listener: str) -> Endpoint:
         """Where clients of a listener find this server."""
         advertised = self.config.advertised_endpoints.get(listener)
@@ -131,6 +138,7 @@ class Server:
                 metrics=self.metrics,
             )
             await loop.run_in_executor(self.executor, self.tablets.open_existing)
+            self.catalog.lake.log_end_of = self._log_end_of
             self.kv = Kv(self.catalog, self.tablets, self.config, self.executor)
             for endpoint in self.config.bind_endpoints:
                 self.listeners[endpoint.listener] = Listener(endpoint, self._accept)
