@@ -114,6 +114,7 @@ def _rule_filter(target: Target) -> pb.PbAclFilter:
         resource_name=f"{target.database}.{target.table}",
         resource_type=ResourceType.TABLE,
         principal_name=OBSERVER,
+        principal_type="User",
         operation_type=1,
         permission_type=1,
     )
@@ -354,7 +355,13 @@ SAMPLES: tuple[Sample, ...] = (
         lambda t, answer: len(answer.acl) == 1,
     ),
     Sample(apis.DESCRIBE_CLUSTER_CONFIGS, lambda t: pb.DescribeClusterConfigsRequest()),
-    Sample(apis.ALTER_CLUSTER_CONFIGS, lambda t: pb.AlterClusterConfigsRequest()),
+    Sample(
+        apis.ALTER_CLUSTER_CONFIGS,
+        # Not an option, so nothing is changed. An empty list is answered by the Java server before it checks.
+        lambda t: pb.AlterClusterConfigsRequest(
+            alter_configs=[pb.PbAlterConfig(config_key="no.such.option", config_value="x", op_type=0)]
+        ),
+    ),
     Sample(apis.ADD_SERVER_TAG, lambda t: pb.AddServerTagRequest(server_ids=[99], server_tag=1)),
     Sample(apis.REMOVE_SERVER_TAG, lambda t: pb.RemoveServerTagRequest(server_ids=[99], server_tag=1)),
     Sample(apis.REBALANCE, lambda t: pb.RebalanceRequest(goals=[99])),
