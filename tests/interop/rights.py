@@ -176,3 +176,53 @@ async def differences(plain: str, sasl: str, database: str, table: str, *, serve
                     wrong.append(f"{sample} with {right}: {found}, expected {told}")
         await walk.grant([])
     return wrong
+
+
+_FAILED = "Authentication failed: "
+REFUSED_TOKENS: tuple[tuple[str, bytes, str], ...] = (
+    ("PLAIN", b"alice", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+    ("PLAIN", b"\0alice\0alice-secret\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+    ("PLAIN", b"\0\0alice-secret", _FAILED + "username not specified"),
+    ("PLAIN", b"\0alice\0", _FAILED + "password not specified"),
+    ("PLAIN", b"\0alice\0wrong", _FAILED + "Invalid username or password"),
+    ("PLAIN", b"\0mallory\0alice-secret", _FAILED + "Invalid username or password"),
+    ("PLAIN", b"\0\xff\0alice-secret", _FAILED + "Invalid username or password"),
+    (
+        "PLAIN",
+        b"admin\0alice\0alice-secret",
+        _FAILED + "Client requested an authorization id that is different from username",
+    ),
+    ("SCRAM", b"\0alice\0alice-secret", "SASL server enables [PLAIN] while protocol of client is 'SCRAM'"),
+)
+"""Mechanism, token, and the text with which it is refused."""
+_BEFORE_LOGIN = (
+    "The connection has not completed authentication yet. This may be caused by a missing or incorrect configuration "
+    "of 'client.security.protocol' on the client side."
+)
+_PLAIN_LISTENER = (
+    "Authenticate protocol not match: protocol of server is 'PLAINTEXT' while protocol of client is 'PLAIN'"
+)
+
+
+async def login_texts(plain: str, sasl: str) -> list[str]:
+    """Ask for every refusal of a login; returns the texts that differ."""
+    wrong = []
+
+    async def ask(address: str, api: apis.Api[Message, Message], request: Message, text: str) -> None:
+        host, _, port = address.split(",")[0].rpartition(":")
+        connection = await Connection.open(host, int(port), connect_timeout_ms=20_000, request_timeout_ms=20_000)
+        try:
+            answer = await connection.call(api, request)
+            wrong.append(f"{api.name} was answered with {answer}, expected {text}")
+        except FlussError as error:
+            if error.message != text:
+                wrong.append(f"{error.message!r}, expected {text!r}")
+        finally:
+            await connection.close()
+
+    for mechanism, token, text in REFUSED_TOKENS:
+        await ask(sasl, apis.AUTHENTICATE, pb.AuthenticateRequest(protocol=mechanism, token=token), text)
+    await ask(sasl, apis.GET_METADATA, pb.MetadataRequest(), _BEFORE_LOGIN)
+    login = pb.AuthenticateRequest(protocol="PLAIN", token=b"\0alice\0alice-secret")
+    await ask(plain, apis.AUTHENTICATE, login, _PLAIN_LISTENER)
+    return wrong

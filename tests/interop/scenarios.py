@@ -737,6 +737,13 @@ def access_control(c: Context) -> None:
             same(c.rows(one, 2), [[1, "a"], [2, "b"]], "alice reads what she wrote")
 
 
+@scenario("SASL, texts of refusals", "wire")
+def sasl_texts(c: Context) -> None:
+    wrong = asyncio.run(rights.login_texts(c.server.plain, c.server.sasl))
+    if wrong:
+        raise Mismatch("; ".join(wrong))
+
+
 @scenario("authorization matrix", "wire")
 def authorization_matrix(c: Context) -> None:
     """Every API with every single right: as our table of rights says, on our server and on the real one."""
