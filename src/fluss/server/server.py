@@ -164,6 +164,10 @@ class Server:
         for listener in self.listeners.values():
             listener.start()
         logger.info("%s", self._start_line(monotonic() - started))
+        hidden = self.catalog.configs.hidden_lake_settings()
+        if hidden:
+            # Said because a reader that needs one of them has to bring it along.
+            logger.info("settings of the lake that are not shown to readers: %s", ", ".join(hidden))
 
     def _start_line(self, seconds: float) -> str:
         """Say in one line what runs where and who may use it. Names of options and users, never their values."""
