@@ -23,7 +23,7 @@ setup: $(READY) ## Create .venv and install the package with all extras
 
 .PHONY: demo
 demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to look up (ARGS="--rows 20000 --seconds 30")
-	$(BIN)/python -m fluss.demo $(ARGS)
+	$(BIN)/python examples/demo.py $(ARGS)
 
 .PHONY: test
 test: $(READY) ## Run the test suite
@@ -41,13 +41,14 @@ format: $(READY) ## Rewrite the sources in the house style
 	$(BIN)/ruff format .
 
 .PHONY: generate
-generate: $(READY) ## Regenerate the error classes, the protocol messages and the tables of the docs
+generate: $(READY) ## Regenerate the error classes, the stubs, the protocol messages and the tables of the docs
 	$(BIN)/python scripts/generate_errors.py
+	$(BIN)/python scripts/generate_stubs.py
 	$(BIN)/python scripts/generate_protocol.py
 	$(BIN)/python scripts/generate_docs.py
 
 .PHONY: coverage
-coverage: $(READY) ## Measure the coverage of the format rooms
+coverage: $(READY) ## Measure the coverage of the format packages
 	$(BIN)/python -m pytest -q tests/metadata tests/rows tests/records tests/protocol \
 	  --cov=fluss.metadata --cov=fluss.rows --cov=fluss.records --cov=fluss.protocol \
 	  --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=97
@@ -79,6 +80,10 @@ interop: $(READY) ## Prove compatibility with the official clients and the real 
 .PHONY: crash
 crash: $(READY) ## Kill the server N times at random moments and check what is left
 	$(BIN)/python -m tests.crash --rounds $(or $(N),200)
+
+.PHONY: fuzz
+fuzz: $(READY) ## Read N batches and frames with changed content and valid checksums (ARGS="--seed 7 --start 5000")
+	$(BIN)/python -m tests.fuzz --cases $(or $(N),1000000) $(ARGS)
 
 .PHONY: clean
 clean: ## Remove caches and the virtual environment

@@ -9,25 +9,28 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fluss.cli import main as cli
 from fluss.client.metrics import NAMES
-from fluss.config import CONFIG_OPTIONS, INT_MAX, MB, WAIT_FOREVER_MS, ChoiceOption
+from fluss.config import CONFIG_OPTIONS
 from fluss.errors import ERROR_CLASSES, ERROR_TABLE
 from fluss.metadata.properties import TABLE_PROPERTIES
+from fluss.options import Option
 from fluss.protocol.apis import APIS
 from fluss.server.config import SERVER_OPTIONS
 from fluss.server.exposure import SHOWN
+from fluss.server.foreign_options import PASSED_OVER, REFUSED
 from fluss.server.handlers.rights import RIGHTS, Effect, Need, Scope
+from fluss.spark.options import OPTIONS as SPARK_OPTIONS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 _SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
-_DAY_MS = 86_400_000
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -44,41 +47,71 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def amount(value: object) -> str:
-    """A default as people read it."""
-    if value is None or value == "":
-        return ""
-    if isinstance(value, bool):
-        return code(str(value).lower())
-    if value in (INT_MAX, WAIT_FOREVER_MS):
-        return "no limit"
-    if isinstance(value, int) and value >= MB and value % MB == 0:
-        return f"`{value}` ({value // MB} MiB)"
-    return code(value)
+def meaning(option: Option[Any]) -> str:
+    """What an option means, the few values it takes, and its other names."""
+    words = sentence(option.doc)
+    if len(option.choices) > 1:
+        words += f" One of {', '.join(code(choice) for choice in option.choices)}."
+    if option.aliases:
+        words += f" Also {', '.join(code(alias) for alias in option.aliases)}."
+    return words
+
+
+def yes(flag: bool) -> str:
+    return "yes" if flag else ""
 
 
 def client_options() -> str:
-    rows = []
-    for option in CONFIG_OPTIONS:
-        meaning = str(option.__doc__)
-        if isinstance(option, ChoiceOption):
-            meaning += f" One of {', '.join(code(choice) for choice in option.choices)}."
-        if option.aliases:
-            meaning += f" Also {', '.join(code(alias) for alias in option.aliases)}."
-        rows.append((code(option.key), code(option.property_name), amount(option.default), meaning))
-    return table(("key", "attribute of `Config`", "default", "meaning"), rows)
+    rows = [
+        (code(option.key), code(option.property_name), option.kind, code(option.default_text), meaning(option))
+        for option in CONFIG_OPTIONS.values()
+    ]
+    return table(("key", "attribute of `Config`", "type", "default", "meaning"), rows)
+
+
+def client_refused() -> str:
+    return table(("key", "why it is refused"), [(code(key), why) for key, why in CONFIG_OPTIONS.refused.items()])
+
+
+def spark_options() -> str:
+    rows = [
+        (
+            code(option.key),
+            option.kind,
+            code(option.default_text),
+            " ".join(word for word, flag in (("read", option.reads), ("write", option.writes)) if flag),
+            meaning(option),
+        )
+        for option in SPARK_OPTIONS.values()
+    ]
+    return table(("option", "type", "default", "of", "meaning"), rows)
 
 
 def client_metrics() -> str:
-    return table(("name", "meaning"), [(code(name), sentence(meaning)) for name, meaning in NAMES.items()])
+    return table(("name", "meaning"), [(code(name), sentence(words)) for name, words in NAMES.items()])
 
 
 def server_options() -> str:
-    rows = []
-    for option in SERVER_OPTIONS.values():
-        choices = f" One of {', '.join(code(choice) for choice in option.choices)}." if option.choices else ""
-        rows.append((code(option.name), option.kind, code(option.default or ""), sentence(option.meaning) + choices))
-    return table(("option", "type", "default", "meaning"), rows)
+    rows = [
+        (code(option.key), option.kind, code(option.default_text), yes(option.dynamic), meaning(option))
+        for option in SERVER_OPTIONS.values()
+    ]
+    return table(("option", "type", "default", "dynamic", "meaning"), rows)
+
+
+def _by_reason(options: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    reasons: dict[str, list[str]] = {}
+    for key, reason in options.items():
+        reasons.setdefault(reason, []).append(code(key))
+    return [(", ".join(keys), sentence(reason)) for reason, keys in reasons.items()]
+
+
+def server_passed_over() -> str:
+    return table(("options", "why they have no effect"), _by_reason(PASSED_OVER))
+
+
+def server_refused() -> str:
+    return table(("options", "why they are refused"), _by_reason(REFUSED))
 
 
 def rights() -> str:
@@ -129,15 +162,10 @@ def error_codes() -> str:
 
 
 def table_properties() -> str:
-    rows = []
-    for row in TABLE_PROPERTIES.values():
-        default = amount(row.default)
-        if row.kind == "duration" and isinstance(row.default, int):
-            whole_days = row.default % _DAY_MS == 0
-            default = code(f"{row.default // _DAY_MS}d" if whole_days else f"{row.default // 60_000}min")
-        choices = f" One of {', '.join(code(choice) for choice in row.choices)}." if row.choices else ""
-        alterable = "yes" if row.alterable else ""
-        rows.append((code(row.name), row.kind, default, alterable, sentence(row.meaning) + choices))
+    rows = [
+        (code(row.key), row.kind, code(row.default_text), yes(row.dynamic), meaning(row))
+        for row in TABLE_PROPERTIES.values()
+    ]
     return table(("property", "type", "default", "alterable", "meaning"), rows)
 
 
@@ -178,10 +206,10 @@ def _option_row(option: click.Option) -> tuple[str, str, str]:
             shown = "|".join(str(choice) for choice in option.type.choices)
         names += f" {shown or 'VALUE'}"
     has_default = option.default is not None and option.show_default and not option.is_flag
-    meaning = " ".join((option.help or "").split())
+    words = " ".join((option.help or "").split())
     if isinstance(option.envvar, str):
-        meaning += f" Or the variable `{option.envvar}`."
-    return code(names), code(option.default) if has_default else "", meaning.strip()
+        words += f" Or the variable `{option.envvar}`."
+    return code(names), code(option.default) if has_default else "", words.strip()
 
 
 def command_options() -> str:
@@ -194,17 +222,21 @@ def command_options() -> str:
         for option in options:
             if not option.hidden:
                 seen.setdefault(_option_row(option), []).append(name.removeprefix("fluss "))
-    for (option_names, default, meaning), users in seen.items():
-        rows.append((option_names, ", ".join(code(user) for user in users), default, meaning))
+    for (option_names, default, words), users in seen.items():
+        rows.append((option_names, ", ".join(code(user) for user in users), default, words))
     return table(("option", "of", "default", "meaning"), rows)
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
     "client-options": client_options,
+    "client-options-refused": client_refused,
     "client-metrics": client_metrics,
     "server-options": server_options,
     "rights": rights,
     "lake-settings": lake_settings,
+    "server-options-passed-over": server_passed_over,
+    "server-options-refused": server_refused,
+    "spark-options": spark_options,
     "error-codes": error_codes,
     "table-properties": table_properties,
     "commands": commands,

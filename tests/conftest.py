@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ settings.load_profile("house")
 HERE = Path(__file__).resolve().parent
 ONE_PROCESS = ("spark",)
 """Folders whose tests share something expensive that must not be started twice."""
+
+
+@pytest.fixture
+def no_complaints(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail the test if asyncio logs errors of tasks or futures that were never retrieved."""
+    yield
+    complaints = [record.getMessage() for record in caplog.records if record.name == "asyncio" and record.levelno >= 40]
+    assert complaints == []
 
 
 @pytest.hookimpl(tryfirst=True)

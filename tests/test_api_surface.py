@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -236,10 +237,13 @@ def test_constants():
     assert isinstance(fluss.__version__, str)
 
 
-def test_every_error_is_exported():
+@pytest.mark.parametrize("face", [fluss, fluss.aio])
+def test_every_error_is_found(face):
+    """The errors that programs handle are listed; the others are found as well, for programs of earlier releases."""
     for error in ERROR_CLASSES.values():
-        assert getattr(fluss, error.__name__) is error
-        assert issubclass(error, fluss.FlussError)
+        assert getattr(face, error.__name__) is error
+        assert issubclass(error, face.FlussError)
+    assert "FencedLeaderEpochError" not in dir(face)
 
 
 EXPORTS = set(
@@ -253,10 +257,16 @@ EXPORTS = set(
     RemoteLogManifest ResourceType ScanRecord ScanRecords Schema SchemaInfo ServerNode TableAppend TableBucket
     TableDescriptor TableInfo TableLookup TablePath TablePrefixLookup TableScan TableStats TableUpsert
     TieringHeartbeat TieringStats TieringTable UpsertWriter WriteResultHandle col
-    FlussError FormatError ConfigError InvalidRowError InvalidArgumentError ConnectionClosedError
-    DeadlineExceededError MissingDependencyError
+    AuthenticateError AuthorizationError ConfigError ConnectionClosedError DatabaseAlreadyExistError
+    DatabaseNotEmptyError DatabaseNotExistError DeadlineExceededError DeletionDisabledError FlussError FormatError
+    InvalidAlterTableError InvalidArgumentError InvalidConfigError InvalidRowError InvalidTableError
+    InvalidTimestampError LakeSnapshotNotExistError LakeTableAlreadyExistError LeaderNotAvailableError
+    LogOffsetOutOfRangeError LogStorageError MissingDependencyError NetworkError NonPrimaryKeyTableError
+    PartitionAlreadyExistsError PartitionNotExistsError RecordTooLargeError RequestTimeOutError SchemaNotExistError
+    SecurityDisabledError TableAlreadyExistError TableNotExistError TableNotPartitionedError UnknownServerError
+    UnsupportedVersionError
     """.split()  # noqa: SIM905
-) | {error.__name__ for error in ERROR_CLASSES.values()}
+)
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio])
@@ -265,9 +275,22 @@ def test_export_list(face):
     assert len(face.__all__) == len(set(face.__all__))
     for name in face.__all__:
         assert getattr(face, name) is not None
-    assert set(face.__all__) <= set(dir(face))
-    homes = {name for names in (*_exports.COMMON.values(), *face._OWN.values()) for name in names}
-    assert homes == EXPORTS
+    namespace: dict[str, object] = {}
+    exec(f"from {face.__name__} import *", namespace)
+    assert set(namespace) - {"__builtins__"} == EXPORTS
+
+
+@pytest.mark.parametrize("face", [fluss, fluss.aio])
+def test_a_listing_shows_public_names_only(face):
+    shown = {name for name in dir(face) if not name.startswith("__")}
+    assert shown - set(_exports.SUBMODULES[face.__name__]) == EXPORTS
+    assert "__version__" in dir(face)
+
+
+def test_generated_stubs_are_current():
+    script = Path(__file__).resolve().parent.parent / "scripts" / "generate_stubs.py"
+    check = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert check.returncode == 0, check.stdout
 
 
 def test_unknown_names_are_refused():
@@ -280,7 +303,7 @@ def test_import_is_light():
     """Importing costs next to nothing: heavy packages come with the first use."""
     code = "import sys; before = set(sys.modules); import fluss; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert set(loaded) <= {"fluss", "fluss._exports"}
+    assert set(loaded) <= {"fluss", "fluss._exports", "fluss._plugins"}
 
 
 def test_other_distributions_of_the_same_name_are_noticed(tmp_path, monkeypatch):

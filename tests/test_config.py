@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fluss.config import CONFIG_OPTIONS, WAIT_FOREVER_MS, ChoiceOption, Config, IntOption, option_of, split_addresses
+from fluss.config import CONFIG_OPTIONS, WAIT_FOREVER_MS, Config, ConfigOption, option_of, split_addresses
 from fluss.errors import ConfigError, FlussError
 
 DEFAULTS = {
@@ -29,6 +29,13 @@ DEFAULTS = {
     "writer.kv-backpressure.max-throttle-ms": ("writer_kv_backpressure_max_throttle_ms", 3000),
     "writer.delivery-timeout-ms": ("writer_delivery_timeout_ms", 120000),
     "writer.dynamic-create-partition.enabled": ("writer_dynamic_create_partition_enabled", True),
+    "lookup.queue-size": ("lookup_queue_size", 1_000_000),
+    "lookup.max-batch-size": ("lookup_max_batch_size", 4096),
+    "lookup.max-inflight-requests": ("lookup_max_inflight_requests", 2),
+    "scanner.log.check-crc": ("scanner_log_check_crc", True),
+    "scanner.kv.fetch.max-bytes": ("scanner_kv_fetch_max_bytes", 4194304),
+    "client.id": ("client_id", ""),
+    "metrics.enabled": ("metrics_enabled", True),
     "scanner.remote-log.prefetch-num": ("scanner_remote_log_prefetch_num", 4),
     "remote-file.download-thread-num": ("remote_file_download_thread_num", 3),
     "scanner.remote-log.read-concurrency": ("scanner_remote_log_read_concurrency", 4),
@@ -44,21 +51,22 @@ DEFAULTS = {
     "security.sasl.mechanism": ("security_sasl_mechanism", "PLAIN"),
     "security.sasl.username": ("security_sasl_username", ""),
     "security.sasl.password": ("security_sasl_password", ""),
+    "security.sasl.jaas.config": ("security_sasl_jaas_config", ""),
 }
 
 
 def test_table_of_options() -> None:
-    assert {option.key: (option.property_name, option.default) for option in CONFIG_OPTIONS} == DEFAULTS
-    assert all(option.__doc__ for option in CONFIG_OPTIONS)
+    assert {option.key: (option.property_name, option.default) for option in CONFIG_OPTIONS.values()} == DEFAULTS
+    assert all(option.doc == option.__doc__ for option in CONFIG_OPTIONS.values())
 
 
-@pytest.mark.parametrize("key", DEFAULTS)
+@pytest.mark.parametrize("key", [key for key in DEFAULTS if key != "security.sasl.jaas.config"])
 def test_option_can_be_read_and_set_by_key_and_by_property(key: str) -> None:
     name, default = DEFAULTS[key]
     assert getattr(Config(), name) == default
     option = option_of(key)
     value: Any = {bool: False, int: 5, str: "value:1"}[type(default)]
-    if isinstance(option, ChoiceOption):
+    if option.choices:
         value = option.choices[-1]
     for given in (value, str(value)):
         config = Config({key: given})
@@ -190,7 +198,7 @@ def test_options_that_must_fit_each_other() -> None:
 
 
 def test_class_attribute_is_the_option() -> None:
-    assert isinstance(Config.writer_retries, IntOption)
+    assert isinstance(Config.writer_retries, ConfigOption)
     assert Config.writer_retries.key == "writer.retries"
 
 
@@ -198,3 +206,56 @@ def test_misspelt_attribute_is_an_error() -> None:
     config = Config()
     with pytest.raises(AttributeError):
         config.writer_retires = 3  # type: ignore[attr-defined]
+
+
+def test_keys_and_values_of_the_java_client_are_accepted() -> None:
+    config = Config(
+        {
+            "client.writer.batch-size": "64 kb",
+            "client.writer.batch-timeout": "20 ms",
+            "client.writer.buffer.wait-timeout": "1 min",
+            "client.scanner.log.fetch.wait-max-time": "2 s",
+            "client.request-timeout": "30s",
+            "client.connect-timeout": "1 min",
+            "client.security.protocol": "SASL",
+        }
+    )
+    assert config.writer_batch_size == 65536
+    assert config.writer_batch_timeout_ms == 20
+    assert config.writer_buffer_wait_timeout_ms == 60_000
+    assert config.scanner_log_fetch_wait_max_time_ms == 2_000
+    assert (config.request_timeout_ms, config.connect_timeout_ms) == (30_000, 60_000)
+    assert config.is_sasl
+    assert "writer.batch-size" in config.to_dict(), "options are kept under the key of the table"
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("writer.batchsize", "writer.batch-size"),
+        ("client.writer.aks", "writer.acks"),
+        ("bootstrap.server", "bootstrap.servers"),
+        ("scanner.log.max-poll-record", "scanner.log.max-poll-records"),
+    ],
+)
+def test_a_misspelt_key_is_refused_with_the_nearest_one(key: str, near: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config({key: "1"})
+    assert caught.value.message == f"unknown option {key!r}; did you mean {near!r}?"
+
+
+def test_options_without_anything_to_act_on_are_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match=r"'client\.writer\.buffer\.page-size' cannot be used: memory .* Remove it"):
+        Config({"client.writer.buffer.page-size": "1 mb"})
+
+
+def test_a_login_module_line_sets_user_and_password() -> None:
+    line = 'org.apache.fluss.security.auth.sasl.plain.PlainLoginModule required username="ann" password="hun\\"ter";'
+    config = Config({"client.security.protocol": "sasl", "client.security.sasl.jaas.config": line})
+    config.validate()
+    assert (config.security_sasl_username, config.security_sasl_password) == ("ann", 'hun"ter')
+    assert "hun" not in repr(config)
+    assert pickle.loads(pickle.dumps(config)) == config
+    with pytest.raises(ConfigError, match="username=") as caught:
+        Config({"security.sasl.jaas.config": 'm required user_ann="hunter";'})
+    assert "hunter" not in str(caught.value)

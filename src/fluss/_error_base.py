@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root of the error tree and the one table of error codes.
+"""The root of the error tree and the tables of its classes.
 
-`_error_classes.py` is generated from `ERROR_TABLE` by ``python scripts/generate_errors.py``; import everything from
-`fluss.errors`.
+`errors.py` is generated from `ERROR_TABLE` and `CLIENT_ERRORS` by ``make generate``; import everything from there.
 """
 
 from __future__ import annotations
@@ -122,6 +121,33 @@ Retry policy is data: whether an error is worth another try, and whether metadat
 here and nowhere else. Codes 31 to 33 concern idempotent writers, who know themselves what to do about them; 51 is
 handled by the handshake. Two names (59, 60) are misspelt in the protocol and kept as they are.
 """
+
+
+class ClientErrorRow(NamedTuple):
+    """One error that this package raises and no server sends."""
+
+    name: str
+    meaning: str
+    also: str = ""
+    """The built-in class it also belongs to."""
+
+
+CLIENT_ERRORS: tuple[ClientErrorRow, ...] = tuple(
+    ClientErrorRow(*row)
+    for row in (
+        ("FormatError", "Bytes or a document that cannot be read; the message names the field and the position."),
+        ("ConfigError", "An unknown option, or a value the option does not take."),
+        ("InvalidRowError", "A row or a value that does not fit the table."),
+        ("InvalidArgumentError", "A call whose arguments make no sense.", "ValueError"),
+        ("ConnectionClosedError", "Use of a connection, writer or scanner that was closed."),
+        ("DeadlineExceededError", "A wait that took longer than allowed.", "TimeoutError"),
+        (
+            "MissingDependencyError",
+            "An optional package that is not installed; the message says how to install it.",
+            "ImportError",
+        ),
+    )
+)
 
 ERRORS_BY_CODE: dict[int, ErrorRow] = {row.code: row for row in ERROR_TABLE}
 

@@ -1,197 +1,102 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the public names live: loaded when first used, so that `import fluss` costs next to nothing."""
+"""The one table of public names, and their loading at first use, so that `import fluss` costs next to nothing.
+
+A new public name is one word here; ``make generate`` writes the stubs that type checkers and editors read
+(`__init__.pyi`, `aio.pyi`) from it.
+"""
 
 import sys
 
-# Names for annotations that stand in quotes: `__future__`, which would do without, is a module to load as well.
+# `typing` and `__future__` would take longer to import than all of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-COMMON: dict[str, tuple[str, ...]] = {
-    "fluss.client.admin": ("FlussAdmin",),
-    "fluss.client.admin.types": (
-        "AclBinding",
-        "AclFilter",
-        "AlterConfig",
-        "AlterConfigOp",
-        "ClusterHealth",
-        "ConfigEntry",
-        "DatabaseSummary",
-        "FileSystemToken",
-        "HealthStatus",
-        "KvSnapshot",
-        "KvSnapshotMetadata",
-        "OperationType",
-        "PermissionType",
-        "ProducerOffsets",
-        "RemoteLogManifest",
-        "ResourceType",
-        "SchemaInfo",
-        "TableStats",
-        "TieringHeartbeat",
-        "TieringStats",
-        "TieringTable",
-    ),
-    "fluss.client.lookup": (
-        "Lookuper",
-        "PrefixLookuper",
-        "TableLookup",
-        "TablePrefixLookup",
-    ),
-    "fluss.client.metrics": ("PrometheusCollector",),
-    "fluss.client.scan": (
-        "RecordBatch",
-        "ScanRecord",
-        "ScanRecords",
-    ),
-    "fluss.client.table": (
-        "TableAppend",
-        "TableUpsert",
-    ),
-    "fluss.client.write": ("WriteResultHandle",),
-    "fluss.config": ("Config",),
-    "fluss.errors": (
-        "AuthenticateError",
-        "AuthorizationError",
-        "BucketMaxNumError",
-        "ClusterConfigError",
-        "ConfigError",
-        "ConnectionClosedError",
-        "CorruptMessageError",
-        "CorruptRecordError",
-        "DatabaseAlreadyExistError",
-        "DatabaseNotEmptyError",
-        "DatabaseNotExistError",
-        "DeadlineExceededError",
-        "DeletionDisabledError",
-        "DiskWriteLockedError",
-        "DuplicateSequenceError",
-        "ErrorCode",
-        "FencedLeaderEpochError",
-        "FencedTieringEpochError",
-        "FlussError",
-        "FormatError",
-        "HistoricalPartitionThrottledError",
-        "IneligibleReplicaError",
-        "InsufficientKvLeaderReplicaCapacityError",
-        "InvalidAlterTableError",
-        "InvalidArgumentError",
-        "InvalidColumnProjectionError",
-        "InvalidConfigError",
-        "InvalidCoordinatorError",
-        "InvalidDatabaseError",
-        "InvalidProducerIdError",
-        "InvalidReplicationFactorError",
-        "InvalidRequiredAcksError",
-        "InvalidRowError",
-        "InvalidScanRequestError",
-        "InvalidServerRackInfoError",
-        "InvalidTableError",
-        "InvalidTargetColumnError",
-        "InvalidTimestampError",
-        "InvalidUpdateVersionError",
-        "KvSnapshotNotExistError",
-        "KvStorageError",
-        "LakeSnapshotNotExistError",
-        "LakeStorageNotConfiguredError",
-        "LakeTableAlreadyExistError",
-        "LeaderNotAvailableError",
-        "LogOffsetOutOfRangeError",
-        "LogStorageError",
-        "MissingDependencyError",
-        "NetworkError",
-        "NoRebalanceInProgressError",
-        "NonPrimaryKeyTableError",
-        "NotCoordinatorLeaderError",
-        "NotEnoughReplicasAfterAppendError",
-        "NotEnoughReplicasError",
-        "NotLeaderOrFollowerError",
-        "OperationNotAttemptedError",
-        "OutOfOrderSequenceError",
-        "PartitionAlreadyExistsError",
-        "PartitionMaxNumError",
-        "PartitionNotExistsError",
-        "PartitionSpecInvalidError",
-        "RebalanceFailureError",
-        "RecordTooLargeError",
-        "RequestTimeOutError",
-        "RetriableAuthenticateError",
-        "ScannerExpiredError",
-        "SchemaNotExistError",
-        "SecurityDisabledError",
-        "SecurityTokenError",
-        "ServerNotExistError",
-        "SeverTagAlreadyExistError",
-        "SeverTagNotExistError",
-        "StorageBackpressureError",
-        "StorageError",
-        "TableAlreadyExistError",
-        "TableNotExistError",
-        "TableNotPartitionedError",
-        "TooManyScannersError",
-        "UnknownScannerIdError",
-        "UnknownServerError",
-        "UnknownTableOrBucketError",
-        "UnknownWriterIdError",
-        "UnsupportedVersionError",
-    ),
-    "fluss.server.local": ("LocalServer",),
-    "fluss.metadata": (
-        "EARLIEST_OFFSET",
-        "LATEST_OFFSET",
-        "AggFunction",
-        "ChangeType",
-        "Column",
-        "ColumnRef",
-        "DatabaseDescriptor",
-        "DatabaseInfo",
-        "DataField",
-        "DataType",
-        "DataTypes",
-        "LakeSnapshot",
-        "OffsetSpec",
-        "PartitionInfo",
-        "PartitionSpec",
-        "Predicate",
-        "Schema",
-        "ServerNode",
-        "TableBucket",
-        "TableDescriptor",
-        "TableInfo",
-        "TablePath",
-        "col",
-    ),
+COMMON: dict[str, str] = {
+    "fluss.client.admin": "FlussAdmin",
+    "fluss.client.admin.types": """
+        AclBinding AclFilter AlterConfig AlterConfigOp ClusterHealth ConfigEntry DatabaseSummary FileSystemToken
+        HealthStatus KvSnapshot KvSnapshotMetadata OperationType PermissionType ProducerOffsets RemoteLogManifest
+        ResourceType SchemaInfo TableStats TieringHeartbeat TieringStats TieringTable
+    """,
+    "fluss.client.lookup": "Lookuper PrefixLookuper TableLookup TablePrefixLookup",
+    "fluss.client.metrics": "PrometheusCollector",
+    "fluss.client.scan": "RecordBatch ScanRecord ScanRecords",
+    "fluss.client.table": "TableAppend TableUpsert",
+    "fluss.client.write": "WriteResultHandle",
+    "fluss.config": "Config",
+    # The errors that programs handle. All others are in `fluss.errors`.
+    "fluss.errors": """
+        AuthenticateError AuthorizationError ConfigError ConnectionClosedError DatabaseAlreadyExistError
+        DatabaseNotEmptyError DatabaseNotExistError DeadlineExceededError DeletionDisabledError ErrorCode FlussError
+        FormatError InvalidAlterTableError InvalidArgumentError InvalidConfigError InvalidRowError InvalidTableError
+        InvalidTimestampError LakeSnapshotNotExistError LakeTableAlreadyExistError LeaderNotAvailableError
+        LogOffsetOutOfRangeError LogStorageError MissingDependencyError NetworkError NonPrimaryKeyTableError
+        PartitionAlreadyExistsError PartitionNotExistsError RecordTooLargeError RequestTimeOutError SchemaNotExistError
+        SecurityDisabledError TableAlreadyExistError TableNotExistError TableNotPartitionedError UnknownServerError
+        UnsupportedVersionError
+    """,
+    "fluss.metadata": """
+        AggFunction ChangeType Column ColumnRef DataField DataType DataTypes DatabaseDescriptor DatabaseInfo
+        EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec PartitionInfo PartitionSpec Predicate Schema ServerNode
+        TableBucket TableDescriptor TableInfo TablePath col
+    """,
+    "fluss.server.local": "LocalServer",
 }
-"""The names that are the same in `fluss` and `fluss.aio`, by the module that defines them."""
+"""The names that mean the same in `fluss` and `fluss.aio`, by the module that defines them."""
+
+OWN: dict[str, dict[str, str]] = {
+    "fluss": {
+        "fluss.client.faces": "AppendWriter FlussConnection FlussTable UpsertWriter",
+        "fluss.client.scan_faces": "BatchScanner LogScanner TableScan",
+    },
+    "fluss.aio": {
+        "fluss.client.core": "FlussConnection FlussTable",
+        "fluss.client.scan": "BatchScanner LogScanner TableScan",
+        "fluss.client.write": "AppendWriter UpsertWriter",
+    },
+}
+"""The names of which each face has its own kind."""
+
+SUBMODULES: dict[str, tuple[str, ...]] = {"fluss": ("aio", "config", "errors", "metadata"), "fluss.aio": ()}
+"""The modules that can be reached without an import of their own."""
 
 
-def lazy(
-    package: str, own: dict[str, tuple[str, ...]], submodules: tuple[str, ...] = ()
-) -> "tuple[Callable[[str], Any], Callable[[], list[str]]]":
-    """`__getattr__` and `__dir__` of a module that exports `COMMON`, its own names and some submodules."""
-    homes = {name: module for table in (COMMON, own) for module, names in table.items() for name in names}
+def homes_of(face: str) -> dict[str, str]:
+    """Map each public name of `fluss` or `fluss.aio` to the module that defines it."""
+    return {name: module for table in (COMMON, OWN[face]) for module, names in table.items() for name in names.split()}
+
+
+def lazy(face: str) -> "tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]":
+    """Make `__getattr__`, `__dir__` and `__all__` of `fluss` or `fluss.aio`."""
+    homes = homes_of(face)
+    submodules = SUBMODULES[face]
 
     def get(name: str) -> "Any":
-        module = sys.modules[package]
         if name in homes:
             from fluss import _shadow
 
             _shadow.check_once()
             value = getattr(__import__(homes[name], fromlist=[name]), name)
         elif name in submodules:
-            value = __import__(f"{package}.{name}", fromlist=[name])
+            value = __import__(f"{face}.{name}", fromlist=[name])
         elif name == "__version__":
             from fluss._version import VERSION
 
             value = VERSION
         else:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        setattr(module, name, value)
+            if name.endswith("Error"):  # before release 0.2 every error class was a name of `fluss` as well
+                from fluss import errors
+
+                if name in errors.__all__:
+                    return getattr(errors, name)
+            raise AttributeError(f"module {face!r} has no attribute {name!r}")
+        setattr(sys.modules[face], name, value)
         return value
 
-    def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes, *submodules, "__version__"})
+    def names() -> "list[str]":
+        dunder = [name for name in vars(sys.modules[face]) if name.startswith("__") and name.endswith("__")]
+        return sorted({*dunder, *homes, *submodules, "__version__"})
 
-    return get, names
+    return get, names, sorted(homes)

@@ -1,41 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client options. The body of `Config` is the one table of keys, types, defaults, allowed values and meanings."""
+"""Client options. The body of `Config` is the one table of keys, types, defaults and meanings."""
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from fluss.errors import ConfigError
+from fluss.options import (
+    INT_MAX,
+    KB,
+    MB,
+    MINUTE_MS,
+    REDACTED,
+    SECOND_MS,
+    Addresses,
+    Boolean,
+    Choice,
+    Duration,
+    Option,
+    OptionTable,
+    Size,
+    Text,
+    Whole,
+    split_addresses,
+)
 
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
 WAIT_FOREVER_MS = 2**64 - 1
 """The default of `writer.buffer.wait-timeout-ms`: wait as long as it takes."""
 
-REDACTED = "***"
-MB = 1024 * 1024
-
 _T = TypeVar("_T")
 
+_JAAS_ENTRY = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
-class ConfigOption(ABC, Generic[_T]):
-    """One client option: a line of the table, and the attribute of `Config` that reads and sets it."""
+
+class ConfigOption(Option[_T]):
+    """One client option, and the attribute of `Config` that reads and sets it."""
 
     property_name: str
     """The attribute of `Config`."""
 
-    def __init__(self, key: str, default: _T, doc: str, *, aliases: tuple[str, ...] = (), secret: bool = False) -> None:
-        self.key = key
-        self.default = default
-        self.aliases = aliases
-        self.secret = secret
-        self.__doc__ = doc
-
     def __set_name__(self, owner: type, name: str) -> None:
         self.property_name = name
+        self.__doc__ = self.doc
 
     @overload
     def __get__(self, config: None, owner: type) -> ConfigOption[_T]: ...
@@ -50,234 +58,183 @@ class ConfigOption(ABC, Generic[_T]):
         return value
 
     def __set__(self, config: Config, value: _T | str) -> None:
-        config._values[self.key] = self.parse(value)
-
-    def parse(self, value: object) -> _T:
-        """The typed value of a string or native value; a ConfigError says what was given and what is allowed."""
-        parsed = self._convert(value)
-        if parsed is None:
-            # A bad secret must not end up in a log.
-            given = REDACTED if self.secret else f"{value!r:.100}"
-            raise ConfigError(f"{self.key}: got {given}, but it takes {self.allowed()}")
-        return parsed
-
-    @abstractmethod
-    def _convert(self, value: object) -> _T | None:
-        """The typed value, or None if the option does not take it."""
-
-    @abstractmethod
-    def allowed(self) -> str:
-        """What the option takes, in words."""
-
-
-class StringOption(ConfigOption[str]):
-    """An option that takes any string."""
-
-    def _convert(self, value: object) -> str | None:
-        return value if isinstance(value, str) else None
-
-    def allowed(self) -> str:
-        return "a string"
-
-
-class ChoiceOption(ConfigOption[str]):
-    """An option that takes one of a few strings, in any case; it is kept in the spelling of the list."""
-
-    def __init__(self, key: str, choices: tuple[str, ...], doc: str) -> None:
-        super().__init__(key, choices[0], doc)
-        self.choices = choices
-
-    def _convert(self, value: object) -> str | None:
-        if isinstance(value, bool) or not isinstance(value, (str, int)):
-            return None
-        wanted = str(value).strip().lower()
-        return next((choice for choice in self.choices if choice.lower() == wanted), None)
-
-    def allowed(self) -> str:
-        return f"one of {', '.join(repr(choice) for choice in self.choices)}"
-
-
-class IntOption(ConfigOption[int]):
-    """An option that takes a whole number within bounds."""
-
-    def __init__(
-        self,
-        key: str,
-        default: int,
-        doc: str,
-        *,
-        minimum: int = 0,
-        maximum: int = INT_MAX,
-        aliases: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(key, default, doc, aliases=aliases)
-        self.minimum = minimum
-        self.maximum = maximum
-
-    def _convert(self, value: object) -> int | None:
-        if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", value):
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool):
-            return None
-        return value if self.minimum <= value <= self.maximum else None
-
-    def allowed(self) -> str:
-        return f"a whole number from {self.minimum} to {self.maximum}"
-
-
-class BoolOption(ConfigOption[bool]):
-    """An option that takes true or false."""
-
-    def _convert(self, value: object) -> bool | None:
-        if isinstance(value, str):
-            return {"true": True, "false": False}.get(value.strip().lower())
-        return value if isinstance(value, bool) else None
-
-    def allowed(self) -> str:
-        return "true or false"
-
-
-class AddressesOption(ConfigOption[str]):
-    """An option that takes addresses of servers."""
-
-    def _convert(self, value: object) -> str | None:
-        return value if isinstance(value, str) and split_addresses(value) else None
-
-    def allowed(self) -> str:
-        return "host:port, or several of them separated by commas"
-
-
-def split_addresses(text: str) -> list[tuple[str, int]]:
-    """``"a:1, [::1]:2"`` -> pairs of host and port; empty if the text cannot be read."""
-    addresses = []
-    for item in text.split(","):
-        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", item.strip())
-        if match is None or not 0 < int(match[3]) <= 65535:
-            return []
-        addresses.append((match[1] or match[2], int(match[3])))
-    return addresses
+        config.set(self.key, value)
 
 
 class Config:
     """The options of a client.
 
-    ``Config({"bootstrap.servers": "localhost:9123", "writer.batch-size": 65536})``; values may be strings or native.
-    Each option is also an attribute: ``config.writer_batch_size = 65536``.
+    Values may be text or native. Keys may carry the prefix `client.` of Apache Fluss. Durations are milliseconds or
+    text such as ``30 s``, sizes are bytes or text such as ``2 mb``. Each option is also an attribute.
+
+    Example:
+        config = Config({"bootstrap.servers": "localhost:9123", "client.writer.batch-size": "64 kb"})
+        config.writer_retries = 3
     """
 
-    bootstrap_servers = AddressesOption(
-        "bootstrap.servers", "127.0.0.1:9123", "Servers to connect to first; they are tried in turn."
+    bootstrap_servers = ConfigOption(
+        "bootstrap.servers", Addresses(), "127.0.0.1:9123", "Servers to connect to first; they are tried in turn."
     )
-    connect_timeout_ms = IntOption(
+    connect_timeout_ms = ConfigOption(
         "connect-timeout",
-        120_000,
-        "How long connecting may take, in milliseconds.",
-        minimum=1,
-        maximum=LONG_MAX,
+        Duration(1, bare=True),
+        2 * MINUTE_MS,
+        "How long connecting may take.",
         aliases=("connect-timeout-ms",),
     )
-    request_timeout_ms = IntOption(
+    request_timeout_ms = ConfigOption(
         "request-timeout",
-        30_000,
-        "How long a request may take, in milliseconds.",
-        minimum=1,
+        Duration(1, INT_MAX, bare=True),
+        30 * SECOND_MS,
+        "How long a request may take.",
         aliases=("request-timeout-ms",),
     )
-    client_bucketing = ChoiceOption(
+    client_bucketing = ConfigOption(
         "client.bucketing",
-        ("java", "pyfluss"),
+        Choice("java", "pyfluss"),
+        "java",
         "Whose tables are shared: `java` (with Flink and Java clients) or `pyfluss`; they place some keys differently.",
     )
-    writer_request_max_size = IntOption(
+    writer_request_max_size = ConfigOption(
         "writer.request-max-size",
+        Size(1, INT_MAX),
         10 * MB,
-        "Largest write request in bytes.",
-        minimum=1,
+        "Largest write request.",
         aliases=("request.max.size",),
     )
-    writer_acks = ChoiceOption(
+    writer_acks = ConfigOption(
         "writer.acks",
-        ("all", "-1", "0", "1"),
-        "Who confirms a write: all replicas in sync, nobody (0) or the leader (1).",
+        Choice("all", "-1", "0", "1"),
+        "all",
+        "Which replicas confirm a write: all in sync (`all`, `-1`), none (`0`) or the leader (`1`).",
     )
-    writer_retries = IntOption(
-        "writer.retries", INT_MAX, "How often a write is sent again after an error that may pass."
+    writer_retries = ConfigOption(
+        "writer.retries", Whole(), INT_MAX, "How often a write is sent again after a retriable error."
     )
-    writer_batch_size = IntOption(
-        "writer.batch-size", 2 * MB, "Largest batch of a bucket in bytes.", minimum=1, aliases=("writer.batch.size",)
+    writer_batch_size = ConfigOption(
+        "writer.batch-size",
+        Size(1, INT_MAX),
+        2 * MB,
+        "Largest batch of a bucket.",
+        aliases=("writer.batch.size",),
     )
-    writer_batch_timeout_ms = IntOption(
-        "writer.batch-timeout-ms", 100, "How long a batch waits for more rows.", maximum=LONG_MAX
+    writer_batch_timeout_ms = ConfigOption(
+        "writer.batch-timeout-ms",
+        Duration(bare=True),
+        100,
+        "How long a batch waits for more rows.",
+        aliases=("writer.batch-timeout",),
     )
-    writer_dynamic_batch_size_enabled = BoolOption(
-        "writer.dynamic-batch-size.enabled", True, "Fit the batch size to how full recent batches were."
+    writer_dynamic_batch_size_enabled = ConfigOption(
+        "writer.dynamic-batch-size.enabled", Boolean(), True, "Fit the batch size to how full recent batches were."
     )
-    writer_dynamic_batch_size_min = IntOption(
-        "writer.dynamic-batch-size-min", 256 * 1024, "The smallest fitted batch size in bytes.", minimum=1
+    writer_dynamic_batch_size_min = ConfigOption(
+        "writer.dynamic-batch-size-min", Size(1, INT_MAX), 256 * KB, "The smallest fitted batch size."
     )
-    writer_bucket_no_key_assigner = ChoiceOption(
-        "writer.bucket.no-key-assigner", ("sticky", "round_robin"), "How rows of tables without bucket keys are spread."
+    writer_bucket_no_key_assigner = ConfigOption(
+        "writer.bucket.no-key-assigner",
+        Choice("sticky", "round_robin"),
+        "sticky",
+        "How rows of tables without bucket keys are spread.",
     )
-    writer_enable_idempotence = BoolOption(
-        "writer.enable-idempotence", True, "Let the server drop batches that arrive twice."
+    writer_enable_idempotence = ConfigOption(
+        "writer.enable-idempotence", Boolean(), True, "Let the server drop batches that arrive twice."
     )
-    writer_max_inflight_requests_per_bucket = IntOption(
-        "writer.max-inflight-requests-per-bucket", 5, "Write requests of a bucket under way at a time.", minimum=1
+    writer_max_inflight_requests_per_bucket = ConfigOption(
+        "writer.max-inflight-requests-per-bucket", Whole(1), 5, "Write requests of a bucket in flight."
     )
-    writer_delivery_timeout_ms = IntOption(
+    writer_delivery_timeout_ms = ConfigOption(
         "writer.delivery-timeout-ms",
-        120_000,
+        Duration(1, bare=True),
+        2 * MINUTE_MS,
         "How long a batch is tried before its rows fail with the last error.",
-        minimum=1,
-        maximum=LONG_MAX,
+        aliases=("writer.delivery-timeout",),
     )
-    writer_buffer_memory_size = IntOption(
-        "writer.buffer.memory-size", 64 * MB, "Memory in bytes for rows not yet sent.", minimum=1, maximum=LONG_MAX
+    writer_buffer_memory_size = ConfigOption(
+        "writer.buffer.memory-size", Size(1), 64 * MB, "Memory for rows not yet sent."
     )
-    writer_buffer_wait_timeout_ms = IntOption(
+    writer_buffer_wait_timeout_ms = ConfigOption(
         "writer.buffer.wait-timeout-ms",
+        Duration(0, WAIT_FOREVER_MS, bare=True),
         WAIT_FOREVER_MS,
-        "How long a write waits for room in a full buffer; by default as long as it takes.",
-        maximum=WAIT_FOREVER_MS,
+        "How long a write waits for room in a full buffer.",
+        aliases=("writer.buffer.wait-timeout",),
     )
-    writer_kv_backpressure_max_throttle_ms = IntOption(
+    writer_kv_backpressure_max_throttle_ms = ConfigOption(
         "writer.kv-backpressure.max-throttle-ms",
-        3_000,
+        Duration(bare=True),
+        3 * SECOND_MS,
         "The longest pause between writes to an overloaded server.",
-        maximum=LONG_MAX,
+        aliases=("writer.kv-backpressure.max-throttle",),
     )
-    writer_dynamic_create_partition_enabled = BoolOption(
-        "writer.dynamic-create-partition.enabled", True, "Create missing partitions when rows are written to them."
+    writer_dynamic_create_partition_enabled = ConfigOption(
+        "writer.dynamic-create-partition.enabled",
+        Boolean(),
+        True,
+        "Create missing partitions when rows are written to them.",
     )
-    scanner_remote_log_prefetch_num = IntOption(
-        "scanner.remote-log.prefetch-num", 4, "Remote log segments fetched ahead.", minimum=1
+    lookup_queue_size = ConfigOption(
+        "lookup.queue-size", Whole(1), 1_000_000, "Keys of a table that may wait for their answer; more are refused."
     )
-    remote_file_download_thread_num = IntOption(
-        "remote-file.download-thread-num", 3, "Remote log files downloaded at a time.", minimum=1
+    lookup_max_batch_size = ConfigOption("lookup.max-batch-size", Whole(1), 4_096, "The most keys of one request.")
+    lookup_max_inflight_requests = ConfigOption(
+        "lookup.max-inflight-requests", Whole(1), 2, "Lookup requests to one server in flight."
     )
-    scanner_remote_log_read_concurrency = IntOption(
-        "scanner.remote-log.read-concurrency", 4, "Reads of one remote log file at a time.", minimum=1
+    scanner_remote_log_prefetch_num = ConfigOption(
+        "scanner.remote-log.prefetch-num", Whole(1), 4, "Remote log segments fetched ahead."
     )
-    scanner_log_max_poll_records = IntOption(
-        "scanner.log.max-poll-records", 500, "The most records of one poll.", minimum=1
+    remote_file_download_thread_num = ConfigOption(
+        "remote-file.download-thread-num", Whole(1), 3, "Remote log files downloaded at a time."
     )
-    scanner_log_fetch_max_bytes = IntOption(
-        "scanner.log.fetch.max-bytes", 16 * MB, "The most bytes of one fetch response.", minimum=1
+    scanner_remote_log_read_concurrency = ConfigOption(
+        "scanner.remote-log.read-concurrency", Whole(1), 4, "Reads of one remote log file at a time."
     )
-    scanner_log_fetch_min_bytes = IntOption(
-        "scanner.log.fetch.min-bytes", 1, "How many bytes the server waits for before it answers a fetch."
+    scanner_log_max_poll_records = ConfigOption(
+        "scanner.log.max-poll-records", Whole(1), 500, "The most records of one poll."
     )
-    scanner_log_fetch_wait_max_time_ms = IntOption(
-        "scanner.log.fetch.wait-max-time-ms", 500, "How long the server may wait for them."
+    scanner_log_fetch_max_bytes = ConfigOption(
+        "scanner.log.fetch.max-bytes", Size(1, INT_MAX), 16 * MB, "Largest answer to one fetch."
     )
-    scanner_log_fetch_max_bytes_for_bucket = IntOption(
-        "scanner.log.fetch.max-bytes-for-bucket", MB, "The most bytes of one bucket in a fetch response.", minimum=1
+    scanner_log_fetch_min_bytes = ConfigOption(
+        "scanner.log.fetch.min-bytes", Size(0, INT_MAX), 1, "How much the server waits for before it answers a fetch."
     )
-    security_protocol = ChoiceOption("security.protocol", ("PLAINTEXT", "sasl"), "Whether to authenticate.")
-    security_sasl_mechanism = ChoiceOption("security.sasl.mechanism", ("PLAIN",), "How to authenticate.")
-    security_sasl_username = StringOption("security.sasl.username", "", "Who authenticates; needed with `sasl`.")
-    security_sasl_password = StringOption(
-        "security.sasl.password", "", "The password; needed with `sasl`.", secret=True
+    scanner_log_fetch_wait_max_time_ms = ConfigOption(
+        "scanner.log.fetch.wait-max-time-ms",
+        Duration(0, INT_MAX, bare=True),
+        500,
+        "How long the server may wait for them.",
+        aliases=("scanner.log.fetch.wait-max-time",),
+    )
+    scanner_log_fetch_max_bytes_for_bucket = ConfigOption(
+        "scanner.log.fetch.max-bytes-for-bucket", Size(1, INT_MAX), MB, "Largest part of one bucket in an answer."
+    )
+    scanner_log_check_crc = ConfigOption(
+        "scanner.log.check-crc", Boolean(), True, "Check the checksum of every batch, unless the server projected it."
+    )
+    scanner_kv_fetch_max_bytes = ConfigOption(
+        "scanner.kv.fetch.max-bytes",
+        Size(1, INT_MAX),
+        4 * MB,
+        "Largest answer to one step of a batch scan of a primary-key table.",
+    )
+    client_id = ConfigOption("client.id", Text(), "", "The label `client_id` of the metrics of this client.")
+    metrics_enabled = ConfigOption("metrics.enabled", Boolean(), True, "Count what the client does.")
+    security_protocol = ConfigOption(
+        "security.protocol", Choice("PLAINTEXT", "sasl"), "PLAINTEXT", "Whether to authenticate."
+    )
+    security_sasl_mechanism = ConfigOption("security.sasl.mechanism", Choice("PLAIN"), "PLAIN", "How to authenticate.")
+    security_sasl_username = ConfigOption(
+        "security.sasl.username", Text(), "", "The user that authenticates; needed with `sasl`."
+    )
+    security_sasl_password = ConfigOption(
+        "security.sasl.password", Text(), "", "The password; needed with `sasl`.", secret=True
+    )
+    security_sasl_jaas_config = ConfigOption(
+        "security.sasl.jaas.config",
+        Text(),
+        "",
+        'A login module line with `username="…"` and `password="…"`; it sets the two options above.',
+        secret=True,
     )
 
     __slots__ = ("_values",)
@@ -290,20 +247,23 @@ class Config:
             self.set(key, value)
 
     def get(self, key: str) -> Any:
-        """The value of an option by its key."""
+        """Read an option by its key."""
         return option_of(key).__get__(self, Config)
 
     def set(self, key: str, value: object) -> None:
         """Set an option by its key."""
         option = option_of(key)
-        self._values[option.key] = option.parse(value)
+        parsed = option.parse(value)
+        if option.key == "security.sasl.jaas.config" and parsed:
+            self._values.update(_read_jaas(parsed))
+        self._values[option.key] = parsed
 
     def to_dict(self) -> dict[str, Any]:
-        """The options that were set, by key. The password is in it."""
+        """Return the options that were set, by key. The password is in it."""
         return dict(self._values)
 
     def copy(self) -> Config:
-        """An independent copy."""
+        """Make an independent copy."""
         copied = Config()
         copied._values.update(self._values)
         return copied
@@ -312,17 +272,17 @@ class Config:
 
     @property
     def bootstrap_addresses(self) -> list[tuple[str, int]]:
-        """The bootstrap servers as pairs of host and port."""
+        """Return the bootstrap servers as pairs of host and port."""
         return split_addresses(self.bootstrap_servers)
 
     @property
     def is_sasl(self) -> bool:
-        """Whether connections authenticate."""
+        """Tell whether connections authenticate."""
         return self.security_protocol == "sasl"
 
     @property
     def required_acks(self) -> int:
-        """The acks of write requests: -1 all replicas in sync, 0 nobody, 1 the leader."""
+        """Return the acks of write requests: -1 all replicas in sync, 0 none, 1 the leader."""
         return -1 if self.writer_acks == "all" else int(self.writer_acks)
 
     def validate(self) -> None:
@@ -346,7 +306,7 @@ class Config:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Config):
             return NotImplemented
-        return all(self.get(option.key) == other.get(option.key) for option in CONFIG_OPTIONS)
+        return all(self.get(option.key) == other.get(option.key) for option in CONFIG_OPTIONS.values())
 
     __hash__ = None  # type: ignore[assignment]  # options can change
 
@@ -357,20 +317,41 @@ class Config:
         return f"Config({shown!r})"
 
 
-CONFIG_OPTIONS: tuple[ConfigOption[Any], ...] = tuple(
-    option for option in vars(Config).values() if isinstance(option, ConfigOption)
-)
-"""Every client option, in the order of the class body."""
+def _read_jaas(line: str) -> dict[str, str]:
+    """Take user and password out of a login module line, as the Java client's configuration has it."""
+    found = {name: re.sub(r"\\(.)", r"\1", text) for name, text in _JAAS_ENTRY.findall(line)}
+    if len(found) != 2:
+        raise ConfigError(
+            f"security.sasl.jaas.config: got {REDACTED}, but it takes a line such as 'org.apache.fluss.security.auth"
+            '.sasl.plain.PlainLoginModule required username="…" password="…";\''
+        )
+    return {f"security.sasl.{name}": text for name, text in found.items()}
 
-_BY_KEY: dict[str, ConfigOption[Any]] = {
-    key: option for option in CONFIG_OPTIONS for key in (option.key, *option.aliases)
-}
+
+_MEMORY = "memory for rows is not divided into pages"
+_TOKENS = "tokens are fetched when remote files are opened"
+
+CONFIG_OPTIONS: OptionTable[ConfigOption[Any]] = OptionTable(
+    "option",
+    [option for option in vars(Config).values() if isinstance(option, ConfigOption)],
+    prefix="client.",
+    # Options of the Java client that have nothing to act on here.
+    refused={
+        "writer.buffer.page-size": _MEMORY,
+        "writer.buffer.per-request-memory-size": _MEMORY,
+        "lookup.batch-timeout": "keys are sent as soon as the server is free and do not wait for others",
+        "lookup.max-retries": "lookups are retried until their deadline",
+        "scanner.kv.batch-strategy": "the server's cursor is used where it has one, the changelog otherwise",
+        "scanner.log.read-preference": "remote segments are read where the local log no longer has the rows",
+        "security.enable-plugin-discovery": "there are no plugins",
+        "scanner.io.tmpdir": "scanners write no temporary files",
+        "filesystem.security.token.renewal.backoff": _TOKENS,
+        "filesystem.security.token.renewal.time-ratio": _TOKENS,
+    },
+)
+"""Every client option, by key, in the order of the class body."""
 
 
 def option_of(key: str) -> ConfigOption[Any]:
-    """The option with this key; a ConfigError for unknown keys."""
-    option = _BY_KEY.get(key)
-    if option is None:
-        known = ", ".join(option.key for option in CONFIG_OPTIONS)
-        raise ConfigError(f"unknown option {key!r:.100}; the options are {known}")
-    return option
+    """Find the option with this key; a ConfigError names the nearest known key."""
+    return CONFIG_OPTIONS.require(str(key))

@@ -49,9 +49,10 @@ SERVER_OPTIONS: dict[str, object] = {
 class HealthyClient(threading.Thread):
     """Writes and reads a row again and again, and notes how long it had to wait."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, table: str = "rows") -> None:
         super().__init__(name="healthy client", daemon=True)
         self.address = address
+        self.table = table
         self.stopping = threading.Event()
         self.started = threading.Event()
         self.served = 0
@@ -69,7 +70,7 @@ class HealthyClient(threading.Thread):
 
     async def _work(self) -> None:
         config = fluss.Config({"bootstrap.servers": self.address})
-        path = fluss.TablePath("healthy", "rows")
+        path = fluss.TablePath("healthy", self.table)
         async with await fluss.FlussConnection.create(config) as connection:
             admin = connection.get_admin()
             await admin.create_database("healthy", ignore_if_exists=True)

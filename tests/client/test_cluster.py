@@ -94,8 +94,8 @@ def test_options_that_contradict_each_other_are_refused_before_connecting(run):
 def test_one_connection_per_node(run, config):
     async def main():
         cluster = await Cluster.connect(config)
-        tablets = await asyncio.gather(*(cluster.any_tablet() for _ in range(10)))
-        coordinators = await asyncio.gather(*(cluster.coordinator() for _ in range(10)))
+        tablets = await asyncio.gather(*(cluster.any_tablet(cluster.deadline()) for _ in range(10)))
+        coordinators = await asyncio.gather(*(cluster.coordinator(cluster.deadline()) for _ in range(10)))
         assert len(set(map(id, tablets))) == 1
         assert len(set(map(id, coordinators))) == 1
         assert cluster.metrics.snapshot()["connections_opened_total"] == 3  # bootstrap, coordinator, tablet server
@@ -217,13 +217,13 @@ def test_a_restarted_server_is_found_again(run, tmp_path, database):
     run(main())
 
 
-def test_closing_ends_what_is_under_way(run, config):
+def test_closing_ends_what_is_in_flight(run, config):
     async def main():
         cluster = await Cluster.connect(config)
         await cluster.close()
         await cluster.close()
         with pytest.raises(ConnectionClosedError):
-            await cluster.coordinator()
+            await cluster.coordinator(cluster.deadline())
         with pytest.raises(ConnectionClosedError):
             await cluster.table(TablePath("a", "b"))
 

@@ -9,15 +9,15 @@ import time
 
 import pyarrow as pa
 import pytest
-from tests.client.proxy import FaultyProxy, ProxiedServer
+from tests.faults.proxy import Fault, FaultProxy, ProxiedServer
 
 import fluss
 
 
 @pytest.fixture(scope="module")
 def proxied():
-    with FaultyProxy() as proxy, ProxiedServer(proxy) as address:
-        yield proxy, address
+    with FaultProxy() as proxy, ProxiedServer(proxy):
+        yield proxy
 
 
 @pytest.fixture(autouse=True)
@@ -29,18 +29,23 @@ def collect(no_complaints):
 
 @pytest.fixture
 def proxy(proxied):
-    proxy, _ = proxied
-    yield proxy
-    proxy.delay_s, proxy.refuse, proxy.duplicate, proxy.reset, proxy.cut_after_requests = 0.0, False, False, False, None
+    yield proxied
+    proxied.calm()
+
+
+def once(fault):
+    """A judge that does this to the next request, whatever it is."""
+    faults = [fault]
+    return lambda api_key, body: faults.pop() if faults else None
 
 
 @pytest.fixture
 def use_connection(proxied, database):
-    _, address = proxied
-
     def start(use, **options):
         async def main():
-            config = fluss.Config({"bootstrap.servers": address, "connect-timeout": 2000, "request-timeout": 5000})
+            config = fluss.Config(
+                {"bootstrap.servers": proxied.address, "connect-timeout": 2000, "request-timeout": 5000}
+            )
             for name, value in options.items():
                 setattr(config, name, value)
             with await fluss.FlussConnection.create(config) as conn:
@@ -68,12 +73,10 @@ async def log_ids(table, buckets=1):
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_admin_calls_outlive_cuts(proxy, use_connection, reset):
-    proxy.reset = reset
-
     async def use(conn):
         admin = conn.get_admin()
         for _ in range(5):
-            proxy.cut()
+            proxy.cut(reset=reset)
             assert "fluss" in await admin.list_databases()
 
     use_connection(use)
@@ -102,8 +105,7 @@ def test_writes_are_neither_lost_nor_doubled(proxy, use_connection, database, fa
     async def use(conn):
         table = await create(conn, database, bucket_count=2)
         writer = table.new_append().create_writer()
-        proxy.reset = fault == "reset"
-        proxy.duplicate = fault == "repeated requests"
+        proxy.on_request = (lambda api_key, body: Fault.REPEAT) if fault == "repeated requests" else None
         proxy.delay_s = 0.01 if fault == "slow" else 0.0
         written = 0
         for _ in range(6):
@@ -111,13 +113,13 @@ def test_writes_are_neither_lost_nor_doubled(proxy, use_connection, database, fa
                 writer.append((written, "x"))
                 written += 1
             if fault == "lost answers":
-                proxy.cut_after_requests = 1
+                proxy.on_request = once(Fault.CUT_AFTER)
             flushing = asyncio.ensure_future(writer.flush())
             if fault in ("cut", "reset"):
                 await asyncio.sleep(0.002)
-                await asyncio.to_thread(proxy.cut)
+                await asyncio.to_thread(proxy.cut, reset=fault == "reset")
             await flushing
-        proxy.duplicate, proxy.delay_s, proxy.cut_after_requests = False, 0.0, None
+        proxy.calm()
         assert sorted(await log_ids(table, 2)) == list(range(written))
 
     use_connection(use)
@@ -129,7 +131,7 @@ def test_upserts_outlive_lost_answers(proxy, use_connection, database):
         writer = table.new_upsert().create_writer()
         for value in range(10):
             writer.upsert((1, f"v{value}"))
-            proxy.cut_after_requests = 1
+            proxy.on_request = once(Fault.CUT_AFTER)
             await writer.flush()
         assert await table.new_lookup().lookup([1]) == {"id": 1, "name": "v9"}
         scanner = await table.new_scan().create_log_scanner()

@@ -222,6 +222,7 @@ async def _far(connection: fluss.FlussConnection, admin: Any) -> None:
 # Damage ---------------------------------------------------------------------------------------------------------------
 
 _KINDS = (
+    ("bucket register", r"catalog/tables/\d+/buckets"),
     ("lock file", r"\.lock"),
     ("clean marker", r"\.clean-shutdown"),
     ("counters", r"catalog/counters\.doc(\.prev)?"),

@@ -133,10 +133,10 @@ async def poll_for_ever(scanner):
 
 
 def test_a_scan_that_fails_for_long_says_so(proxy, through, monkeypatch):
-    from fluss.client.scan import scan
+    from fluss.client.scan import plan
 
-    options = scan.ScanPlan.fetch_options
-    monkeypatch.setattr(scan.ScanPlan, "fetch_options", lambda self: scan.replace(options(self), patience_ms=400))
+    options = plan.ScanPlan.fetch_options
+    monkeypatch.setattr(plan.ScanPlan, "fetch_options", lambda self: plan.replace(options(self), patience_ms=400))
 
     async def use(conn, path):
         await fill(conn, path, batches=1)

@@ -322,7 +322,7 @@ def test_retries_are_counted(proxy, through):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.requests.clear()
         proxy.on_request = times(100, put_answer(10, "disk trouble"), PRODUCE)
-        with pytest.raises(fluss.LogStorageError, match=r"gave up after 3 tries to write 1 rows .*disk trouble"):
+        with pytest.raises(fluss.LogStorageError, match=r"gave up after 3 attempts to write 1 rows .*disk trouble"):
             await writer.append((1, "a")).wait()
         assert proxy.requests.count(PRODUCE) == 3
 

@@ -169,7 +169,7 @@ def _with_message(message: bytes) -> LogBatch:
 
 def _decode_arrow(batch: LogBatch, schema: Schema) -> None:
     batch.change_types()
-    decode_arrow_batch(batch, schema.arrow_schema, validate=True, max_bytes=1 << 20)
+    decode_arrow_batch(batch, schema.arrow_schema, max_bytes=1 << 20)
 
 
 def _walk(data: bytes, strict: bool) -> None:

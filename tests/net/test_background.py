@@ -168,7 +168,7 @@ def test_tasks_that_refuse_to_end_do_not_hold_their_callers(monkeypatch: pytest.
         waiting = pool.submit(thread.run, deaf())
         assert started.wait(5)
         thread.close()
-        with pytest.raises(ConnectionClosedError, match="closed while the call was under way"):
+        with pytest.raises(ConnectionClosedError, match="closed while the call was in flight"):
             waiting.result(5)
 
 
@@ -231,7 +231,7 @@ def test_call_soon(thread: LoopThread) -> None:
     assert seen[0].name == "test-io"
 
 
-def test_close_cancels_what_is_under_way(thread: LoopThread) -> None:
+def test_close_cancels_what_is_in_flight(thread: LoopThread) -> None:
     started = threading.Event()
 
     async def slow() -> None:
@@ -243,7 +243,7 @@ def test_close_cancels_what_is_under_way(thread: LoopThread) -> None:
         assert started.wait(5)
         loop = thread.loop
         thread.close()
-        with pytest.raises(ConnectionClosedError, match="closed while the call was under way"):
+        with pytest.raises(ConnectionClosedError, match="closed while the call was in flight"):
             waiting.result(5)
     thread.close()
     assert loop.is_closed()
@@ -258,7 +258,7 @@ def test_close_cancels_what_is_under_way(thread: LoopThread) -> None:
 def test_close_before_start_and_from_inside() -> None:
     LoopThread().close()
     thread = LoopThread()
-    with pytest.raises(ConnectionClosedError, match="closed while the call was under way"):
+    with pytest.raises(ConnectionClosedError, match="closed while the call was in flight"):
         thread.run(close_and_wait(thread))
     assert thread.closed
 

@@ -81,7 +81,7 @@ def test_call_sends_and_returns_messages(serving: Any) -> None:
             assert pb.ApiVersionsRequest.FromString(first.body).client_software_name == "tester"
             assert (second.api_key, second.version, bytes(second.body)) == (1008, 0, b"\x0a\x05fluss")
             assert bytes(third.body) == b""
-            assert repr(connection) == f"<Connection to 127.0.0.1:{server.port}, 0 calls under way>"
+            assert repr(connection) == f"<Connection to 127.0.0.1:{server.port}, 0 calls in flight>"
             await connection.close()
             assert "closed" in repr(connection)
 
@@ -240,7 +240,7 @@ def test_request_ids_wrap_and_skip_those_in_use(serving: Any) -> None:
             connection = await connect(server.port)
             first = asyncio.ensure_future(connection.call(apis.LIST_DATABASES))
             await asyncio.sleep(0)
-            connection._next_id = 2**31 - 1
+            connection._pending._next_id = 2**31 - 1
             await asyncio.gather(first, *(connection.call(apis.LIST_DATABASES) for _ in range(3)))
             assert [r.request_id for r in server.sessions[0].requests[1:]] == [1, 2**31 - 1, 0, 2]
             await connection.close()

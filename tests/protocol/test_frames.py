@@ -220,3 +220,51 @@ def test_after_a_large_frame_little_is_taken_at_first() -> None:
     assert reader.missing_bytes == len(large) - 896
     assert [bytes(frame) for frame in reader.feed(framed[900:] + b"\x00\x00\x00\x03abc")] == [large, b"abc"]
     assert len(reader.get_buffer()) == 4096
+
+
+def test_a_frame_that_is_not_admitted_waits_without_memory() -> None:
+    asked: list[int] = []
+    allocated: list[int] = []
+
+    def allocate(size: int) -> memoryview:
+        allocated.append(size)
+        return memoryview(bytearray(size))
+
+    reader = frames.FrameReader(buffer_bytes=64, allocate=allocate, admit=lambda size: asked.append(size) or size < 200)
+    data = b"".join(struct.pack(">i", size) + bytes([size % 251]) * size for size in (10, 100, 300))
+    found = reader.feed(data[:14])
+    found += reader.feed(data[14:118])
+    head = data[118:138]
+    reader.get_buffer()[: len(head)] = head
+    found += reader.buffer_updated(len(head))
+    assert [len(frame) for frame in found] == [10, 100]
+    assert (asked, allocated) == ([100, 300], [100])
+    assert (reader.blocked_bytes, reader.in_frame, reader.in_large) == (300, True, False)
+    reader.unblock()
+    assert (reader.blocked_bytes, reader.in_large, allocated) == (0, True, [100, 300])
+    [last] = reader.feed(data[138:])
+    assert bytes(last) == bytes([300 % 251]) * 300
+    reader.close()
+    with pytest.raises(FormatError, match="closed"):
+        reader.get_buffer()
+
+
+@pytest.mark.parametrize("step", [1, 3, 64, 1000])
+def test_the_shared_buffer_grows_when_it_is_used(step: int) -> None:
+    reader = frames.FrameReader(buffer_bytes=256, first_buffer_bytes=16)
+    assert len(reader.get_buffer()) == 16
+    sizes = [1, 5, 12, 13, 100, 252, 253, 1000, 3]
+    data = b"".join(struct.pack(">i", size) + bytes([size % 251]) * size for size in sizes)
+    found: list[memoryview] = []
+    for at in range(0, len(data), step):
+        found += reader.feed(data[at : at + step])
+    assert [bytes(frame) for frame in found] == [bytes([size % 251]) * size for size in sizes]
+
+
+def test_limits_change_for_the_frames_to_come() -> None:
+    reader = frames.FrameReader(100, buffer_bytes=16)
+    assert len(reader.feed(struct.pack(">i", 100) + bytes(100))) == 1
+    reader.set_limits(1000, 64)
+    assert len(reader.feed(struct.pack(">i", 1000) + bytes(1000))) == 1
+    with pytest.raises(FormatError, match="1001"):
+        reader.feed(struct.pack(">i", 1001))

@@ -47,39 +47,6 @@ def test_produce_log(acks: int, table_id: int, timeout_ms: int, buckets: list[tu
     assert [(b.partition_id, b.bucket_id, bytes(b.records)) for b in decoded.buckets] == buckets
 
 
-def decoded_or_error(body: bytes) -> object:
-    try:
-        found = rm.decode_produce_log(body)
-    except FormatError as error:
-        return str(error)
-    buckets = [(b.partition_id, b.bucket_id, bytes(b.records)) for b in found.buckets]
-    return found.acks, found.table_id, found.timeout_ms, buckets
-
-
-@settings(max_examples=300)
-@given(
-    numbers=st.tuples(INT32, INT64, INT32),
-    bucket=st.tuples(MAYBE_INT64, INT32, RECORDS),
-    change=st.none() | st.tuples(st.integers(0, 60), st.binary(max_size=3), st.integers(0, 3)),
-)
-def test_a_lone_bucket_is_read_like_all_others(
-    numbers: tuple[int, int, int],
-    bucket: tuple[int | None, int, bytes],
-    change: tuple[int, bytes, int] | None,
-) -> None:
-    """The quick way and the general one agree, whatever the bytes."""
-    body = b"".join(rm.encode_produce_log(*numbers, [(bucket[0], bucket[1], [bucket[2]])]))
-    if change is None:
-        assert rm._lone_bucket(memoryview(body)) is not None
-    else:
-        position, inserted, removed = change
-        body = body[:position] + inserted + body[position + removed :]
-    quick = decoded_or_error(body)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rm, "_lone_bucket", lambda _: None)
-        assert quick == decoded_or_error(body)
-
-
 @settings(max_examples=150)
 @given(st.lists(st.tuples(INT32, MAYBE_INT64, st.none() | INT32, st.none() | TEXT, MAYBE_INT64), max_size=4))
 def test_produce_log_response(buckets: list[tuple[int, int | None, int | None, str | None, int | None]]) -> None:

@@ -55,7 +55,7 @@ def with_message(message: bytes, record_count: int = 2) -> LogBatch:
 def test_batches_of_other_implementations(name: str) -> None:
     schema, rows = CONTENT[name]
     batch = LogBatch(vectors.LOG_BATCHES[name])
-    for options in ({}, {"validate": True}, {"align": False}):
+    for options in ({}, {"align": False}):
         decoded = decode_arrow_batch(batch, schema.arrow_schema, **options)
         assert to_rows(decoded, schema) == rows
         assert decoded.schema == schema.arrow_schema
@@ -68,7 +68,7 @@ def test_our_batches_of_the_same_rows(name: str, compression: str) -> None:
     schema, rows = CONTENT[name]
     batch = sealed(to_batch(schema, rows), compression=compression)
     batch.verify_crc()
-    assert to_rows(decode_arrow_batch(batch, schema.arrow_schema, validate=True), schema) == rows
+    assert to_rows(decode_arrow_batch(batch, schema.arrow_schema), schema) == rows
 
 
 def test_empty_batch_byte_for_byte() -> None:
@@ -116,7 +116,7 @@ def test_round_trip(compression: str, large: bool, data: st.DataObject, monkeypa
     part = whole.slice(start, stop - start)
     batch = sealed(part, compression=compression, level=1, change_types=change_types)
     batch.verify_crc()
-    decoded = decode_arrow_batch(batch, schema.arrow_schema, validate=True)
+    decoded = decode_arrow_batch(batch, schema.arrow_schema)
     assert decoded.equals(part)
     assert to_rows(decoded, schema) == rows[start:stop]
     found = batch.change_types()
@@ -142,7 +142,7 @@ def test_large_slices_are_sent_as_slices(offset: int, monkeypatch: pytest.Monkey
     body = encode_arrow_body(part, compression="NONE")
     assert body.size_bytes < 12_000
     batch = LogBatch(b"".join(seal_log_batch(body, schema_id=1)))
-    assert decode_arrow_batch(batch, part.schema, validate=True).equals(part)
+    assert decode_arrow_batch(batch, part.schema).equals(part)
 
 
 def test_large_columns_are_not_copied() -> None:
@@ -181,7 +181,7 @@ def test_decoding_some_columns(compression: str, data: st.DataObject) -> None:
     source = to_batch(schema, rows)
     batch = sealed(source, compression=compression)
     chosen = sorted(data.draw(st.sets(st.integers(0, len(schema.columns) - 1), min_size=1)))
-    decoded = decode_arrow_batch(batch, schema.arrow_schema, columns=chosen, validate=True)
+    decoded = decode_arrow_batch(batch, schema.arrow_schema, columns=chosen)
     assert decoded.equals(source.select(chosen))
 
 
@@ -199,7 +199,7 @@ def test_empty_buffers_as_java_writes_them(codec: int) -> None:
         buffers += (len(body), len(piece))
         body += piece + bytes(-len(piece) % 8)
     message = write_metadata(2, [2, 0, 2, 0], buffers, codec, len(body)) + body
-    decoded = decode_arrow_batch(with_message(message), ID_NAME.arrow_schema, validate=True)
+    decoded = decode_arrow_batch(with_message(message), ID_NAME.arrow_schema)
     assert to_rows(decoded, ID_NAME) == [(1, ""), (2, "")]
 
 
@@ -277,7 +277,7 @@ def test_declared_lengths_that_lie() -> None:
     ]:
         message[start : start + 8] = struct.pack("<q", declared)
         with pytest.raises(FormatError, match=problem):
-            decode_arrow_batch(with_message(bytes(message)), ID_NAME.arrow_schema, validate=True)
+            decode_arrow_batch(with_message(bytes(message)), ID_NAME.arrow_schema)
 
 
 def build(
@@ -293,7 +293,7 @@ def build(
 
 
 def test_the_message_that_the_next_test_breaks_is_good() -> None:
-    decoded = decode_arrow_batch(with_message(build()), ID_NAME.arrow_schema, validate=True)
+    decoded = decode_arrow_batch(with_message(build()), ID_NAME.arrow_schema)
     assert to_rows(decoded, ID_NAME) == [(1, "a"), (2, "bb")]
 
 
@@ -315,7 +315,7 @@ def test_the_message_that_the_next_test_breaks_is_good() -> None:
         ({"buffers": (0, 0, 0, -8, 8, 0, 8, 12, 24, 3)}, "buffer 1 .* outside"),
         ({"buffers": (0, 0, 2**62, 2**62, 8, 0, 8, 12, 24, 3)}, "buffer 1 .* outside"),
         ({"buffers": (0, 0, 0, 8, 8, 0, 0, 32, 0, 32)}, "overlap"),
-        ({"buffers": (0, 0, 0, 4, 8, 0, 8, 12, 24, 3)}, "too small"),
+        ({"buffers": (0, 0, 0, 4, 8, 0, 8, 12, 24, 3)}, "4 bytes are too few for 2 values of 32 bits"),
         ({"buffers": (0, 0, 0, 8, 8, 0, 8, 4, 24, 3)}, "malformed Arrow message"),
         ({"nodes": (2, 1, 2, 0)}, "malformed Arrow message"),
         ({"body_length": 100}, "body length"),
@@ -328,16 +328,16 @@ def test_the_message_that_the_next_test_breaks_is_good() -> None:
 def test_messages_that_cannot_be(changes: dict[str, Any], problem: str) -> None:
     batch = with_message(build(**changes))
     with pytest.raises(FormatError, match=problem):
-        decode_arrow_batch(batch, ID_NAME.arrow_schema, validate=True)
+        decode_arrow_batch(batch, ID_NAME.arrow_schema)
 
 
-def test_offsets_that_go_backwards_are_seen_by_validation() -> None:
+def test_offsets_that_go_backwards_and_text_that_is_none() -> None:
     body = struct.pack("<2i3i4x", 1, 2, 0, 9, 3) + b"abb\0\0\0\0\0"
     with pytest.raises(FormatError, match="malformed Arrow message"):
-        decode_arrow_batch(with_message(build(body=body)), ID_NAME.arrow_schema, validate=True)
+        decode_arrow_batch(with_message(build(body=body)), ID_NAME.arrow_schema)
     text = struct.pack("<2i3i4x", 1, 2, 0, 1, 3) + b"\xff\xfe\xfd\0\0\0\0\0"
     with pytest.raises(FormatError, match="UTF8"):
-        decode_arrow_batch(with_message(build(body=text)), ID_NAME.arrow_schema, validate=True)
+        decode_arrow_batch(with_message(build(body=text)), ID_NAME.arrow_schema)
 
 
 def test_bytes_after_an_empty_batch() -> None:
@@ -420,7 +420,7 @@ def test_mutated_batches_raise_our_errors_only(name: str, changes: list[tuple[in
     try:
         batch = LogBatch(data)
         batch.change_types()
-        decode_arrow_batch(batch, schema.arrow_schema, max_bytes=1 << 20, validate=True)
+        decode_arrow_batch(batch, schema.arrow_schema, max_bytes=1 << 20)
     except FlussError:
         pass
 
@@ -433,7 +433,7 @@ def test_cut_batches_raise_our_errors_only(name: str) -> None:
     for cut in range(header.header_size, len(data), 7):
         shorter = header._replace(length=cut - 12, statistics_length=0).pack() + data[header.header_size : cut]
         try:
-            decoded = decode_arrow_batch(LogBatch(shorter), schema.arrow_schema, validate=True)
+            decoded = decode_arrow_batch(LogBatch(shorter), schema.arrow_schema)
         except FlussError:
             continue
         assert decoded.num_rows == header.record_count

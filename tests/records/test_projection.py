@@ -46,7 +46,7 @@ def test_projections_of_a_java_server(source: str, expected: str) -> None:
     ours = glued(project_batch(LogBatch(vectors.LOG_BATCHES[source]), [1], ID_NAME.arrow_schema))
     ours.verify_crc()  # theirs is stale
     assert ours.header._replace(length=0, crc=0) == theirs.header._replace(length=0, crc=0)
-    decoded = decode_arrow_batch(ours, NAME.arrow_schema, validate=True)
+    decoded = decode_arrow_batch(ours, NAME.arrow_schema)
     assert decoded.equals(decode_arrow_batch(theirs, NAME.arrow_schema))
     assert to_rows(decoded, NAME) == [("a",), ("bb",)]
     mine, yours = read_message(ours.arrow_view), read_message(theirs.arrow_view)
@@ -77,7 +77,7 @@ def test_projections_of_every_kind_of_batch(name: str, position: int) -> None:
     assert projected.header.size_bytes < batch.header.size_bytes
     assert read_message(projected.arrow_view).codec == read_message(batch.arrow_view).codec
     expected = whole.select([position])
-    assert decode_arrow_batch(projected, expected.schema, validate=True).equals(expected)
+    assert decode_arrow_batch(projected, expected.schema).equals(expected)
 
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4_FRAME", "ZSTD"])
@@ -101,7 +101,7 @@ def test_projection_is_selection(compression: str, data: st.DataObject) -> None:
     )
     assert projected.statistics_view is None
     expected = source.select(chosen)
-    assert decode_arrow_batch(projected, expected.schema, validate=True).equals(expected)
+    assert decode_arrow_batch(projected, expected.schema).equals(expected)
     found = projected.change_types()
     assert (None if found is None else found.tolist()) == change_types
     # Projecting again, to the first of what is left, is the same as projecting to it at once.
@@ -114,7 +114,7 @@ def test_nested_columns_take_their_children_along() -> None:
     for position, column in enumerate(NESTED.columns):
         projected = glued(project_batch(batch, [position], NESTED.arrow_schema))
         schema = Schema.of([column])
-        rows = to_rows(decode_arrow_batch(projected, schema.arrow_schema, validate=True), schema)
+        rows = to_rows(decode_arrow_batch(projected, schema.arrow_schema), schema)
         assert rows == [(row[position],) for row in NESTED_ROWS]
 
 
@@ -153,12 +153,12 @@ def test_buffers_in_any_order() -> None:
     body = struct.pack("<3i4x", 0, 1, 3) + b"abb?????" + struct.pack("<2i", 1, 2)
     message = write_metadata(2, [2, 0, 2, 0], [0, 0, 24, 8, 0, 0, 0, 12, 16, 3], None, len(body)) + body
     batch = glued(seal_log_batch(EncodedBody([message], len(message), 2, True), schema_id=1))
-    whole = decode_arrow_batch(batch, ID_NAME.arrow_schema, validate=True)
+    whole = decode_arrow_batch(batch, ID_NAME.arrow_schema)
     assert to_rows(whole, ID_NAME) == [(1, "a"), (2, "bb")]
     for chosen in ([0], [1], [0, 1]):
         projected = glued(project_batch(batch, chosen, ID_NAME.arrow_schema))
         expected = whole.select(chosen)
-        assert decode_arrow_batch(projected, expected.schema, validate=True).equals(expected)
+        assert decode_arrow_batch(projected, expected.schema).equals(expected)
 
 
 def test_buffers_at_odd_places_are_put_right() -> None:
@@ -170,7 +170,7 @@ def test_buffers_at_odd_places_are_put_right() -> None:
     for chosen, rows in (([0], [(1,), (2,)]), ([1], [("a",), ("bb",)]), ([0, 1], [(1, "a"), (2, "bb")])):
         schema = Schema.of([ID_NAME.columns[i] for i in chosen])
         projected = glued(project_batch(batch, chosen, ID_NAME.arrow_schema))
-        assert to_rows(decode_arrow_batch(projected, schema.arrow_schema, validate=True), schema) == rows
+        assert to_rows(decode_arrow_batch(projected, schema.arrow_schema), schema) == rows
         assert read_message(projected.arrow_view).body_length % 8 == 0
 
 

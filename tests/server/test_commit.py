@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, run
+from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, run, until
 
 from fluss.errors import LogStorageError, RequestTimeOutError
 from fluss.server import commit
@@ -329,8 +329,10 @@ def test_commit_listeners_run_before_readers_see_it(tmp_path: Path) -> None:
     run(work())
 
 
-def test_failed_flush_fails_the_writers_and_closes_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a failed flush nobody knows what is on disk; saying yes later would be a lie."""
+def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failed flush it is unknown what is on disk; acknowledging it later would be wrong."""
 
     def sync(self: SegmentFile) -> None:
         raise OSError(5, "Input/output error")
@@ -341,10 +343,17 @@ def test_failed_flush_fails_the_writers_and_closes_the_log(tmp_path: Path, monke
         result = bench.log.append(make_batch(0))
         with pytest.raises(LogStorageError, match="Input/output error"):
             await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-        monkeypatch.undo()
-        with pytest.raises(LogStorageError, match="until the server is restarted"):
+        with pytest.raises(LogStorageError, match="is repairing it"):
             bench.log.append(make_batch(3))
         assert bench.log.high_watermark == 0
+        monkeypatch.undo()
+        await until(lambda: bench.log.failure is None)
+        assert (bench.log.high_watermark, bench.log.end_offset) == (0, 0)
+        result = bench.log.append(make_batch(6))
+        assert result.base_offset == 0
+        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
+        assert ids_of(b"".join(bytes(p) for p in data.parts)) == [6, 7, 8]
         await bench.close()
 
     run(work())

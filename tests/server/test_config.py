@@ -1,13 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
+import logging
 from pathlib import Path
 
 import pytest
 
 from fluss.errors import ConfigError
 from fluss.server.auth import check_users, users_of
-from fluss.server.config import SERVER_OPTIONS, Endpoint, ServerConfig, is_secret, load_config_file, parse_endpoints
+from fluss.server.config import (
+    SERVER_OPTIONS,
+    Endpoint,
+    ServerConfig,
+    is_dynamic,
+    is_secret,
+    load_config_file,
+    parse_endpoints,
+)
+from fluss.server.foreign_options import PASSED_OVER, REFUSED
+from fluss.server.server import Server
 
 
 def test_defaults() -> None:
@@ -23,23 +35,27 @@ def test_defaults() -> None:
 
 def test_every_option_has_a_meaning_and_a_default_that_parses() -> None:
     for option in SERVER_OPTIONS.values():
-        assert option.meaning
+        assert option.doc
         if option.default is not None:
-            ServerConfig({option.name: option.default})
+            assert ServerConfig({option.key: option.type.show(option.default)}).get(option.key) == option.default
 
 
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("no.such.option", "1", "'no.such.option' is unknown"),
-        ("zookeeper.address", "h:1", "'zookeeper.address' cannot be used: .*ZooKeeper"),
+        ("no.such.option", "1", "unknown server option 'no.such.option'; docs/configuration.md lists"),
+        ("default.bucket.numbr", "1", "did you mean 'default.bucket.number'?"),
+        ("data.dirs", "/a,/b", "'data.dirs' cannot be used: .*use data.dir"),
+        ("tablet-server.host", "h", "use bind.listeners"),
+        ("kafka.enabled", "true", "the Kafka protocol is not served"),
+        ("metrics.reporters", "jmx", "only prometheus is known"),
         ("table.log.ttl", "7d", "'table.log.ttl' cannot be used: it is a table property"),
-        ("default.bucket.number", "0", "at least 1"),
-        ("default.bucket.number", "many", "'default.bucket.number' has the value 'many'"),
+        ("default.bucket.number", "0", "a whole number from 1 "),
+        ("default.bucket.number", "many", "'default.bucket.number': got 'many', but it takes a whole number"),
         ("log.segment.file-size", "1 potato", "'log.segment.file-size'"),
         ("kv.snapshot.interval", "10", "'kv.snapshot.interval'"),
         ("authorizer.enabled", "maybe", "true or false"),
-        ("datalake.format", "delta", "one of: paimon"),
+        ("datalake.format", "delta", "one of 'paimon', "),
         ("bind.listeners", "FLUSS//x:1", "NAME://host:port"),
         ("bind.listeners", "FLUSS://x:1,FLUSS://x:2", "twice"),
         ("bind.listeners", "CLIENT://x:1", "lacks the internal listener"),
@@ -129,3 +145,81 @@ def test_sasl_without_users_is_refused() -> None:
         check_users(
             ServerConfig({"security.protocol.map": "FLUSS:sasl", "security.sasl.plain.jaas.config": "m required;"})
         )
+
+
+STOCK = """
+zookeeper.address: localhost:2181
+default.bucket.number: 1
+default.replication.factor: 1
+data.dir: {folder}/data
+remote.data.dir: {folder}/remote
+bind.listeners: FLUSS://localhost:0
+tablet-server.id: 0
+tablet-server.controlled-shutdown.max-retries: 3
+kv.rocksdb.block.cache-size: 8mb
+kafka.enabled: false
+"""
+"""What the configuration file of an Apache Fluss server holds, with some of the options that are often added."""
+
+
+def test_the_file_of_a_cluster_starts_the_server_and_one_line_says_what_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "server.yaml"
+    path.write_text(STOCK.format(folder=tmp_path))
+    config = ServerConfig(load_config_file(path))
+    with caplog.at_level(logging.INFO, "fluss.server"):
+        config.log_passed_over()
+    (record,) = caplog.records
+    for name in ("zookeeper.address", "tablet-server.controlled-shutdown.max-retries", "kafka.enabled"):
+        assert name in config.passed_over
+        assert name in record.getMessage()
+    assert "this server needs no ZooKeeper" in record.getMessage()
+    assert not set(config.passed_over) & set(config.explicit)
+
+    async def start() -> None:
+        server = Server(config)
+        await server.start()
+        await server.stop()
+
+    asyncio.run(start())
+    caplog.clear()
+    ServerConfig().log_passed_over()
+    assert not caplog.records
+
+
+def test_no_option_is_both_known_and_foreign() -> None:
+    known = {key for option in SERVER_OPTIONS.values() for key in (option.key, *option.aliases)}
+    assert not known & (PASSED_OVER.keys() | REFUSED.keys())
+    assert not PASSED_OVER.keys() & REFUSED.keys()
+    assert all(PASSED_OVER.values())
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_options_that_would_promise_too_much_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"server option '{name}' cannot be used: "):
+        ServerConfig({name: "true"})
+
+
+def test_the_reporter_of_a_cluster_serves_the_metrics_page() -> None:
+    assert ServerConfig().get("metrics.prometheus.port") is None
+    assert ServerConfig({"metrics.reporters": "prometheus"}).integer("metrics.prometheus.port") == 9249
+    config = ServerConfig({"metrics.reporters": "prometheus", "metrics.reporter.prometheus.port": "9250"})
+    assert config.integer("metrics.prometheus.port") == 9250
+    assert config.with_options({"default.bucket.number": 2}).integer("metrics.prometheus.port") == 9250
+
+
+def test_dynamic_options() -> None:
+    assert {option.key for option in SERVER_OPTIONS.values() if option.dynamic} == {
+        "datalake.enabled",
+        "datalake.format",
+        "kv.snapshot.interval",
+        "log.replica.min-in-sync-replicas-number",
+        "log.retention.roll-active-segment.enabled",
+        "security.sasl.plain.credentials",
+        "server.data-disk.write-limit-ratio",
+        "server.data-disk.write-recover-ratio",
+    }
+    assert is_dynamic("datalake.paimon.warehouse")
+    assert not is_dynamic("data.dir")
+    assert not is_dynamic("no.such.option")

@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.server.log_support import Client, FakeClock, connected, ids_of, make_batch, run, running_server
+from tests.server.log_support import Client, FakeClock, connected, ids_of, make_batch, run, running_server, until
 
 from fluss.errors import ErrorCode
 from fluss.metadata import TableBucket
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
+from fluss.server.log.remote import RemoteLog, RemoteStore
 from fluss.server.server import Server
 
 
@@ -160,6 +165,38 @@ def test_drop_removes_the_remote_part(tmp_path: Path) -> None:
         assert not (tmp_path / "remote" / "log" / "fluss" / f"t-{table}").exists()
 
     run(work())
+
+
+@pytest.mark.parametrize("step", ["copy_in", "write", "write_manifest"])
+def test_drop_during_an_upload_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    """The upload is held at one of its steps, the table dropped, and the upload continued."""
+    held, go_on = threading.Event(), threading.Event()
+    owner = RemoteLog if step == "write_manifest" else RemoteStore
+    real = getattr(owner, step)
+
+    def hold(*args: Any) -> Any:
+        held.set()
+        assert go_on.wait(10)
+        return real(*args)
+
+    async def work() -> None:
+        async with remote_server(tmp_path) as (server, client):
+            table = await client.create_table()
+            await fill(client, table, 8)
+            monkeypatch.setattr(owner, step, hold)
+            moving = asyncio.ensure_future(server.tablets.move_to_remote())
+            await until(held.is_set)
+            path = pb.PbTablePath(database_name="fluss", table_name="t")
+            await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+            await asyncio.sleep(0.05)
+            go_on.set()
+            await moving
+        assert [path for path in (tmp_path / "remote").rglob("*") if path.is_file()] == []
+
+    run(work())
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("how", ["flip", "cut"])

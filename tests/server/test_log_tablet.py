@@ -14,7 +14,6 @@ from fluss.errors import CorruptRecordError, LogStorageError, OutOfOrderSequence
 from fluss.records import iter_log_batches
 from fluss.server.log import tablet
 from fluss.server.log.files import SegmentFile
-from fluss.server.log.tablet import LogTablet
 from fluss.server.log.writers import SEQUENCE_MAX, WrittenBatch
 
 
@@ -169,14 +168,14 @@ def test_a_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> No
 def threads_used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Appends above 64 KB go to a thread; the set gets the names of all threads that write."""
     names: set[str] = set()
-    real = LogTablet._write
+    real = tablet.write_append
 
-    def write(self: LogTablet, pending: Any) -> None:
+    def write(*args: Any, **options: Any) -> None:
         names.add(threading.current_thread().name)
-        real(self, pending)
+        real(*args, **options)
 
     monkeypatch.setattr(tablet, "INLINE_APPEND_BYTES_MAX", 64 * 1024)
-    monkeypatch.setattr(LogTablet, "_write", write)
+    monkeypatch.setattr(tablet, "write_append", write)
     return names
 
 

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -404,7 +406,7 @@ def test_memory_is_bounded_over_all_connections(tmp_path: Path) -> None:
                 assert offsets == {number * 10_000 for number in range(30)}
             assert server.memory.taken_bytes == 0
             await asyncio.sleep(0.05)
-            assert server.memory.partial_bytes == 0
+            assert server.memory.large_bytes == 0
 
     run(work())
 
@@ -505,3 +507,155 @@ def test_it_is_never_quiet_with_many_clients(tmp_path: Path) -> None:
                 await client.close()
 
     run(work())
+
+
+def test_a_closed_session_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
+    """Reference cycles would keep the memory of a large frame until the next collection, which may be far away."""
+
+    async def work() -> None:
+        async with running_server(tmp_path, **SASL) as server:
+            references: list[weakref.ref[object]] = []
+            for listener in ("FLUSS", "CLIENT"):
+                for sent in (b"", struct.pack(">i", 200), struct.pack(">ihhi", 20_000, 1, 0, 0) + bytes(10_000)):
+                    raw = await RawClient.open(server, listener)
+                    await raw.request(apis.GET_METADATA.key)
+                    await raw.response()
+                    raw.writer.write(sent)
+                    await asyncio.sleep(0.01)
+                    [session] = server.sessions
+                    references += [weakref.ref(session), weakref.ref(session.channel), weakref.ref(session._reader)]
+                    del session
+                    await raw.close()
+                    await until(lambda: not server.sessions)
+            await asyncio.sleep(0.01)
+            assert [reference() for reference in references] == [None] * len(references)
+
+    gc.disable()
+    try:
+        run(work())
+    finally:
+        gc.enable()
+
+
+def test_a_large_request_waits_unread_until_there_is_memory(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path, server_buffer_memory__size="1mb") as server:
+            first, second = await RawClient.open(server), await RawClient.open(server)
+            size = 900_000
+            whole = b"".join(bytes(p) for p in encode_request(apis.LIST_DATABASES.key, 0, 7, [bytes(size)]))
+            first.writer.write(whole[:500_000])
+            await until(lambda: server.memory.large_bytes > size)
+            # Small requests that came before the large one are answered, the large one is not read.
+            await second.request(apis.GET_METADATA.key, request_id=3)
+            second.writer.write(whole)
+            assert (await second.response())[1] == 3
+            await until(lambda: server.memory.is_wanted)
+            [waiting] = [session for session in server.sessions if session.channel.is_blocked]
+            assert waiting.channel.buffered_bytes <= 64 * 1024
+            assert server.memory.large_bytes < 2 * size
+            third = await RawClient.open(server)
+            await third.request(apis.GET_METADATA.key)  # others go on
+            await third.response()
+            first.writer.write(whole[500_000:])
+            assert (await first.response())[1] == 7
+            assert (await second.response())[1] == 7
+            # One that is closed while it waits, or in the middle of a frame, leaves nothing behind.
+            first.writer.write(whole[:500_000])
+            await until(lambda: server.memory.large_bytes > size)
+            second.writer.write(whole[:500_000])
+            await until(lambda: server.memory.is_wanted)
+            await second.close()
+            await until(lambda: not server.memory.is_wanted)
+            await first.close()
+            await until(lambda: server.memory.taken_bytes == 0)
+            assert server.memory.large_bytes == 0
+            await third.close()
+
+    run(work())
+
+
+def test_a_request_that_drips_in_is_given_up(tmp_path: Path) -> None:
+    """One byte now and then is activity, but no request."""
+
+    async def work() -> None:
+        options = {"server_frame_timeout": "300ms", "netty_connection_max__idle__time": "1min"}
+        async with running_server(tmp_path, **options) as server:
+            raw = await RawClient.open(server)
+            await raw.request(apis.GET_METADATA.key)
+            await raw.response()
+            started = time.monotonic()
+            closed = asyncio.ensure_future(raw.is_closed())
+            for byte in struct.pack(">ihhi", 1000, 1012, 0, 0) + bytes(100):
+                if closed.done():
+                    break
+                raw.writer.write(bytes([byte]))
+                await asyncio.sleep(0.05)
+            assert await closed
+            assert 0.2 < time.monotonic() - started < 4
+            assert server.metrics.value("tabletserver_closedConnections_total", (("reason", "slow"),)) == 1
+            await raw.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("listener", ["FLUSS", "CLIENT"])
+def test_a_connection_that_does_not_authenticate_is_closed(tmp_path: Path, listener: str) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path, **SASL, server_authentication_timeout="300ms") as server:
+            known = await RawClient.open(server)
+            await known.request(apis.GET_METADATA.key)
+            await known.response()
+            idle = await RawClient.open(server, listener)
+            await until(lambda: server.connections.unauthenticated_count == 1)
+            assert await idle.is_closed()
+            await known.request(apis.GET_METADATA.key)
+            await known.response()
+            for raw in (known, idle):
+                await raw.close()
+
+    run(work())
+
+
+def test_a_new_connection_takes_the_place_of_an_idle_one(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path, server_max__connections=2) as server:
+            known = await RawClient.open(server)
+            await known.request(apis.GET_METADATA.key)
+            await known.response()
+            idle = await RawClient.open(server)
+            await until(lambda: len(server.sessions) == 2)
+            late = await RawClient.open(server)
+            await late.request(apis.GET_METADATA.key)
+            await late.response()
+            assert await idle.is_closed()
+            refused = await RawClient.open(server)
+            assert await refused.is_closed()
+            for raw in (known, idle, late, refused):
+                await raw.close()
+
+    run(work())
+
+
+def test_an_error_in_a_callback_ends_its_connection_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path) as server, connected(server) as client:
+            table = await client.create_table()
+            raw = await RawClient.open(server)
+            await raw.request(apis.GET_METADATA.key)
+            await raw.response()
+            with monkeypatch.context() as patch:
+                patch.setattr("fluss.server.session.parse_request", no_memory)
+                await raw.request(apis.GET_METADATA.key)
+                assert await raw.is_closed()
+            assert (await client.produce(table, make_batch(0))).base_offset == 0
+            assert server.metrics.value("tabletserver_failedConnections_total") == 1
+            assert len(server.sessions) == 1
+            await raw.close()
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    run(work())
+    assert "an error in the server" in caplog.text

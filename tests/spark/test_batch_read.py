@@ -159,10 +159,11 @@ def test_offsets_and_times_bound_a_read(house: House) -> None:
     assert ids(house.read(path, **window)) == list(range(50))
     future = {"scan__incremental__start__timestamp": middle, "scan__incremental__end__timestamp": 2 * middle}
     assert ids(house.read(path, **future)) == list(range(50, 100))
-    with pytest.raises(PySparkException, match="ends at 100, before 101"):
-        house.read(path, endingOffsets='{"0": 101}').collect()
     with pytest.raises(PySparkException, match="has no bucket 3"):
         house.read(path, startingOffsets='{"3": 1}').collect()
+    for option, name in (("startingOffsets", "scan.startup.offsets"), ("endingOffsets", "endingOffsets")):
+        with pytest.raises(PySparkException, match=f"{name}: offset 101 is beyond the end of bucket 0"):
+            house.read(path, **{option: '{"0": 101}'}).collect()
 
 
 def test_the_end_is_pinned_when_the_read_is_planned(house: House) -> None:

@@ -56,6 +56,18 @@ def test_tables_from_the_schema_of_a_frame(house: House) -> None:
         fluss.spark.create_table(frame, "made.bad", house.bootstrap, partitioned_by=["nope"])
 
 
+def test_columns_of_a_frame_are_nullable_unless_requested(house: House) -> None:
+    frame = house.spark.sql("select 1L as id, 'a' as s, array(1) as l, 2 as n")
+    assert not any(field.nullable for field in frame.schema.fields)
+    fluss.spark.create_table(frame, "made.nullable", house.bootstrap, primary_key=["id"], not_null=["n"])
+    schema = house.client.info(TablePath("made", "nullable")).schema
+    assert [str(column.data_type) for column in schema.columns] == [
+        "bigint NOT NULL", "string", "array<int>", "int NOT NULL",
+    ]  # fmt: skip
+    fluss.spark.create_table(frame.schema, "made.written", house.bootstrap)
+    assert str(house.client.info(TablePath("made", "written")).schema.column("s").data_type) == "string NOT NULL"
+
+
 def test_public_names() -> None:
     assert all(hasattr(fluss.spark, name) for name in fluss.spark.__all__)
     with pytest.raises(AttributeError):

@@ -154,3 +154,26 @@ def test_rows_that_vanish_between_plan_and_task(
     with pytest.raises(LogOffsetOutOfRangeError, match="from offset 0 to 10 are gone since the read was planned"):
         list(strict.read(first))
     assert [row["id"] for batch in lenient.read(first) for row in batch.to_pylist()] == left
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_partition_that_is_dropped_while_the_query_is_down(
+    short_lived: ShortLived, tmp_path: Path, fail: str
+) -> None:
+    path = short_lived.create(ROWS, partition_keys=["day"], buckets=1)
+    short_lived.put_ids(path, range(10), "a")
+    short_lived.put_ids(path, range(100, 105), "b")
+
+    def run() -> list[int]:
+        return sorted(row[0] for row in short_lived.collect(short_lived.stream(path, failOnDataLoss=fail), tmp_path))
+
+    assert run() == [*range(10), *range(100, 105)]
+    short_lived.put_ids(path, range(10, 30), "a")
+    short_lived.drop(path, "a")
+    short_lived.put_ids(path, range(105, 110), "b")
+    if fail == "true":
+        with pytest.raises(PySparkException) as caught:
+            run()
+        assert f"partition 'a' of {path} was dropped while this query was not running" in sentence(caught)
+    else:
+        assert run() == list(range(105, 110))

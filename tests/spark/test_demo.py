@@ -34,11 +34,12 @@ def test_the_demo_runs_without_java(tmp_path: Path) -> None:
     environment = {**without_java(tmp_path / "bin"), "TMPDIR": str(tmp_path)}
     assert shutil.which("java", path=environment["PATH"]) is None
     done = subprocess.run(
-        [sys.executable, "-m", "fluss.demo", "--rows", "5000", "--seconds", "10"],
+        [sys.executable, "examples/demo.py", "--rows", "5000", "--seconds", "10"],
         capture_output=True,
         text=True,
         timeout=240,
         env=environment,
+        cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "exact against what was generated" in done.stdout

@@ -189,11 +189,12 @@ def test_a_killed_executor_loses_and_doubles_nothing(copies: Copies) -> None:
 def test_the_demo_ends_by_itself(tmp_path: Path) -> None:
     environment: dict[str, Any] = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "fluss.demo", "--rows", "5000", "--seconds", "5"],
+        [sys.executable, "examples/demo.py", "--rows", "5000", "--seconds", "5"],
         capture_output=True,
         text=True,
         timeout=240,
         env=environment,
+        cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "exact against what was generated" in done.stdout

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+
+import fluss.spark
 
 if TYPE_CHECKING:
     from tests.spark.conftest import House
@@ -162,3 +166,58 @@ def test_a_transaction_is_written_once(house: House) -> None:
     house.write(frame, path, txnAppId="load", txnVersion=2)
     house.write(frame, path, txnAppId="load", txnVersion=1)
     assert house.read(path).count() == 200
+
+
+def test_times_in_the_hour_that_is_repeated_at_the_end_of_daylight_saving(house: House) -> None:
+    """Both instants of an ambiguous local time are written, in the session's zone that has them."""
+    path = house.create(
+        pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms", "UTC")), ("us", pa.timestamp("us", "UTC"))])
+    )
+    zone = house.spark.conf.get("spark.sql.session.timeZone")
+    house.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = house.spark.range(4).selectExpr(
+            "id", "timestamp_millis(1730611800123 + id * 1800000) as at", "timestamp_micros(1730611800123456) as us"
+        )
+        house.write(frame, path)
+        rows = house.read(path).selectExpr("id", "unix_millis(at)", "unix_micros(us)").orderBy("id").collect()
+    finally:
+        house.spark.conf.set("spark.sql.session.timeZone", zone)
+    assert [tuple(row) for row in rows] == [(i, 1730611800123 + i * 1800000, 1730611800123456) for i in range(4)]
+
+
+def test_a_partial_update_that_cannot_be_is_refused_before_any_task(house: House) -> None:
+    fixed = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string(), False), ("age", pa.int64())])
+    path = house.create(fixed, primary_key=["id"])
+    frame = house.spark.range(1).selectExpr("id", "id as age")
+    with pytest.raises(PySparkException) as caught:
+        house.write(frame, path, write__columns="id,age")
+    assert "NOT NULL: name" in str(caught.value)
+    assert "stage" not in str(caught.value)  # a task that failed names its stage
+
+
+def test_writes_and_streams_in_other_threads(house: House, tmp_path: Path) -> None:
+    source, target = house.create(EVENTS), house.create(EVENTS)
+
+    def work() -> int:
+        house.write(house.spark.range(5).selectExpr("id", "1.0D as v", "'x' as s"), source)
+        assert house.start(house.stream(source), target, tmp_path).awaitTermination(60)
+        return house.read(target).count()
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(work).result() == 5
+
+
+def test_a_session_of_other_making_is_activated_in_a_thread(house: House) -> None:
+    path = house.create(EVENTS)
+    frame = house.spark.range(5).selectExpr("id", "1.0D as v", "'x' as s")
+
+    def write() -> None:  # as `DataFrameWriter.format` of a driver that never called `fluss.spark.session`
+        inner = type(frame.write).format.__wrapped__
+        inner(frame.write, "fluss").option("bootstrap.servers", house.bootstrap).mode("append").save(path)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        pool.submit(write).result()
+    with ThreadPoolExecutor(1, initializer=fluss.spark.activate, initargs=(house.spark,)) as pool:
+        pool.submit(write).result()
+    assert house.read(path).count() == 5

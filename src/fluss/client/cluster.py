@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client's view of a cluster: who is there, who leads what, and one connection to each.
+"""The client's view of a cluster: its servers, the leaders of its buckets, and one connection to each server.
 
-A `Cluster` belongs to the event loop it was created on. Every wait in it is bounded, every answer about tables is
-cached, and questions that are already on their way are not asked twice.
+A `Cluster` belongs to the event loop it was created on. Every wait in it ends with the deadline of the call it is made
+for, metadata is cached, and a question that is already in flight is not asked twice.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import random
 import time
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from fluss.client.loop_connections import LoopConnectionRegistry
 from fluss.client.metadata_cache import MetadataCache
-from fluss.client.metrics import Metrics
+from fluss.client.metrics import Metrics, NoMetrics
 from fluss.client.nodes import NodePool
-from fluss.client.retry import DEFAULT_DEADLINE_MS, Backoff, Deadline, retry
+from fluss.client.retry import Backoff, retry, within
 from fluss.client.singleflight import SingleFlight
 from fluss.client.state import PartitionState, TableState
 from fluss.config import Config
@@ -39,12 +40,10 @@ from fluss.errors import (
 )
 from fluss.metadata import PhysicalTablePath, Schema, ServerNode, TableBucket, TablePath
 from fluss.net.connection import Connection
+from fluss.net.deadline import Deadline
 from fluss.protocol import Api, ServerType, apis
 from fluss.protocol import messages as pb
 from fluss.protocol.sasl import PlainCredentials
-
-if TYPE_CHECKING:
-    from fluss.client.nearby import Nearby
 
 T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=Message)
@@ -56,7 +55,7 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 """Longest response accepted. A fetch answers with `scanner.log.fetch.max-bytes` (16 MB) plus at most one batch."""
 
 _CLOSED = "The connection is closed; create a new one with FlussConnection.create(config)"
-BOOTSTRAP_TRIES = 4
+BOOTSTRAP_ATTEMPTS = 4
 BOOTSTRAP_BACKOFF = Backoff(first_ms=100.0, max_ms=400.0)
 
 
@@ -86,23 +85,24 @@ class Cluster:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.loop = asyncio.get_running_loop()
-        self.metrics = Metrics()
+        self.metrics = Metrics() if config.metrics_enabled else NoMetrics()
         self.closed = False
         self._pool = NodePool(self._open, self.metrics)
         self._flights = SingleFlight()
         self._cache = MetadataCache()
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
-        self.nearby: Nearby | None = None
-        """The connections on other loops, made for the first that may need one."""
+        self.loop_connections = LoopConnectionRegistry(self.loop, self.open_another, self.metrics)
+        """The connections on other loops."""
 
     @classmethod
-    async def connect(cls, config: Config) -> Cluster:
-        """Ask the bootstrap servers, in turn, who is in the cluster."""
+    async def connect(cls, config: Config, timeout: float | Deadline | None = None) -> Cluster:
+        """Ask the bootstrap servers, in turn, which servers the cluster has."""
         config = config.copy()
         config.validate()
         cluster = cls(config)
         try:
-            await cluster._bootstrap()
+            default_ms = min(config.connect_timeout_ms, cluster.call_timeout_ms)
+            await cluster._bootstrap(Deadline.of(timeout, default_ms))
         except BaseException:
             await cluster.close()
             raise
@@ -110,13 +110,13 @@ class Cluster:
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    async def _open(self, host: str, port: int, role: ServerType | None) -> Connection:
+    async def _open(self, host: str, port: int, role: ServerType | None, deadline: Deadline) -> Connection:
         config = self.config
         try:
             connection = await Connection.open(
                 host,
                 port,
-                connect_timeout_ms=config.connect_timeout_ms,
+                connect_timeout_ms=deadline.limit_ms(config.connect_timeout_ms),
                 request_timeout_ms=config.request_timeout_ms,
                 credentials=_credentials(config),
                 max_frame_bytes=MAX_FRAME_BYTES,
@@ -128,16 +128,19 @@ class Cluster:
         self.metrics.add("connections_opened_total")
         return connection
 
-    async def _bootstrap(self) -> None:
+    async def _bootstrap(self, deadline: Deadline) -> None:
         """Learn the nodes from the first bootstrap server that answers; several rounds before giving up."""
         addresses = self.config.bootstrap_addresses
         failures: dict[str, FlussError] = {}
-        for attempt in range(BOOTSTRAP_TRIES):
-            if attempt:
-                await asyncio.sleep(BOOTSTRAP_BACKOFF.delay_ms(attempt - 1) / 1000.0)
-            for host, port in addresses:
+        attempts = 0
+        while attempts < BOOTSTRAP_ATTEMPTS and not deadline.expired:
+            if attempts:
+                await asyncio.sleep(deadline.limit_ms(BOOTSTRAP_BACKOFF.delay_ms(attempts - 1)) / 1000.0)
+            attempts += 1
+            for position, (host, port) in enumerate(addresses):
                 try:
-                    await self._bootstrap_from(host, port)
+                    # One address that swallows packets must not take the time of the others.
+                    await self._bootstrap_from(host, port, deadline.share(len(addresses) - position))
                     return
                 except FlussError as error:
                     if isinstance(error, (AuthenticateError, ConnectionClosedError)):
@@ -147,36 +150,40 @@ class Cluster:
                 break
         details = "; ".join(f"{address}: {error.message}" for address, error in failures.items())
         last = next(reversed(failures.values()))
-        text = f"No bootstrap server answered ({details}). Is the cluster running, and is 'bootstrap.servers' right?"
+        counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        text = (
+            f"No bootstrap server answered after {counted} ({details}). "
+            "Is the cluster running, and is 'bootstrap.servers' right?"
+        )
         raise type(last)(text, last.error_code) from last
 
-    async def _bootstrap_from(self, host: str, port: int) -> None:
-        connection = await self._open(host, port, None)
+    async def _bootstrap_from(self, host: str, port: int, deadline: Deadline) -> None:
+        connection = await self._open(host, port, None, deadline)
         try:
-            response = await self.call(connection, apis.GET_METADATA, pb.MetadataRequest())
+            response = await self.call(connection, apis.GET_METADATA, pb.MetadataRequest(), deadline)
             self._learn(response)
             if not self._cache.tablets:
                 raise LeaderNotAvailableError(f"{host}:{port} knows no tablet server yet; the cluster is starting")
         finally:
             await connection.close()
 
-    async def coordinator(self) -> Connection:
-        """The connection to the coordinator."""
+    async def coordinator(self, deadline: Deadline) -> Connection:
+        """Return the connection to the coordinator."""
         self._check_open()
         if self._cache.coordinator is None:
-            await self.refresh_nodes()
+            await self.refresh_nodes(deadline)
         node = self._cache.coordinator
         if node is None:
             raise LeaderNotAvailableError("The cluster has no coordinator at the moment")
         try:
-            return await self._pool.connection(node)
+            return await self._pool.connection(node, deadline)
         except NetworkError:
-            # It may have moved; whoever retries asks for the nodes again.
+            # It may have moved: the next attempt asks for the nodes again.
             self._cache.coordinator = None
             raise
 
-    async def any_tablet(self) -> Connection:
-        """A connection to any tablet server that can be reached; an open one is preferred."""
+    async def any_tablet(self, deadline: Deadline) -> Connection:
+        """Return a connection to any tablet server that can be reached; an open one is preferred."""
         self._check_open()
         nodes = list(self._cache.tablets.values())
         random.shuffle(nodes)
@@ -185,29 +192,31 @@ class Cluster:
             if ready is not None:
                 return ready
         error: FlussError | None = None
-        for node in nodes:
+        for position, node in enumerate(nodes):
             try:
-                return await self._pool.connection(node)
+                return await self._pool.connection(node, deadline.share(len(nodes) - position + 1))
             except ConnectionClosedError:
                 raise
             except FlussError as failure:
                 error = failure
-        await self._flights.run("bootstrap", self._bootstrap)
+        if deadline.expired and error is not None:
+            raise error
+        await self._flights.run("bootstrap", lambda: self._bootstrap(deadline), deadline)
         for node in self._cache.tablets.values():
             try:
-                return await self._pool.connection(node)
+                return await self._pool.connection(node, deadline)
             except NetworkError as failure:
                 error = failure
         raise error if error is not None else LeaderNotAvailableError("The cluster has no tablet server at the moment")
 
-    async def node(self, node_id: int) -> Connection:
-        """The connection to the tablet server with this id."""
-        return await self._pool.connection(self._tablet(node_id))
+    async def node(self, node_id: int, deadline: Deadline | None = None) -> Connection:
+        """Return the connection to the tablet server with this id."""
+        return await self._pool.connection(self._tablet(node_id), self.deadline(deadline))
 
     async def open_another(self, node_id: int) -> Connection:
-        """A further connection to the tablet server with this id, for the caller alone."""
+        """Open a further connection to the tablet server with this id, for the caller alone."""
         node = self._tablet(node_id)
-        return await self._open(node.host, node.port, ServerType.TABLET)
+        return await self._open(node.host, node.port, ServerType.TABLET, self.deadline())
 
     def _tablet(self, node_id: int) -> ServerNode:
         self._check_open()
@@ -225,27 +234,34 @@ class Cluster:
         """Coordinator first, then the tablet servers, as last heard."""
         return self._cache.server_nodes()
 
-    async def refresh_nodes(self) -> list[ServerNode]:
-        """Ask who is in the cluster now."""
-        await self._flights.run("nodes", self._refresh_nodes)
+    async def refresh_nodes(self, deadline: Deadline | None = None) -> list[ServerNode]:
+        """Ask which servers are in the cluster now."""
+        deadline = self.deadline(deadline)
+        await self._flights.run("nodes", lambda: self._metadata(pb.MetadataRequest(), deadline), deadline)
         return self.server_nodes()
 
-    async def _refresh_nodes(self) -> None:
-        await self._metadata(pb.MetadataRequest())
-
     # -- calls ----------------------------------------------------------------------------------------------------
+
+    @property
+    def call_timeout_ms(self) -> float:
+        """How long a call may take that names no timeout: one request that times out, and time to try another."""
+        return 2.0 * self.config.request_timeout_ms
+
+    def deadline(self, timeout: float | Deadline | None = None) -> Deadline:
+        """Make the deadline of a call: `timeout` in seconds, or the configured default; a deadline stays as it is."""
+        return Deadline.of(timeout, self.call_timeout_ms)
 
     async def call(
         self,
         connection: Connection,
         api: Api[RequestT, ResponseT],
         request: RequestT,
-        *,
-        timeout_ms: int | None = None,
+        deadline: Deadline | None = None,
     ) -> ResponseT:
-        """One request, counted. No retry."""
+        """Send one request, counted. No retry."""
         started = time.monotonic()
         self.metrics.add("requests_total")
+        timeout_ms = None if deadline is None else deadline.limit_ms(self.config.request_timeout_ms)
         try:
             return await connection.call(api, request, timeout_ms=timeout_ms)
         except FlussError:
@@ -262,57 +278,61 @@ class Cluster:
         request: RequestT,
         *,
         idempotent: bool = True,
-        deadline_ms: float = DEFAULT_DEADLINE_MS,
+        deadline: Deadline | None = None,
     ) -> ResponseT:
-        """One request to the coordinator, retried by the policy.
+        """Send one request to the coordinator, retried by the policy.
 
         A change that is not idempotent is not sent again once it may have reached the server: the answer to the second
         one would say "already exists" about our own success.
         """
-        sent = False
+        deadline = self.deadline(deadline)
+        server: Connection | None = None
 
         async def attempt() -> ResponseT:
-            nonlocal sent
-            connection = await self.coordinator()
-            sent = True
-            return await self.call(connection, api, request)
+            nonlocal server
+            server = await self.coordinator(deadline)
+            return await self.call(server, api, request, deadline)
 
         def may_retry(error: FlussError) -> bool:
             # The server's own "try again" answers leave nothing behind; a lost connection may.
-            return idempotent or not sent or not isinstance(error, NetworkError)
+            return idempotent or server is None or not isinstance(error, NetworkError)
 
         def forget(error: FlussError) -> None:
             if error.is_stale_metadata or isinstance(error, NetworkError):
                 self._cache.coordinator = None
 
-        return await self.retry(
-            attempt, deadline_ms=deadline_ms, what=api.name, before_retry=forget, may_retry=may_retry
-        )
+        def what() -> str:
+            at = "the coordinator" if server is None else f"the coordinator {server.host}:{server.port}"
+            return f"{api.name}{subject_of(request)} at {at}"
+
+        return await self.retry(attempt, deadline=deadline, what=what, before_retry=forget, may_retry=may_retry)
 
     async def call_tablet(
-        self, api: Api[RequestT, ResponseT], request: RequestT, *, deadline_ms: float = DEFAULT_DEADLINE_MS
+        self, api: Api[RequestT, ResponseT], request: RequestT, *, deadline: Deadline | None = None
     ) -> ResponseT:
-        """One request to any tablet server, retried by the policy."""
+        """Send one request to any tablet server, retried by the policy."""
+        deadline = self.deadline(deadline)
 
         async def attempt() -> ResponseT:
-            return await self.call(await self.any_tablet(), api, request)
+            return await self.call(await self.any_tablet(deadline), api, request, deadline)
 
-        return await self.retry(attempt, deadline_ms=deadline_ms, what=api.name)
+        return await self.retry(attempt, deadline=deadline, what=lambda: f"{api.name}{subject_of(request)}")
 
     async def retry(
         self,
         op: Callable[[], Awaitable[T]],
         *,
-        deadline_ms: float = DEFAULT_DEADLINE_MS,
-        what: str = "request",
+        deadline: Deadline,
+        what: str | Callable[[], str] = "The request",
         path: TablePath | None = None,
         bucket: TableBucket | None = None,
         before_retry: Callable[[FlussError], None] | None = None,
         may_retry: Callable[[FlussError], bool] | None = None,
     ) -> T:
-        """Call `op` until it succeeds, fails for good or the deadline is met: the one retry policy.
+        """Call `op` until it succeeds, fails for good or the deadline has passed: the one retry policy.
 
-        When an error says that metadata is stale, what is known of `bucket` or `path` is forgotten before the next try.
+        When an error says that metadata is stale, what is known of `bucket` or `path` is forgotten before the next
+        attempt.
         """
 
         def prepare(error: FlussError) -> None:
@@ -325,26 +345,28 @@ class Cluster:
             if before_retry is not None:
                 before_retry(error)
 
-        return await retry(op, deadline=Deadline(deadline_ms), what=what, before_retry=prepare, may_retry=may_retry)
+        return await retry(op, deadline=deadline, what=what, before_retry=prepare, may_retry=may_retry)
 
     # -- metadata -------------------------------------------------------------------------------------------------
 
-    async def table(self, path: TablePath, refresh: bool = False) -> TableState:
-        """What the cluster says about a table; from the cache unless `refresh`."""
+    async def table(self, path: TablePath, refresh: bool = False, deadline: Deadline | None = None) -> TableState:
+        """Return what the cluster says about a table; from the cache unless `refresh`."""
         state = self._cache.tables.get(path)
         if state is not None and not refresh:
             return state
-        return await self._flights.run(("table", path), lambda: self._load_table(path))
+        deadline = self.deadline(deadline)
+        return await self._flights.run(("table", path), lambda: self._load_table(path, deadline), deadline)
 
-    async def _load_table(self, path: TablePath) -> TableState:
+    async def _load_table(self, path: TablePath, deadline: Deadline) -> TableState:
         request = pb.MetadataRequest()
         request.table_path.append(pb_path(path))
         try:
-            await self._metadata(request)
+            await self._metadata(request, deadline)
         except UnknownServerError:
             # Some servers wrap the cause; GET_TABLE_INFO says plainly whether the table exists.
             self._cache.drop_table(path)
-            await self.call_tablet(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=pb_path(path)))
+            question = pb.GetTableInfoRequest(table_path=pb_path(path))
+            await self.call_tablet(apis.GET_TABLE_INFO, question, deadline=deadline)
             raise
         except TableNotExistError:
             self._cache.drop_table(path)
@@ -355,31 +377,38 @@ class Cluster:
             raise TableNotExistError(f"Table '{path}' does not exist, or you are not allowed to describe it")
         return state
 
-    async def partition(self, path: TablePath, name: str, refresh: bool = False) -> PartitionState | None:
-        """One partition by its name (values joined with '$'); None if there is no such partition.
+    async def partition(
+        self, path: TablePath, name: str, refresh: bool = False, deadline: Deadline | None = None
+    ) -> PartitionState | None:
+        """Return one partition by its name (values joined with '$'); None if there is no such partition.
 
         That a partition is missing is not remembered: it may be created at any moment.
         """
-        state = await self.table(path)
+        deadline = self.deadline(deadline)
+        state = await self.table(path, deadline=deadline)
         known = state.partitions.get(name)
         if known is not None and not refresh:
             return known
-        return await self._flights.run(("partition", path, name), lambda: self._load_partition(path, name))
+        key = ("partition", path, name)
+        return await self._flights.run(key, lambda: self._load_partition(path, name, deadline), deadline)
 
-    async def _load_partition(self, path: TablePath, name: str) -> PartitionState | None:
+    async def _load_partition(self, path: TablePath, name: str, deadline: Deadline) -> PartitionState | None:
         request = pb.MetadataRequest()
         request.partitions_path.add(database_name=path.database_name, table_name=path.table_name, partition_name=name)
         try:
-            await self._metadata(request, path)
+            await self._metadata(request, deadline, path)
         except PartitionNotExistsError:
             self._cache.drop_partition(path, name)
             return None
         state = self._cache.tables.get(path)
         return None if state is None else state.partitions.get(name)
 
-    async def partition_by_id(self, path: TablePath, partition_id: int, refresh: bool = False) -> PartitionState | None:
-        """One partition by its id; None if there is no such partition."""
-        await self.table(path)
+    async def partition_by_id(
+        self, path: TablePath, partition_id: int, refresh: bool = False, deadline: Deadline | None = None
+    ) -> PartitionState | None:
+        """Return one partition by its id; None if there is no such partition."""
+        deadline = self.deadline(deadline)
+        await self.table(path, deadline=deadline)
         known = self._cache.partition_by_id(path, partition_id)
         if known is not None and not refresh:
             return known
@@ -389,26 +418,29 @@ class Cluster:
             request.table_path.append(pb_path(path))
             request.partitions_id.append(partition_id)
             try:
-                await self._metadata(request, path)
+                await self._metadata(request, deadline, path)
             except PartitionNotExistsError:
                 if known is not None:
                     self._cache.drop_partition(path, known.partition_name)
                 return None
             return self._cache.partition_by_id(path, partition_id)
 
-        return await self._flights.run(("partition-id", path, partition_id), load)
+        return await self._flights.run(("partition-id", path, partition_id), load, deadline)
 
-    async def leader_id(self, bucket: TableBucket, path: TablePath | PhysicalTablePath) -> int:
-        """The node id of a bucket's leader. Raises LeaderNotAvailableError (retriable) while there is none."""
+    async def leader_id(
+        self, bucket: TableBucket, path: TablePath | PhysicalTablePath, deadline: Deadline | None = None
+    ) -> int:
+        """Return the node id of a bucket's leader. Raises LeaderNotAvailableError (retriable) while there is none."""
         known = self._cache.leaders.get(bucket)
         if known is not None:
             return known
+        deadline = self.deadline(deadline)
         table_path = path.table_path if isinstance(path, PhysicalTablePath) else path
         if bucket.partition_id is None:
-            state = await self.table(table_path, refresh=True)
+            state = await self.table(table_path, refresh=True, deadline=deadline)
         else:
-            await self.partition_by_id(table_path, bucket.partition_id, refresh=True)
-            state = await self.table(table_path)
+            await self.partition_by_id(table_path, bucket.partition_id, refresh=True, deadline=deadline)
+            state = await self.table(table_path, deadline=deadline)
         known = self._cache.leaders.get(bucket)
         if known is not None:
             return known
@@ -419,17 +451,20 @@ class Cluster:
             )
         raise LeaderNotAvailableError(f"No leader found for {bucket} of table '{table_path}'")
 
-    async def leader(self, bucket: TableBucket, path: TablePath | PhysicalTablePath) -> Connection:
-        """The connection to a bucket's leader."""
+    async def leader(
+        self, bucket: TableBucket, path: TablePath | PhysicalTablePath, deadline: Deadline | None = None
+    ) -> Connection:
+        """Return the connection to a bucket's leader."""
         node_id = self._cache.leaders.get(bucket)
         if node_id is not None:
             node = self._cache.tablets.get(node_id)
             ready = None if node is None else self._pool.ready(node)
             if ready is not None:
                 return ready
-        node_id = await self.leader_id(bucket, path)
+        deadline = self.deadline(deadline)
+        node_id = await self.leader_id(bucket, path, deadline)
         try:
-            return await self.node(node_id)
+            return await self.node(node_id, deadline)
         except (NetworkError, LeaderNotAvailableError):
             self.invalidate(bucket)
             raise
@@ -446,32 +481,38 @@ class Cluster:
         """Forget everything the node with this id leads."""
         self._cache.invalidate_node(node_id)
 
-    async def schema(self, path: TablePath, schema_id: int) -> Schema:
-        """One version of a table's schema (cached: a version never changes)."""
-        state = await self.table(path)
+    async def schema(self, path: TablePath, schema_id: int, deadline: Deadline | None = None) -> Schema:
+        """Return one version of a table's schema (cached: a version never changes)."""
+        deadline = self.deadline(deadline)
+        state = await self.table(path, deadline=deadline)
         known = self._cache.schema(state, schema_id)
         if known is not None:
             return known
 
         async def load() -> Schema:
             request = pb.GetTableSchemaRequest(table_path=pb_path(path), schema_id=schema_id)
-            response = await self.call_coordinator(apis.GET_TABLE_SCHEMA, request)
+            response = await self.call_coordinator(apis.GET_TABLE_SCHEMA, request, deadline=deadline)
             schema = Schema.from_json_bytes(response.schema_json)
             self._cache.keep_schema(state, schema_id, schema)
             return schema
 
-        return await self._flights.run(("schema", path, state.table_id, schema_id), load)
+        return await self._flights.run(("schema", path, state.table_id, schema_id), load, deadline)
 
     def known_schema(self, state: TableState, schema_id: int) -> Schema | None:
         """One version of a table's schema if it is known: no waiting."""
         return self._cache.schema(state, schema_id)
 
-    async def _metadata(self, request: pb.MetadataRequest, path: TablePath | None = None) -> None:
+    async def _metadata(
+        self, request: pb.MetadataRequest, deadline: Deadline, partitions_of: TablePath | None = None
+    ) -> None:
         async def attempt() -> pb.MetadataResponse:
             self.metrics.add("metadata_refreshes_total")
-            return await self.call(await self.any_tablet(), apis.GET_METADATA, request)
+            return await self.call(await self.any_tablet(deadline), apis.GET_METADATA, request, deadline)
 
-        self._learn(await self.retry(attempt, what=apis.GET_METADATA.name), path)
+        def what() -> str:
+            return f"{apis.GET_METADATA.name}{subject_of(request)}"
+
+        self._learn(await self.retry(attempt, deadline=deadline, what=what), partitions_of)
 
     def _learn(self, response: pb.MetadataResponse, partitions_of: TablePath | None = None) -> None:
         self._cache.learn(response, partitions_of)
@@ -497,9 +538,13 @@ class Cluster:
     def detach(self, part: Attached) -> None:
         self._attached.discard(part)
 
-    async def drain(self) -> None:
-        """Bring everything that writers hold to the servers; the first failure is raised after all were tried."""
-        results = await asyncio.gather(*(part.drain() for part in list(self._attached)), return_exceptions=True)
+    async def drain(self, timeout: float | None = None) -> None:
+        """Bring everything that writers hold to the servers; the first failure is raised after all were tried.
+
+        Without a timeout the delivery deadline of the writers is the only bound.
+        """
+        draining = asyncio.gather(*(part.drain() for part in list(self._attached)), return_exceptions=True)
+        results = await within(draining, timeout, "Flushing the writers of the connection")
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -514,6 +559,7 @@ class Cluster:
             if isinstance(result, Exception):
                 logger.warning("closing: %s", result)
         self._attached.clear()
+        self.loop_connections.close()
         self._flights.cancel_all(ConnectionClosedError("The connection was closed"))
         await self._pool.close()
 
@@ -530,3 +576,15 @@ def _credentials(config: Config) -> PlainCredentials | None:
 
 def pb_path(path: TablePath) -> pb.PbTablePath:
     return pb.PbTablePath(database_name=path.database_name, table_name=path.table_name)
+
+
+def subject_of(request: Message) -> str:
+    """Name the table or database that a request is about, for errors; empty if it has none."""
+    fields = {field.name: value for field, value in request.ListFields()}
+    path = fields.get("table_path") or fields.get("partitions_path")
+    if path is not None and not isinstance(path, Message):
+        path = path[0]
+    if isinstance(path, (pb.PbTablePath, pb.PbPhysicalTablePath)):
+        return f" of table '{path.database_name}.{path.table_name}'"
+    database = fields.get("database_name")
+    return f" of database '{database}'" if isinstance(database, str) else ""

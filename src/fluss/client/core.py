@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from fluss.client.cluster import Cluster
 from fluss.client.runner import Direct, Runner
 from fluss.client.scan import TableScan
+from fluss.client.senders import Senders
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
@@ -19,10 +20,7 @@ from fluss.metadata import TablePath
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
-    from fluss.client.write import AppendWriter, Sender, UpsertWriter
-
-
-OnWriterId = Callable[[int], Awaitable[None]]
+    from fluss.client.write import AppendWriter, UpsertWriter
 
 
 def check_config(config: object) -> Config:
@@ -33,45 +31,19 @@ def check_config(config: object) -> Config:
     return config
 
 
-class Senders:
-    """Makes the sender that all writers of a connection share, for the first of them: readers do without its modules.
-
-    All calls are made on the loop of the connection.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._sender: Sender | None = None
-        self._on_writer_id: OnWriterId | None = None
-
-    def get(self) -> Sender:
-        if self._sender is None:
-            from fluss.client.write import Sender
-
-            self._sender = Sender(self._cluster, self._cluster.config)
-            self._sender.on_writer_id = self._on_writer_id
-            self._cluster.attach(self._sender)
-        return self._sender
-
-    def on_writer_id(self, callback: OnWriterId) -> None:
-        self._on_writer_id = callback
-        if self._sender is not None:
-            self._sender.on_writer_id = callback
-
-
-async def open_cluster(config: Config) -> tuple[Cluster, Senders]:
+async def open_cluster(config: Config, timeout: float | None = None) -> tuple[Cluster, Senders]:
     """Connect. Runs on the loop that everything shall live on."""
-    cluster = await Cluster.connect(config)
+    cluster = await Cluster.connect(config, timeout)
     return cluster, Senders(cluster)
 
 
-async def load_table(cluster: Cluster, path: TablePath) -> TableState:
+async def load_table(cluster: Cluster, path: TablePath, timeout: float | None = None) -> TableState:
     if not isinstance(path, TablePath):
         kind = type(path).__name__
         raise InvalidArgumentError(f"Expected a TablePath, got {kind} {path!r}; write TablePath('database', 'table')")
     if cluster.closed:
         raise ConnectionClosedError("The connection is closed; create a new one with FlussConnection.create(config)")
-    return await cluster.table(path, refresh=True)
+    return await cluster.table(path, refresh=True, deadline=cluster.deadline(timeout))
 
 
 class FlussTable(TableBase["AppendWriter", "UpsertWriter", TableScan]):
@@ -109,14 +81,20 @@ class FlussConnection:
         self._closing: asyncio.Task[bool] | None = None
 
     @staticmethod
-    async def create(config: Config) -> FlussConnection:
-        """Connect to the first bootstrap server that answers."""
-        return FlussConnection(*await open_cluster(check_config(config)))
+    async def create(config: Config, *, timeout: float | None = None) -> FlussConnection:
+        """Connect to the first bootstrap server that answers.
+
+        `timeout` is in seconds; by default the connect timeout, and at most twice the request timeout.
+
+        Example:
+            conn = await FlussConnection.create(config, timeout=5)
+        """
+        return FlussConnection(*await open_cluster(check_config(config), timeout))
 
     @staticmethod
-    async def connect(config: Config) -> FlussConnection:
+    async def connect(config: Config, *, timeout: float | None = None) -> FlussConnection:
         """Older name of `create`."""
-        return await FlussConnection.create(config)
+        return await FlussConnection.create(config, timeout=timeout)
 
     @property
     def config(self) -> Config:
@@ -134,9 +112,14 @@ class FlussConnection:
 
         return FlussAdmin(self._runner)
 
-    async def get_table(self, table_path: TablePath) -> FlussTable:
-        """A table to read from and write to."""
-        return FlussTable(self._runner, await load_table(self._cluster, table_path), self._senders)
+    async def get_table(self, table_path: TablePath, *, timeout: float | None = None) -> FlussTable:
+        """Return a table to read from and write to."""
+        return FlussTable(self._runner, await load_table(self._cluster, table_path, timeout), self._senders)
+
+    @property
+    def client_id(self) -> str:
+        """The option `client.id`."""
+        return self._cluster.config.client_id
 
     def metrics(self) -> dict[str, float]:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
@@ -146,9 +129,12 @@ class FlussConnection:
         """Have `callback` awaited with every new id of an idempotent writer, before rows are sent under that id."""
         self._senders.on_writer_id(callback)
 
-    async def flush(self) -> None:
-        """Bring everything that writers of this connection hold to the servers."""
-        await self._cluster.drain()
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Bring everything that writers of this connection hold to the servers.
+
+        After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
+        """
+        await self._cluster.drain(timeout)
 
     async def close(self) -> None:
         """End everything. Writes that were not acknowledged fail: `flush()` first, or leave an `async with` block."""

@@ -9,18 +9,17 @@ loop, because the network runs elsewhere. Nothing is decided here: every call go
 from __future__ import annotations
 
 import contextlib
-import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fluss.client import core
-from fluss.client.cluster import Cluster
+from fluss.client.background import DONE, Background
 from fluss.client.scan_faces import TableScan
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
-from fluss.errors import ConnectionClosedError, FlussError
+from fluss.errors import ConnectionClosedError
 from fluss.metadata import TablePath
 from fluss.net.background import LoopThread
 
@@ -35,65 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CLOSE_TIMEOUT_S = 10.0
-
-
-class Done:
-    """What plain calls return that are awaited elsewhere: awaiting it gives None at once."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return None
-        yield
-
-    def __repr__(self) -> str:
-        return "<done>"
-
-
-DONE = Done()
-
-
-class Background:
-    """The `Runner` of `fluss`: a cluster on a loop in a thread of its own."""
-
-    def __init__(self, thread: LoopThread, cluster: Cluster, senders: core.Senders) -> None:
-        self.thread = thread
-        self.cluster = cluster
-        self.senders = senders
-        # A connection that is dropped without close(), or alive at interpreter exit, still ends its thread.
-        self._finalizer = weakref.finalize(self, _shut_down, thread, cluster)
-
-    async def run(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-        return await self.thread.wrap(op(self.cluster))
-
-    async def wrap(self, coro: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine of the core on whatever loop the caller runs."""
-        return await self.thread.wrap(coro)
-
-    def block(self, coro: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine of the core and wait for it here."""
-        return self.thread.run(coro, timeout)
-
-    def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Make a plain call of the core on its loop and wait for it here."""
-
-        async def run() -> T:
-            return function(*arguments)
-
-        return self.thread.run(run())
-
-    def close(self) -> None:
-        self._finalizer()
-
-
-def _shut_down(thread: LoopThread, cluster: Cluster) -> None:
-    if not thread.closed and not thread.in_loop_thread():
-        # Whatever goes wrong while closing, the thread must end; what was pending has been told.
-        with contextlib.suppress(FlussError):
-            thread.run(cluster.close(), CLOSE_TIMEOUT_S)
-    thread.close()
-
 
 class _Writer:
     """What both writers share."""
@@ -101,13 +41,16 @@ class _Writer:
     _core: CoreAppendWriter | CoreUpsertWriter
     _background: Background
 
-    async def flush(self) -> None:
-        """Send everything and wait until the server acknowledged it. Raises the first error if rows were lost."""
-        await self._background.wrap(self._core.flush())
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Send everything and wait until the server acknowledged it. Raises the first error if rows were lost.
 
-    def close(self) -> Awaitable[None]:
+        After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
+        """
+        await self._background.wrap(self._core.flush(timeout=timeout))
+
+    def close(self, *, timeout: float | None = None) -> Awaitable[None]:
         """Flush and be done."""
-        self._background.block(self._core.close())
+        self._background.block(self._core.close(timeout=timeout))
         return DONE
 
     def __enter__(self: T) -> T:
@@ -253,20 +196,26 @@ class FlussConnection:
         self._background = background
 
     @staticmethod
-    async def create(config: Config) -> FlussConnection:
-        """Connect to the first bootstrap server that answers."""
+    async def create(config: Config, *, timeout: float | None = None) -> FlussConnection:
+        """Connect to the first bootstrap server that answers.
+
+        `timeout` is in seconds; by default the connect timeout, and at most twice the request timeout.
+
+        Example:
+            conn = await FlussConnection.create(config, timeout=5)
+        """
         thread = LoopThread()
         try:
-            cluster, senders = await thread.wrap(core.open_cluster(core.check_config(config)))
+            cluster, senders = await thread.wrap(core.open_cluster(core.check_config(config), timeout))
         except BaseException:
             thread.close()
             raise
         return FlussConnection(Background(thread, cluster, senders))
 
     @staticmethod
-    async def connect(config: Config) -> FlussConnection:
+    async def connect(config: Config, *, timeout: float | None = None) -> FlussConnection:
         """Older name of `create`."""
-        return await FlussConnection.create(config)
+        return await FlussConnection.create(config, timeout=timeout)
 
     @property
     def config(self) -> Config:
@@ -284,10 +233,15 @@ class FlussConnection:
 
         return FlussAdmin(self._background)
 
-    async def get_table(self, table_path: TablePath) -> FlussTable:
-        """A table to read from and write to."""
-        state = await self._background.run(lambda cluster: core.load_table(cluster, table_path))
+    async def get_table(self, table_path: TablePath, *, timeout: float | None = None) -> FlussTable:
+        """Return a table to read from and write to."""
+        state = await self._background.run(lambda cluster: core.load_table(cluster, table_path, timeout))
         return FlussTable(self._background, state)
+
+    @property
+    def client_id(self) -> str:
+        """The option `client.id`."""
+        return self._background.cluster.config.client_id
 
     def metrics(self) -> dict[str, float]:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
@@ -296,13 +250,16 @@ class FlussConnection:
     def on_writer_id(self, callback: Callable[[int], Awaitable[None]]) -> None:
         """Have `callback` awaited with every new id of an idempotent writer, before rows are sent under that id.
 
-        Who keeps the ids can later tell its own rows in a log from those of others: `RecordBatch.writer_id`.
+        A program that keeps the ids can later tell its own rows in a log from those of others: `RecordBatch.writer_id`.
         """
         self._background.call(self._background.senders.on_writer_id, callback)
 
-    async def flush(self) -> None:
-        """Bring everything that writers of this connection hold to the servers."""
-        await self._background.run(lambda cluster: cluster.drain())
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Bring everything that writers of this connection hold to the servers.
+
+        After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
+        """
+        await self._background.run(lambda cluster: cluster.drain(timeout))
 
     def close(self) -> Awaitable[None]:
         """End everything; may be called again, and may be awaited.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about many buckets: one request to each leader, all at once, tried again where metadata was stale."""
+"""Questions about many buckets: one request to each leader, all at once, retried where metadata was stale."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from fluss.client.cluster import Cluster, raise_for_code
-from fluss.client.retry import DEFAULT_DEADLINE_MS
 from fluss.errors import InvalidArgumentError, NetworkError, PartitionNotExistsError, TableNotPartitionedError
 from fluss.metadata import OffsetSpec, TableBucket, TablePath
 from fluss.net.connection import Connection
+from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
@@ -25,15 +25,16 @@ async def per_leader(
     path: TablePath,
     buckets: Sequence[TableBucket],
     send: Callable[[Connection, list[TableBucket]], Awaitable[T]],
+    deadline: Deadline,
 ) -> list[T]:
     """Group buckets by leader and call `send` for each group. No retry: that is the caller's, around all of it."""
     groups: dict[int, list[TableBucket]] = {}
     for bucket in buckets:
-        groups.setdefault(await cluster.leader_id(bucket, path), []).append(bucket)
+        groups.setdefault(await cluster.leader_id(bucket, path, deadline), []).append(bucket)
 
     async def one(node_id: int, group: list[TableBucket]) -> T:
         try:
-            return await send(await cluster.node(node_id), group)
+            return await send(await cluster.node(node_id, deadline), group)
         except NetworkError:
             cluster.invalidate_node(node_id)
             raise
@@ -45,16 +46,16 @@ async def per_leader(
     try:
         return list(await asyncio.gather(*tasks))
     finally:
-        # One failure ends the call; the other requests must not run on with nobody waiting.
+        # One failure ends the call; the other requests must not go on without a caller.
         for task in tasks:
             task.cancel()
 
 
 async def buckets_of(
-    cluster: Cluster, path: TablePath, bucket_ids: Iterable[int] | None, partition_name: str | None
+    cluster: Cluster, path: TablePath, bucket_ids: Iterable[int] | None, partition_name: str | None, deadline: Deadline
 ) -> list[TableBucket]:
     """The named buckets (None: all) of a table or of one of its partitions, checked."""
-    state = await cluster.table(path)
+    state = await cluster.table(path, deadline=deadline)
     wanted = list(range(state.num_buckets)) if bucket_ids is None else list(bucket_ids)
     for bucket_id in wanted:
         if not 0 <= bucket_id < state.num_buckets:
@@ -67,7 +68,7 @@ async def buckets_of(
         return [state.bucket(bucket_id) for bucket_id in wanted]
     if not state.is_partitioned:
         raise TableNotPartitionedError(f"Table '{path}' is not partitioned")
-    partition = await cluster.partition(path, partition_name)
+    partition = await cluster.partition(path, partition_name, deadline=deadline)
     if partition is None:
         raise PartitionNotExistsError(f"Table '{path}' has no partition '{partition_name}'")
     return [partition.bucket(bucket_id) for bucket_id in wanted]
@@ -79,23 +80,23 @@ async def list_offsets(
     bucket_ids: Iterable[int],
     spec: OffsetSpec,
     partition_name: str | None = None,
-    deadline_ms: float = DEFAULT_DEADLINE_MS,
+    deadline: Deadline | None = None,
 ) -> dict[int, int]:
     """Offsets of some buckets: bucket id to offset."""
     wanted = list(bucket_ids)
+    deadline = cluster.deadline(deadline)
 
     async def attempt() -> dict[int, int]:
-        buckets = await buckets_of(cluster, path, wanted, partition_name)
-        return {
-            bucket.bucket_id: offset
-            for bucket, offset in (await list_bucket_offsets(cluster, path, buckets, spec)).items()
-        }
+        buckets = await buckets_of(cluster, path, wanted, partition_name, deadline)
+        offsets = await list_bucket_offsets(cluster, path, buckets, spec, deadline)
+        return {bucket.bucket_id: offset for bucket, offset in offsets.items()}
 
-    return await cluster.retry(attempt, what=apis.LIST_OFFSETS.name, path=path, deadline_ms=deadline_ms)
+    what = f"{apis.LIST_OFFSETS.name} of table '{path}'"
+    return await cluster.retry(attempt, what=what, path=path, deadline=deadline)
 
 
 async def list_bucket_offsets(
-    cluster: Cluster, path: TablePath, buckets: Sequence[TableBucket], spec: OffsetSpec
+    cluster: Cluster, path: TablePath, buckets: Sequence[TableBucket], spec: OffsetSpec, deadline: Deadline
 ) -> dict[TableBucket, int]:
     """Offsets of some buckets of one table, whatever their partitions. No retry."""
     result: dict[TableBucket, int] = {}
@@ -114,7 +115,7 @@ async def list_bucket_offsets(
         request.bucket_id.extend(bucket.bucket_id for bucket in group)
         if spec.timestamp_ms is not None:
             request.startTimestamp = spec.timestamp_ms
-        response = await cluster.call(connection, apis.LIST_OFFSETS, request)
+        response = await cluster.call(connection, apis.LIST_OFFSETS, request, deadline)
         by_id = {bucket.bucket_id: bucket for bucket in group}
         for part in response.buckets_resp:
             raise_for_code(part, f"table '{path}', bucket {part.bucket_id}")
@@ -122,5 +123,5 @@ async def list_bucket_offsets(
                 result[by_id[part.bucket_id]] = part.offset
 
     for group in by_partition.values():
-        await per_leader(cluster, path, group, send)
+        await per_leader(cluster, path, group, send, deadline)
     return result

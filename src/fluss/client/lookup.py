@@ -13,6 +13,7 @@ from fluss.client.state import TableState
 from fluss.client.values import RowReader, schema_id_of
 from fluss.errors import InvalidArgumentError, NonPrimaryKeyTableError
 from fluss.metadata import TableInfo
+from fluss.net.deadline import Deadline
 
 
 class _Reader:
@@ -30,11 +31,11 @@ class _Reader:
         reader = self._readers.get(schema_id_of(value))
         return None if reader is None else reader.read(value)
 
-    async def row(self, value: bytes) -> dict[str, Any]:
+    async def row(self, value: bytes, deadline: Deadline | None = None) -> dict[str, Any]:
         schema_id = schema_id_of(value)
         reader = self._readers.get(schema_id)
         if reader is None:
-            written = await self._runner.run(lambda cluster: cluster.schema(self._info.table_path, schema_id))
+            written = await self._runner.run(lambda cluster: cluster.schema(self._info.table_path, schema_id, deadline))
             reader = self._readers[schema_id] = RowReader(written, self._info.schema, self._info.kv_format)
         return reader.read(value)
 
@@ -56,18 +57,27 @@ class Lookuper:
         self._queue: LookupQueue[bytes | None] = LookupQueue(runner.cluster, state, LookupWire(), None)
         runner.cluster.attach_soon(self._queue)
 
-    async def lookup(self, pk: object) -> dict[str, Any] | None:
-        """The row with this primary key as a dict, or None if there is none.
+    async def lookup(self, pk: object, *, timeout: float | None = None) -> dict[str, Any] | None:
+        """Return the row with this primary key as a dict, or None if there is none.
 
         `pk` is a dict (or other mapping, or dataclass) with the key columns, or a list or tuple of their values.
+        `timeout` is in seconds; by default a lookup takes at most twice the request timeout.
+
+        Example:
+            row = await lookuper.lookup({"id": 1}, timeout=2)
         """
-        value = await self._queue.put(self._keys.make(pk)).wait()
+        deadline: Deadline | None = None
+        if timeout is None:
+            value = await self._queue.put(self._keys.make(pk)).wait()
+        else:
+            deadline = self._runner.cluster.deadline(timeout)
+            value = await self._queue.get(self._keys.make(pk), deadline)
         if value is None:
             return None
         row = self._reader.known_row(value)
-        return row if row is not None else await self._reader.row(value)
+        return row if row is not None else await self._reader.row(value, deadline)
 
-    async def lookup_many(self, keys: Any, *, missing: str = "drop") -> Any:
+    async def lookup_many(self, keys: Any, *, missing: str = "drop", timeout: float | None = None) -> Any:
         """Look many keys up at once; the rows come back as a `pyarrow.Table`, in the order of the keys.
 
         `keys` is a list of keys as for `lookup`, or a `pyarrow.Table`, `RecordBatch` or DataFrame that has the key
@@ -76,7 +86,7 @@ class Lookuper:
         """
         from fluss.client.lookup_many import lookup_many
 
-        return await lookup_many(self._runner, self._state, self._keys, keys, missing)
+        return await lookup_many(self._runner, self._state, self._keys, keys, missing, timeout)
 
     def __repr__(self) -> str:
         return f"Lookuper({self._state.table_path})"
@@ -88,16 +98,26 @@ class PrefixLookuper:
     def __init__(self, runner: Runner, state: TableState, columns: Sequence[str]) -> None:
         info = state.table_info
         check_prefix_columns(info, columns)
+        self._runner = runner
         self._state = state
         self._keys = KeyMaker.for_prefix(info, columns, runner.cluster.config.client_bucketing)
         self._reader = _Reader(runner, info)
         self._queue: LookupQueue[list[bytes]] = LookupQueue(runner.cluster, state, PrefixWire(), [])
         runner.cluster.attach_soon(self._queue)
 
-    async def lookup(self, prefix: object) -> list[dict[str, Any]]:
-        """All rows under a prefix, as dicts; an empty list if there are none."""
-        values = await self._queue.put(self._keys.make(prefix)).wait()
-        return [await self._reader.row(value) for value in values]
+    async def lookup(self, prefix: object, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """Return all rows under a prefix, as dicts; an empty list if there are none.
+
+        Example:
+            rows = await lookuper.lookup({"customer": 7}, timeout=2)
+        """
+        deadline: Deadline | None = None
+        if timeout is None:
+            values = await self._queue.put(self._keys.make(prefix)).wait()
+        else:
+            deadline = self._runner.cluster.deadline(timeout)
+            values = await self._queue.get(self._keys.make(prefix), deadline)
+        return [await self._reader.row(value, deadline) for value in values]
 
     def __repr__(self) -> str:
         return f"PrefixLookuper({self._state.table_path}, {list(self._keys.names)})"
@@ -120,11 +140,11 @@ class TableLookup:
         """Look up by a prefix of the key: the partition columns (if any) and the bucket keys, in that order."""
         return TablePrefixLookup(self._runner, self._state, list(column_names))
 
-    async def lookup(self, pk: object) -> dict[str, Any] | None:
+    async def lookup(self, pk: object, *, timeout: float | None = None) -> dict[str, Any] | None:
         """Older form: the builder used as the lookuper."""
         if self._lookuper is None:
             self._lookuper = self.create_lookuper()
-        return await self._lookuper.lookup(pk)
+        return await self._lookuper.lookup(pk, timeout=timeout)
 
     def __await__(self) -> Generator[Any, None, TableLookup]:
         return self

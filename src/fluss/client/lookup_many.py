@@ -12,34 +12,40 @@ import pyarrow as pa
 
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
-from fluss.client.lookup_queue import KEYS_PER_REQUEST_MAX, LookupWire
+from fluss.client.lookup_queue import LookupWire
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.client.values import decode_values, schema_ids_of
 from fluss.client.write.routing import groups_of, partition_codes
 from fluss.errors import FlussError, FormatError, InvalidArgumentError, InvalidRowError, NetworkError
 from fluss.metadata import Schema, TableBucket, TablePath
+from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.rows.bucketing import buckets_of
 from fluss.rows.logical import from_python, to_arrow
 
 REQUESTS_IN_FLIGHT_MAX = 4
-"""Requests of one `lookup_many` that are under way at the same time."""
+"""Requests of one `lookup_many` that are in flight at the same time."""
 
 
-async def lookup_many(runner: Runner, state: TableState, maker: KeyMaker, keys: Any, missing: str) -> pa.Table:
+async def lookup_many(
+    runner: Runner, state: TableState, maker: KeyMaker, keys: Any, missing: str, timeout: float | None = None
+) -> pa.Table:
     """See `Lookuper.lookup_many`."""
+    deadline = runner.cluster.deadline(timeout)
     if missing not in ("drop", "null"):
         raise InvalidArgumentError(f"missing must be 'drop' or 'null', got {missing!r}")
     columns = key_columns(maker, keys)
     wanted = state.schema
     groups = route(maker, columns)
-    values = await runner.run(lambda cluster: fetch(cluster, state, groups, len(columns[0])))
+    values = await runner.run(lambda cluster: fetch(cluster, state, groups, len(columns[0]), deadline))
     found = [value for value in values if value is not None]
     schemas: dict[int, Schema] = {state.schema_id: wanted}
     for schema_id in schema_ids_of(found):
         if schema_id not in schemas:
-            schemas[schema_id] = await runner.run(lambda cluster, i=schema_id: cluster.schema(state.table_path, i))  # type: ignore[misc]
+            schemas[schema_id] = await runner.run(
+                lambda cluster, i=schema_id: cluster.schema(state.table_path, i, deadline)  # type: ignore[misc]
+            )
     table = decode_values(found, schemas, wanted, state.table_info.kv_format)
     if missing == "drop" or len(found) == len(values):
         return table
@@ -121,7 +127,9 @@ def route(maker: KeyMaker, columns: list[pa.Array]) -> Groups:
     ]
 
 
-async def fetch(cluster: Cluster, state: TableState, groups: Groups, count: int) -> list[bytes | None]:
+async def fetch(
+    cluster: Cluster, state: TableState, groups: Groups, count: int, deadline: Deadline
+) -> list[bytes | None]:
     """Ask the leaders, a few requests at a time, and put the values where their keys were."""
     values: list[bytes | None] = [None] * count
     slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
@@ -130,23 +138,25 @@ async def fetch(cluster: Cluster, state: TableState, groups: Groups, count: int)
         async with slots:
             bucket = state.bucket(bucket_id)
             if partition is not None:
-                known = await cluster.partition(state.table_path, partition)
+                known = await cluster.partition(state.table_path, partition, deadline=deadline)
                 if known is None:
                     return
                 bucket = known.bucket(bucket_id)
 
             async def attempt() -> list[bytes | None]:
-                return await ask(cluster, state.table_path, bucket, keys)
+                return await ask(cluster, state.table_path, bucket, keys, deadline)
 
-            found = await cluster.retry(attempt, what="LOOKUP", bucket=bucket)
+            what = f"LOOKUP in {bucket} of table '{state.table_path}'"
+            found = await cluster.retry(attempt, what=what, bucket=bucket, deadline=deadline)
             for position, value in zip(positions, found):
                 values[position] = value
 
     tasks = []
+    size = cluster.config.lookup_max_batch_size
     for partition, bucket_id, positions, keys in groups:
         where = positions.tolist()
-        for start in range(0, len(keys), KEYS_PER_REQUEST_MAX):
-            end = start + KEYS_PER_REQUEST_MAX
+        for start in range(0, len(keys), size):
+            end = start + size
             tasks.append(asyncio.ensure_future(one(partition, bucket_id, where[start:end], keys[start:end])))
     try:
         await asyncio.gather(*tasks)
@@ -156,15 +166,19 @@ async def fetch(cluster: Cluster, state: TableState, groups: Groups, count: int)
     return values
 
 
-async def ask(cluster: Cluster, path: TablePath, bucket: TableBucket, keys: list[bytes]) -> list[bytes | None]:
-    node_id = await cluster.leader_id(bucket, path)
+async def ask(
+    cluster: Cluster, path: TablePath, bucket: TableBucket, keys: list[bytes], deadline: Deadline
+) -> list[bytes | None]:
+    node_id = await cluster.leader_id(bucket, path, deadline)
     cluster.metrics.add("requests_total")
     cluster.metrics.add("lookup_batches_total")
     cluster.metrics.add("lookups_total", len(keys))
     try:
-        connection = await cluster.node(node_id)
+        connection = await cluster.node(node_id, deadline)
         body = LookupWire.encode(bucket.table_id, {bucket: keys})
-        answer = LookupWire.decode(bucket.table_id, await connection.call_parts(apis.LOOKUP, [body]))
+        timeout_ms = deadline.limit_ms(cluster.config.request_timeout_ms)
+        response = await connection.call_parts(apis.LOOKUP, [body], timeout_ms=timeout_ms)
+        answer = LookupWire.decode(bucket.table_id, response)
     except FlussError as error:
         cluster.metrics.add("request_errors_total")
         if isinstance(error, NetworkError):

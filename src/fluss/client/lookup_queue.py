@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys on their way to the servers.
+"""Lookups in flight: keys are queued per server and sent in batches.
 
-A lone lookup leaves at once. While two requests to a server are under way, further keys for that server gather and
-leave together when one comes back: batches grow with the load, and nobody waits for a batch to fill.
+A lone lookup is sent immediately. While two requests to a server are in flight, further keys for that server are queued
+and sent together when one is answered: batches grow with the load, and no key waits for a batch to fill.
 
-A `LookupQueue` lives on the loop of its cluster and knows all that can go wrong. A caller on another loop who asks
-often is served by a `_NearPump` on that loop: nothing changes threads, and whatever does not work at the first try goes
-to the queue after all.
+A `LookupQueue` lives on the loop of its cluster and handles all failures. A caller on another loop who asks often is
+served by a `_LoopDispatcher` on that loop: nothing changes threads, and keys whose first attempt fails go to the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -22,9 +20,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.client.convert import Key
-from fluss.client.nearby import LoopLines, Nearby
+from fluss.client.loop_connections import LoopConnections
 from fluss.client.promise import Inbox, Promise, wake
-from fluss.client.retry import DEFAULT_BACKOFF, DEFAULT_DEADLINE_MS
+from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text, is_retriable, log_retry
 from fluss.client.state import TableState
 from fluss.errors import (
     ConnectionClosedError,
@@ -35,8 +33,9 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import TableBucket
-from fluss.net.connection import Waiter
+from fluss.net.deadline import Deadline
 from fluss.net.eager import start_eagerly
+from fluss.net.pending import Waiter
 from fluss.protocol import Api, apis
 from fluss.protocol import messages as pb
 from fluss.protocol.frames import Buffer
@@ -45,21 +44,17 @@ from fluss.protocol.wire import parse_message
 
 T = TypeVar("T")
 
-KEYS_PER_REQUEST_MAX = 4_096
-"""Keys that travel in one request at most."""
-REQUESTS_UNDER_WAY_MAX = 2
-"""Requests to one server at a time: it works on one while the answer to the other is taken in."""
-_KEYS_ALONE = 16
+_KEYS_IN_FIRST_REQUEST = 16
 """Fewer keys are not worth two requests."""
-KEYS_PENDING_MAX = 1_000_000
-"""Keys that wait at one lookuper at most; more are refused."""
+_SWEEP_S = 0.1
+"""How late a key may be found to have passed its deadline."""
 
 Found = tuple[TableBucket, "FlussError | None", Sequence[Any]]
 """A bucket's part of an answer: an error, or one result per key in the order of the keys."""
 
 
 Tell = Callable[["list[Found] | FlussError"], None]
-"""Takes what came of a request."""
+"""Takes the outcome of a request."""
 
 
 class Link(Protocol):
@@ -69,10 +64,10 @@ class Link(Protocol):
 
 
 class Wire(Protocol):
-    """How keys travel: the difference between lookup and prefix lookup."""
+    """How keys are sent: the difference between lookup and prefix lookup."""
 
     def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], tell: Tell) -> None:
-        """Ask a server; `tell` hears of the answer, later and on the loop of the link."""
+        """Ask a server; `tell` takes the answer, later and on the loop of the link."""
         ...
 
 
@@ -146,28 +141,35 @@ class PrefixWire:
 
 
 class _Item(Generic[T]):
-    """One key on its way."""
+    """One key in flight."""
 
-    __slots__ = ("bucket", "deadline", "key", "place", "promise", "tries")
+    __slots__ = ("attempts", "bucket", "deadline", "error", "key", "place", "promise")
 
-    def __init__(self, place: tuple[str | None, int], key: bytes, promise: Promise[T], deadline: float) -> None:
+    def __init__(self, place: tuple[str | None, int], key: bytes, promise: Promise[T], deadline: Deadline) -> None:
         self.place = place
         self.key = key
         self.promise = promise
         self.deadline = deadline
-        self.tries = 0
+        self.attempts = 0
+        """Attempts that failed."""
+        self.error: FlussError | None = None
+        """Why the last attempt failed."""
         self.bucket: TableBucket | None = None
 
 
-class _Pump(ABC, Generic[T]):
+class _Dispatcher(ABC, Generic[T]):
     """Sends the keys of one table to the servers, on one loop: all calls are made there."""
 
     def __init__(self, cluster: Cluster, state: TableState, wire: Wire) -> None:
         self._cluster = cluster
         self._state = state
         self._wire = wire
+        self._pending_max = cluster.config.lookup_queue_size
+        self._batch_max = cluster.config.lookup_max_batch_size
+        self._requests_max = cluster.config.lookup_max_inflight_requests
+        """Requests to one server in flight; with two it works on one while the client reads the other's answer."""
         self._waiting: dict[int, list[_Item[T]]] = {}
-        self._under_way: Counter[int] = Counter()
+        self._in_flight: Counter[int] = Counter()
         self._pending: dict[_Item[T], None] = {}
         self._plain_buckets = [state.bucket(bucket_id) for bucket_id in range(state.num_buckets)]
         cluster.metrics.gauge("lookups_pending", self.pending)
@@ -185,7 +187,7 @@ class _Pump(ABC, Generic[T]):
 
     @abstractmethod
     def _failed(self, items: Sequence[_Item[T]], error: FlussError) -> None:
-        """These keys were asked for, and this came of it."""
+        """The request for these keys failed."""
 
     def _node_of(self, item: _Item[T]) -> int | None:
         """The server a key belongs to, if everything is known and connected."""
@@ -202,13 +204,14 @@ class _Pump(ABC, Generic[T]):
         return None if node_id is None or self._link(node_id) is None else node_id
 
     def _pump(self, node_id: int) -> None:
-        """Send what waits for a server, unless enough is under way."""
+        """Send the keys that wait for a server, unless enough requests are in flight."""
         while waiting := self._waiting.get(node_id):
-            under_way = self._under_way.get(node_id, 0)
-            if under_way >= REQUESTS_UNDER_WAY_MAX:
+            in_flight = self._in_flight.get(node_id, 0)
+            if in_flight >= self._requests_max:
                 return
-            count = len(waiting) if under_way else max(_KEYS_ALONE, -(-len(waiting) // REQUESTS_UNDER_WAY_MAX))
-            count = min(count, KEYS_PER_REQUEST_MAX)
+            share = -(-len(waiting) // self._requests_max)
+            count = len(waiting) if in_flight else max(_KEYS_IN_FIRST_REQUEST, share)
+            count = min(count, self._batch_max)
             batch, rest = waiting[:count], waiting[count:]
             if rest:
                 self._waiting[node_id] = rest
@@ -229,10 +232,10 @@ class _Pump(ABC, Generic[T]):
         metrics = self._cluster.metrics
         metrics.add("requests_total")
         metrics.add("lookup_batches_total")
-        self._under_way[node_id] += 1
+        self._in_flight[node_id] += 1
 
         def tell(answer: list[Found] | FlussError) -> None:
-            self._under_way[node_id] -= 1
+            self._in_flight[node_id] -= 1
             if isinstance(answer, FlussError):
                 metrics.add("request_errors_total")
                 if isinstance(answer, NetworkError):
@@ -277,13 +280,13 @@ class _Pump(ABC, Generic[T]):
         items = list(items)
         for item in items:
             self._pending.pop(item, None)
-            # Each waiter raises an error of its own: a shared one would collect everybody's traceback.
+            # Each waiter raises an error of its own: a shared one would collect all tracebacks.
             item.promise.fail_quietly(type(error)(error.message, error.error_code))
         wake([item.promise for item in items])
 
 
-class LookupQueue(_Pump[T]):
-    """Keys of one table on their way. `put` may be called from any thread; the rest is on the cluster's loop."""
+class LookupQueue(_Dispatcher[T]):
+    """The lookups of one table. `put` may be called from any thread; the rest is on the cluster's loop."""
 
     def __init__(self, cluster: Cluster, state: TableState, wire: Wire, missing: T) -> None:
         super().__init__(cluster, state, wire)
@@ -291,7 +294,12 @@ class LookupQueue(_Pump[T]):
         self._inbox: Inbox[_Item[T]] = Inbox(cluster.loop, self._deliver)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
-        self._near: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _NearPump[T]] = weakref.WeakKeyDictionary()
+        self._retry_logged = False
+        """Whether a warning about lookups that fail was logged since the last answer."""
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._dispatchers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopDispatcher[T]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def pending(self) -> int:
         return super().pending() + len(self._inbox)
@@ -300,33 +308,46 @@ class LookupQueue(_Pump[T]):
     def closed(self) -> bool:
         return self._closed or self._cluster.closed
 
-    def put(self, key: Key) -> Promise[T]:
+    async def get(self, key: Key, deadline: Deadline) -> T:
+        """Look a key up and wait for it, until the deadline at most."""
+        promise = self.put(key, deadline)
+        try:
+            return await asyncio.wait_for(promise.wait(), deadline.remaining_ms / 1000.0 + _SWEEP_S)
+        except FlussError:
+            raise  # before the next clause: a deadline error of ours is a TimeoutError too
+        except asyncio.TimeoutError:
+            text = f"Lookup in table '{self._state.table_path}' did not finish within {deadline.total_ms:.0f} ms"
+            raise DeadlineExceededError(text) from None
+
+    def put(self, key: Key, deadline: Deadline | None = None) -> Promise[T]:
         """Look a key up; the promise gives what the servers say."""
         if self.closed:
             raise ConnectionClosedError("The connection is closed; lookups need an open one")
         promise: Promise[T] = Promise()
         partition, bucket, encoded = key
-        item = _Item((partition, bucket), encoded, promise, time.monotonic() + DEFAULT_DEADLINE_MS / 1000.0)
+        item = _Item((partition, bucket), encoded, promise, deadline or self._cluster.deadline())
         loop = asyncio._get_running_loop()
         if loop is not None and loop is not self._cluster.loop:
-            near = self._near.get(loop) or self._new_near(loop)
-            if near.put(loop, item):
+            dispatcher = self._dispatchers.get(loop) or self._new_dispatcher(loop)
+            if dispatcher.put(loop, item):
                 return promise
-        if self.pending() >= KEYS_PENDING_MAX:
-            raise DeadlineExceededError(f"More than {KEYS_PENDING_MAX} lookups are waiting; await some of them first")
+        if self.pending() >= self._pending_max:
+            raise DeadlineExceededError(f"More than {self._pending_max} lookups are waiting; await some of them first")
         try:
             self._inbox.put(item)
         except RuntimeError:
             raise ConnectionClosedError("The connection is closed; lookups need an open one") from None
         return promise
 
-    def _new_near(self, loop: asyncio.AbstractEventLoop) -> _NearPump[T]:
-        near = _NearPump(self, Nearby.of(self._cluster).lines(loop), self._cluster, self._state, self._wire)
-        self._near[loop] = near
-        return near
+    def _new_dispatcher(self, loop: asyncio.AbstractEventLoop) -> _LoopDispatcher[T]:
+        dispatcher = _LoopDispatcher(
+            self, self._cluster.loop_connections.of(loop), self._cluster, self._state, self._wire
+        )
+        self._dispatchers[loop] = dispatcher
+        return dispatcher
 
     def take_over(self, items: Iterable[_Item[T]]) -> None:
-        """Go on with keys that could not be looked up nearby."""
+        """Go on with keys that could not be looked up on the loop of their caller."""
         items = list(items)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
             if not self.closed:
@@ -343,7 +364,7 @@ class LookupQueue(_Pump[T]):
         if self._closed:
             self._fail(items, ConnectionClosedError("The connection was closed"))
             return
-        self._cluster.metrics.add("lookups_total", sum(not item.tries for item in items))
+        self._cluster.metrics.add("lookups_total", sum(not item.attempts for item in items))
         for item in items:
             self._pending[item] = None
             node_id = self._node_of(item)
@@ -354,6 +375,8 @@ class LookupQueue(_Pump[T]):
                 ready.add(node_id)
         for node_id in ready:
             self._pump(node_id)
+        if self._sweeping is None:
+            self._start_sweep()
 
     def _link(self, node_id: int) -> Link | None:
         return self._cluster.ready_node(node_id)
@@ -367,7 +390,7 @@ class LookupQueue(_Pump[T]):
         try:
             partition, bucket_id = item.place
             if partition is not None and item.bucket is None:
-                known = await self._cluster.partition(self._state.table_path, partition)
+                known = await self._cluster.partition(self._state.table_path, partition, deadline=item.deadline)
                 if known is None:
                     self._resolve(item, self._missing)
                     wake((item.promise,))
@@ -375,8 +398,8 @@ class LookupQueue(_Pump[T]):
                 item.bucket = known.bucket(bucket_id)
             bucket = item.bucket if item.bucket is not None else self._state.bucket(bucket_id)
             item.bucket = bucket
-            node_id = await self._cluster.leader_id(bucket, self._state.table_path)
-            await self._cluster.node(node_id)
+            node_id = await self._cluster.leader_id(bucket, self._state.table_path, item.deadline)
+            await self._cluster.node(node_id, item.deadline)
         except FlussError as error:
             self._failed((item,), error)
             return
@@ -391,25 +414,67 @@ class LookupQueue(_Pump[T]):
         self._cluster.invalidate_node(node_id)
 
     def _failed(self, items: Sequence[_Item[T]], error: FlussError) -> None:
-        """Try keys again after a pause, or fail them if the error is final or their time is up."""
-        if not (error.is_retriable or error.is_stale_metadata) or self._closed:
+        """Retry keys after a pause, or fail them if the error is final or their deadline has passed."""
+        items = [item for item in items if not item.promise.done]
+        if not items:
+            return
+        if not is_retriable(error) or self._closed:
             self._fail(items, error)
             return
-        now = time.monotonic()
-        delay = DEFAULT_BACKOFF.delay_ms(max(item.tries for item in items)) / 1000.0
-        late = [item for item in items if item.deadline <= now + delay]
-        if late:
-            self._fail(late, error)
+        delay_ms = DEFAULT_BACKOFF.delay_ms(max(item.attempts for item in items))
+        again: list[_Item[T]] = []
         for item in items:
-            if item.deadline <= now + delay:
+            item.attempts += 1
+            item.error = error
+            if item.deadline.remaining_ms <= delay_ms:
+                self._fail((item,), self._final_error(item))
                 continue
-            item.tries += 1
+            again.append(item)
             if error.is_stale_metadata and item.bucket is not None:
                 self._cluster.invalidate(item.bucket)
         self._cluster.metrics.add("retries_total")
-        remaining = [item for item in items if item.deadline > now + delay]
-        if remaining:
-            self._spawn(self._later(delay, remaining))
+        if again:
+            if not self._retry_logged:
+                self._retry_logged = True
+                log_retry(f"Lookup in table '{self._state.table_path}'", error, again[0].deadline)
+            self._spawn(self._later(delay_ms / 1000.0, again))
+
+    def _take(self, by_bucket: dict[TableBucket, list[_Item[T]]], answer: list[Found]) -> None:
+        self._retry_logged = False
+        super()._take(by_bucket, answer)
+
+    def _final_error(self, item: _Item[T]) -> FlussError:
+        where = f"table '{self._state.table_path}'"
+        if item.bucket is not None:
+            where = f"{item.bucket} of {where}"
+        error = item.error
+        if error is None:
+            text = (
+                f"Lookup in {where} did not finish within {item.deadline.total_ms:.0f} ms: no answer. {CHECK_SERVERS}"
+            )
+            return DeadlineExceededError(text)
+        if error is item.deadline.final_error:
+            return error
+        text = gave_up_text(f"Lookup in {where}", item.attempts, item.deadline.total_ms, error)
+        return type(error)(text, error.error_code)
+
+    def _sweep(self) -> None:
+        """Fail the keys whose deadline has passed. One timer for all keys: one for each would cost more than a lookup.
+
+        Keys are pending in the order in which they came, and all that have no timeout of their own have the same one.
+        """
+        self._sweeping = None
+        for item in list(self._pending):
+            if not item.deadline.expired:
+                break
+            self._fail((item,), self._final_error(item))
+        self._start_sweep()
+
+    def _start_sweep(self) -> None:
+        if self._pending and not self._closed:
+            oldest = next(iter(self._pending))
+            delay_s = max(_SWEEP_S, oldest.deadline.remaining_ms / 1000.0)
+            self._sweeping = self._cluster.loop.call_later(delay_s, self._sweep)
 
     async def _later(self, delay: float, items: list[_Item[T]]) -> None:
         await asyncio.sleep(delay)
@@ -422,10 +487,12 @@ class LookupQueue(_Pump[T]):
             task.add_done_callback(self._tasks.discard)
 
     async def drain(self) -> None:
-        """Nothing to bring anywhere: lookups change nothing."""
+        """Return immediately: lookups change nothing."""
 
     async def shut(self) -> None:
         self._closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -436,32 +503,32 @@ class LookupQueue(_Pump[T]):
         self._waiting.clear()
 
 
-class _NearPump(_Pump[T]):
-    """Keys that are asked for on a loop which has connections of its own."""
+class _LoopDispatcher(_Dispatcher[T]):
+    """Sends the keys that are asked for on a loop which has connections of its own."""
 
     def __init__(
-        self, queue: LookupQueue[T], lines: LoopLines, cluster: Cluster, state: TableState, wire: Wire
+        self, queue: LookupQueue[T], connections: LoopConnections, cluster: Cluster, state: TableState, wire: Wire
     ) -> None:
         super().__init__(cluster, state, wire)
         self._queue = queue
-        self._lines = lines
-        self._together = False
-        """Whether keys came in company lately."""
+        self._connections = connections
+        self._batching = False
+        """Whether the last request had several keys, or was not the only one."""
         self._scheduled = False
 
     def put(self, loop: asyncio.AbstractEventLoop, item: _Item[T]) -> bool:
-        """Take a key, unless it has to go the long way."""
-        if len(self._pending) >= KEYS_PENDING_MAX:
+        """Take a key; False if the queue on the cluster's loop has to."""
+        if len(self._pending) >= self._pending_max:
             return False
         node_id = self._node_of(item)
         if node_id is None:
             return False
         self._pending[item] = None
         self._waiting.setdefault(node_id, []).append(item)
-        under_way = self._under_way.get(node_id, 0)
-        if not under_way and not self._together:
+        in_flight = self._in_flight.get(node_id, 0)
+        if not in_flight and not self._batching:
             self._pump(node_id)
-        elif under_way < REQUESTS_UNDER_WAY_MAX and not self._scheduled:
+        elif in_flight < self._requests_max and not self._scheduled:
             # Tasks that are started or woken together ask one after the other, in this turn of the loop.
             self._scheduled = True
             loop.call_soon(self._pump_all)
@@ -473,21 +540,20 @@ class _NearPump(_Pump[T]):
             self._pump(node_id)
 
     def _send(self, node_id: int, batch: list[_Item[T]]) -> None:
-        self._together = len(batch) > 1 or bool(self._under_way.get(node_id))
+        self._batching = len(batch) > 1 or bool(self._in_flight.get(node_id))
         self._cluster.metrics.add("lookups_total", len(batch))
         super()._send(node_id, batch)
 
     def _link(self, node_id: int) -> Link | None:
-        return self._lines.line(node_id)
+        return self._connections.get(node_id)
 
     def _unready(self, items: Iterable[_Item[T]]) -> None:
         items = list(items)
         for item in items:
-            item.tries += 1
+            item.attempts += 1
             self._pending.pop(item, None)
         self._queue.take_over(items)
 
     def _failed(self, items: Sequence[_Item[T]], error: FlussError) -> None:
-        now = time.monotonic()
-        self._fail([item for item in items if item.deadline <= now], error)
-        self._unready(item for item in items if item.deadline > now)
+        self._fail([item for item in items if item.deadline.expired], error)
+        self._unready(item for item in items if not item.deadline.expired)

@@ -85,6 +85,19 @@ class Metrics:
         return result
 
 
+class NoMetrics(Metrics):
+    """Count nothing, for clients with `metrics.enabled` false: a snapshot has zeros."""
+
+    def add(self, name: str, amount: float = 1) -> None:
+        pass
+
+    def highest(self, name: str, value: float) -> None:
+        pass
+
+    def gauge(self, name: str, read: Callable[[], float]) -> None:
+        pass
+
+
 class HasMetrics(Protocol):
     """Anything that gives a snapshot: a connection of `fluss` or of `fluss.aio`."""
 
@@ -94,7 +107,7 @@ class HasMetrics(Protocol):
 class PrometheusCollector:
     """Gives a connection's metrics to prometheus: `PrometheusCollector(conn, registry=…)`.
 
-    Needs the package `prometheus-client`. Labels, if given, are put on every sample.
+    Needs the package `prometheus-client`. Labels, if given, are put on every sample, and so is the option `client.id`.
     """
 
     def __init__(
@@ -114,7 +127,8 @@ class PrometheusCollector:
         self._core = core
         self._connection = connection
         self._prefix = prefix
-        self._labels = dict(labels or {})
+        client_id = getattr(connection, "client_id", "")
+        self._labels = {**({"client_id": client_id} if client_id else {}), **(labels or {})}
         (registry if registry is not None else core.REGISTRY).register(self)
 
     def collect(self) -> Iterable[Any]:

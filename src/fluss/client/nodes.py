@@ -14,24 +14,27 @@ from fluss.client.singleflight import SingleFlight
 from fluss.errors import ConnectionClosedError, FlussError, NetworkError
 from fluss.metadata import ServerNode
 from fluss.net.connection import Connection
+from fluss.net.deadline import Deadline
 from fluss.protocol import ServerType
 
 logger = logging.getLogger("fluss.client")
 
 RECONNECT_BACKOFF = Backoff(first_ms=50.0, max_ms=1_000.0)
 
-OpenConnection = Callable[[str, int, "ServerType | None"], Awaitable[Connection]]
-"""Opens a connection to host and port; the last argument is the role the server must have, or None for any."""
+OpenConnection = Callable[[str, int, "ServerType | None", Deadline], Awaitable[Connection]]
+"""Opens a connection to host and port: the role the server must have (None for any), and the deadline of the call."""
 
 _ROLES = {"CoordinatorServer": ServerType.COORDINATOR, "TabletServer": ServerType.TABLET}
 
 
 class _Slot:
-    __slots__ = ("connection", "failures", "node", "retry_at")
+    __slots__ = ("connection", "error", "failures", "node", "retry_at")
 
     def __init__(self, node: ServerNode) -> None:
         self.node = node
         self.connection: Connection | None = None
+        self.error: FlussError | None = None
+        """Why the last attempt to connect failed."""
         self.failures = 0
         self.retry_at = 0.0
 
@@ -71,8 +74,8 @@ class NodePool:
             return None
         return slot.connection
 
-    async def connection(self, node: ServerNode) -> Connection:
-        """The connection to a node, opened if need be. Many may ask at once; it is opened once."""
+    async def connection(self, node: ServerNode, deadline: Deadline) -> Connection:
+        """Return the connection to a node, opened if need be. Callers that ask at the same time share one."""
         if self._closed:
             raise ConnectionClosedError(
                 "The connection is closed; create a new one with FlussConnection.create(config)"
@@ -82,21 +85,25 @@ class NodePool:
             slot = self._slots[node.uid] = _Slot(node)
         if slot.connection is not None and not slot.connection.closed:
             return slot.connection
-        return await self._flights.run(node.uid, lambda: self._connect(slot))
+        return await self._flights.run(node.uid, lambda: self._connect(slot, deadline), deadline)
 
-    async def _connect(self, slot: _Slot) -> Connection:
+    async def _connect(self, slot: _Slot, deadline: Deadline) -> Connection:
         node = slot.node
-        pause = slot.retry_at - time.monotonic()
-        if pause > 0:
-            await asyncio.sleep(pause)
+        pause_ms = (slot.retry_at - time.monotonic()) * 1000.0
+        if pause_ms > 0:
+            if slot.error is not None and pause_ms >= deadline.remaining_ms:
+                raise type(slot.error)(slot.error.message, slot.error.error_code)
+            await asyncio.sleep(pause_ms / 1000.0)
         try:
-            connection = await self._open(node.host, node.port, _ROLES.get(node.server_type))
+            connection = await self._open(node.host, node.port, _ROLES.get(node.server_type), deadline)
         except FlussError as error:
+            slot.error = type(error)(error.message, error.error_code)
             delay_ms = RECONNECT_BACKOFF.delay_ms(slot.failures)
             slot.failures += 1
             slot.retry_at = time.monotonic() + delay_ms / 1000.0
             logger.info("no connection to %s at %s:%d: %s", node.uid, node.host, node.port, error)
             raise
+        slot.error = None
         slot.failures = 0
         slot.retry_at = 0.0
         if self._closed:

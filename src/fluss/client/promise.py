@@ -74,7 +74,7 @@ class Promise(Generic[T]):
             future = asyncio.get_running_loop().create_future()
             self._waiters.append(future)
             if self.done:
-                # Resolved between the look and the append: whoever takes the waiter out of the list wakes it.
+                # Resolved between the look and the append: the thread that takes the waiter out of the list wakes it.
                 wake((self,))
             try:
                 await future
@@ -107,7 +107,7 @@ class Promise(Generic[T]):
 
 
 def wake(promises: Iterable[Promise[Any]]) -> None:
-    """Wake all who wait for these promises; each loop is called once, however many wait on it."""
+    """Wake all waiters of these promises; each loop is called once, however many wait on it."""
     by_loop: dict[_Loop, list[asyncio.Future[None]]] = {}
     for promise in promises:
         waiters = promise._waiters
@@ -129,7 +129,7 @@ def wake(promises: Iterable[Promise[Any]]) -> None:
         else:
             try:
                 loop.call_soon_threadsafe(_set_futures, futures)
-            except RuntimeError:  # that loop is closed: nobody waits there any more
+            except RuntimeError:  # that loop is closed, and has no waiters any more
                 continue
 
 
@@ -175,7 +175,7 @@ class Inbox(Generic[T]):
             self._scheduled = True
             try:
                 self._loop.call_soon_threadsafe(self._drain)
-            except RuntimeError:  # closed meanwhile: whoever takes the items in then says so
+            except RuntimeError:  # closed meanwhile: `deliver` fails the items
                 self._drain()
 
     def _drain(self) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one retry policy of the client: which errors, how long between, and until when.
+"""The retry policy of the client: which errors, how long between attempts, and until when.
 
-Whether an error may be tried again stands on its class (`is_retriable`, `is_stale_metadata`); this module only waits.
+Whether an error is retried is a property of its class (`is_retriable`, `is_stale_metadata`); this module only waits.
 """
 
 from __future__ import annotations
@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fluss.errors import DeadlineExceededError, FlussError
+from fluss.errors import DeadlineExceededError, FlussError, NetworkError
+from fluss.net.deadline import Deadline
 
 T = TypeVar("T")
 
 logger = logging.getLogger("fluss.client")
 
-DEFAULT_DEADLINE_MS = 60_000
+_GRACE_S = 0.05
+"""An attempt is cancelled this long after the deadline: its own steps time out first, and say which server was slow."""
+
+MORE_TIME = "Try again later, or allow more time with timeout="
+CHECK_SERVERS = "Check that the servers are running and reachable, or allow more time with timeout="
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Backoff:
     jitter: float = 0.2
 
     def delay_ms(self, attempt: int) -> float:
-        """Pause before try number `attempt + 1` (the first retry has attempt 0)."""
+        """Return the pause before attempt number `attempt + 1` (the first retry has attempt 0)."""
         # The exponent is capped: 2.0 ** 2000 would overflow on a retry that goes on for days.
         plain = min(self.max_ms, self.first_ms * self.factor ** min(attempt, 32))
         return plain * (1.0 + self.jitter * (2.0 * random.random() - 1.0))
@@ -42,64 +46,109 @@ class Backoff:
 DEFAULT_BACKOFF = Backoff()
 
 
-class Deadline:
-    """A point in monotonic time after which nobody waits any longer."""
-
-    __slots__ = ("_at", "total_ms")
-
-    def __init__(self, total_ms: float) -> None:
-        self.total_ms = total_ms
-        self._at = time.monotonic() + total_ms / 1000.0
-
-    @property
-    def remaining_ms(self) -> float:
-        return max(0.0, (self._at - time.monotonic()) * 1000.0)
-
-    @property
-    def expired(self) -> bool:
-        return time.monotonic() >= self._at
-
-    def cap_ms(self, wanted_ms: float) -> float:
-        """`wanted_ms`, or what is left if that is less."""
-        return min(wanted_ms, self.remaining_ms)
+def is_retriable(error: FlussError) -> bool:
+    """Whether an error may be gone at the next attempt."""
+    return error.is_retriable or error.is_stale_metadata
 
 
 async def retry(
     op: Callable[[], Awaitable[T]],
     *,
     deadline: Deadline,
-    what: str,
+    what: str | Callable[[], str],
     backoff: Backoff = DEFAULT_BACKOFF,
     before_retry: Callable[[FlussError], None] | None = None,
     may_retry: Callable[[FlussError], bool] | None = None,
 ) -> T:
-    """Call `op` until it succeeds, fails for good, or the deadline is met (then its last error is raised).
+    """Call `op` until it succeeds, fails for good, or the deadline has passed.
 
-    `before_retry` is where stale metadata is thrown away; `may_retry` can refuse errors that would be safe for a read
-    but not for a change.
+    `what` names the call and its object for logs and errors. `before_retry` is where stale metadata is dropped;
+    `may_retry` can refuse errors that are safe to retry for a read but not for a change.
+
+    The first retry under a deadline is logged as a warning with its cause. The error at the end has the class of the
+    last cause and says what failed, why, and after how many attempts.
     """
-    attempt = 0
+    attempts = 0
     last: FlussError | None = None
     while True:
+        attempts += 1
         try:
-            # Even a single try must not outlast the deadline: connecting to a silent host can take minutes.
-            return await asyncio.wait_for(op(), deadline.remaining_ms / 1000.0)
+            return await asyncio.wait_for(op(), deadline.remaining_ms / 1000.0 + _GRACE_S)
         except FlussError as error:
-            if not (error.is_retriable or error.is_stale_metadata) or (may_retry is not None and not may_retry(error)):
+            if error is deadline.final_error:
+                # A step of this attempt used up the time, and says how: only the name of the call is missing.
+                deadline.final_error = type(error)(f"{_text(what)}: {error.message}", error.error_code)
+                raise deadline.final_error from error
+            if isinstance(error, DeadlineExceededError) and deadline.expired:
+                raise _gave_up(deadline, what, attempts, error, last) from error
+            if not is_retriable(error) or (may_retry is not None and not may_retry(error)):
                 raise
-            delay_ms = backoff.delay_ms(attempt)
+            delay_ms = backoff.delay_ms(attempts - 1)
             if deadline.remaining_ms <= delay_ms:
-                logger.warning("%s: giving up after %d tries in %.0f ms", what, attempt + 1, deadline.total_ms)
-                raise
-            logger.debug("%s: %s; next try in %.0f ms", what, error, delay_ms)
+                raise _gave_up(deadline, what, attempts, error, None) from error
+            log_retry(_text(what), error, deadline)
             if before_retry is not None:
                 before_retry(error)
-            attempt += 1
             last = error
             await asyncio.sleep(delay_ms / 1000.0)
         except asyncio.TimeoutError:
             if not deadline.expired:
                 raise
-            if last is not None:
-                raise last from None  # it says why there was a next try, which had no time left
-            raise DeadlineExceededError(f"{what} did not finish within {deadline.total_ms:.0f} ms") from None
+            raise _gave_up(deadline, what, attempts, None, last) from last
+
+
+def log_retry(what: str, error: FlussError, deadline: Deadline) -> None:
+    """Log that a call is retried: a warning for the first retry under its deadline, debug messages afterwards."""
+    if deadline.retry_logged:
+        logger.debug("%s: %s; next attempt soon", what, error)
+        return
+    deadline.retry_logged = True
+    logger.warning("%s failed: %s; retrying for up to %.1f s", what, error, deadline.remaining_ms / 1000.0)
+
+
+def gave_up_text(what: str, attempts: int, total_ms: float, cause: FlussError) -> str:
+    """Describe a call that was retried in vain: what, why, how often, and what to do."""
+    counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    advice = CHECK_SERVERS if isinstance(cause, (NetworkError, DeadlineExceededError)) else MORE_TIME
+    return f"{what} failed after {counted} in {total_ms:.0f} ms: {cause.message}. {advice}"
+
+
+def _gave_up(
+    deadline: Deadline,
+    what: str | Callable[[], str],
+    attempts: int,
+    error: FlussError | None,
+    last: FlussError | None,
+) -> FlussError:
+    text, total_ms = _text(what), deadline.total_ms
+    cause = last if last is not None else error
+    final: FlussError
+    if cause is None:
+        final = DeadlineExceededError(f"{text} did not finish within {total_ms:.0f} ms. {CHECK_SERVERS}")
+    elif isinstance(cause, DeadlineExceededError):
+        text = f"{text} did not finish within {total_ms:.0f} ms: {cause.message}. {CHECK_SERVERS}"
+        final = DeadlineExceededError(text)
+    else:
+        # The earlier error says why there was another attempt; that the last one had no time left says less.
+        final = type(cause)(gave_up_text(text, attempts, total_ms, cause), cause.error_code)
+    deadline.final_error = final
+    return final
+
+
+def _text(what: str | Callable[[], str]) -> str:
+    return what if isinstance(what, str) else what()
+
+
+async def within(work: Awaitable[T], timeout: float | None, what: str) -> T:
+    """Wait for work that has bounds of its own at most `timeout` seconds; None waits for its own bounds."""
+    if timeout is None:
+        return await work
+    deadline = Deadline.of(timeout, 0.0)
+    try:
+        return await asyncio.wait_for(work, deadline.remaining_ms / 1000.0)
+    except FlussError:
+        raise  # before the next clause: a deadline error of ours is a TimeoutError too
+    except asyncio.TimeoutError:
+        raise DeadlineExceededError(
+            f"{what} did not finish within {deadline.total_ms:.0f} ms. {CHECK_SERVERS}"
+        ) from None

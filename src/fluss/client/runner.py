@@ -2,7 +2,7 @@
 """The seam between the two faces: where an operation of the client runs.
 
 Classes whose waiting calls are all awaited (the admin, lookups) are the same in `fluss` and `fluss.aio`; they hold a
-`Runner` and never ask which. `Direct` runs on the caller's own loop; the background one is in `faces.py`.
+`Runner` and never ask which. `Direct` runs on the caller's own loop; `Background` is in `background.py`.
 """
 
 from __future__ import annotations

@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from fluss.client import scan as core
+from fluss.client.background import DONE, Background
 from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
 from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-
-    from fluss.client.faces import Background
 
 ITERATION_POLL_MS = 1_000
 """How long iteration waits for data before it looks again; it never ends by itself."""
@@ -49,23 +49,18 @@ class TableScan:
         return TableScan(self._core.with_fixed_schema(fixed_schema), self._background)
 
     def read_batches(
-        self, start_offsets: dict[TableBucket, int], stop_offsets: dict[TableBucket, int] | None = None
+        self,
+        start_offsets: dict[TableBucket, int],
+        stop_offsets: dict[TableBucket, int] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> Iterator[RecordBatch]:
-        """All rows of these buckets from their start offsets up to (not including) their stop offsets, then the end.
+        """Read all rows of these buckets from their start offsets up to (not including) their stop offsets.
 
-        Without stop offsets: up to the ends of the log at the time of the first batch.
+        Without stop offsets: up to the ends of the log at the time of the first batch. `timeout` is the time for the
+        whole read, in seconds; by default it may take as long as it makes progress.
         """
-        batches = self._core.read_batches(start_offsets, stop_offsets)
-
-        async def step() -> RecordBatch | None:
-            return await anext(batches, None)
-
-        try:
-            while (found := self._background.block(step())) is not None:
-                yield found
-        finally:
-            if not self._background.thread.closed:
-                self._background.block(batches.aclose())
+        yield from self._background.iterate(self._core.read_batches(start_offsets, stop_offsets, timeout=timeout))
 
     async def create_log_scanner(self) -> LogScanner:
         """A scanner of single records with offset, timestamp and change type, for `poll()`."""
@@ -95,8 +90,6 @@ class _Closing:
 
     def close(self) -> Awaitable[None]:
         """Stop reading; may be called again, and may be awaited."""
-        from fluss.client.faces import DONE
-
         if not self._background.thread.closed:
             self._background.block(self._core.close())
         return DONE
@@ -134,21 +127,29 @@ class LogScanner(_Closing):
 
     # -- what to read ---------------------------------------------------------------------------------------------
 
-    def subscribe(self, bucket_id: int, start_offset: int) -> None:
+    def subscribe(self, bucket_id: int, start_offset: int, *, timeout: float | None = None) -> None:
         """Read a bucket from an offset on; `EARLIEST_OFFSET` and `LATEST_OFFSET` are understood."""
-        self._background.block(self._change(self._core.subscribe, bucket_id, start_offset))
+        self._background.block(self._change(self._core.subscribe, bucket_id, start_offset, timeout=timeout))
 
-    def subscribe_buckets(self, bucket_offsets: Mapping[int, int]) -> None:
+    def subscribe_buckets(self, bucket_offsets: Mapping[int, int], *, timeout: float | None = None) -> None:
         """Read several buckets: `{bucket_id: start_offset}`."""
-        self._background.block(self._change(self._core.subscribe_buckets, bucket_offsets))
+        self._background.block(self._change(self._core.subscribe_buckets, bucket_offsets, timeout=timeout))
 
-    def subscribe_partition(self, partition_id: int, bucket_id: int, start_offset: int) -> None:
+    def subscribe_partition(
+        self, partition_id: int, bucket_id: int, start_offset: int, *, timeout: float | None = None
+    ) -> None:
         """Read a bucket of a partition."""
-        self._background.block(self._change(self._core.subscribe_partition, partition_id, bucket_id, start_offset))
+        self._background.block(
+            self._change(self._core.subscribe_partition, partition_id, bucket_id, start_offset, timeout=timeout)
+        )
 
-    def subscribe_partition_buckets(self, partition_bucket_offsets: Mapping[tuple[int, int], int]) -> None:
+    def subscribe_partition_buckets(
+        self, partition_bucket_offsets: Mapping[tuple[int, int], int], *, timeout: float | None = None
+    ) -> None:
         """Read several buckets of partitions: `{(partition_id, bucket_id): start_offset}`."""
-        self._background.block(self._change(self._core.subscribe_partition_buckets, partition_bucket_offsets))
+        self._background.block(
+            self._change(self._core.subscribe_partition_buckets, partition_bucket_offsets, timeout=timeout)
+        )
 
     def unsubscribe(self, bucket_id: int) -> None:
         """Stop reading a bucket."""
@@ -158,8 +159,8 @@ class LogScanner(_Closing):
         """Stop reading a bucket of a partition."""
         self._background.call(self._core.unsubscribe_partition, partition_id, bucket_id)
 
-    async def _change(self, call: Any, *arguments: Any) -> None:
-        call(*arguments)
+    async def _change(self, call: Any, *arguments: Any, timeout: float | None) -> None:
+        call(*arguments, timeout=timeout)
         # "Latest" means latest at the time of the call, so it is asked for before the call returns.
         await self._core.settled()
 
@@ -212,25 +213,27 @@ class LogScanner(_Closing):
 
     # -- reading up to now ----------------------------------------------------------------------------------------
 
-    def to_arrow(self, *, include_lake: bool = False) -> pa.Table:
+    def to_arrow(self, *, include_lake: bool = False, timeout: float | None = None) -> pa.Table:
         """Everything from the subscribed offsets up to the latest ones of now, as an Arrow table.
 
         With `include_lake`: the whole table instead, the rows of its newest lake snapshot and the log after it; for
         primary-key tables its current rows. Subscriptions play no part then; projection and filter do.
+
+        `timeout` is the time for the whole read, in seconds; by default it may take as long as it makes progress.
         """
-        return self._background.block(self._core.to_arrow(include_lake=include_lake))
+        return self._background.block(self._core.to_arrow(include_lake=include_lake, timeout=timeout))
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """The same as a pandas DataFrame."""
-        return self._background.block(self._core.to_pandas())
+        return self._background.block(self._core.to_pandas(timeout=timeout))
 
-    def to_polars(self) -> Any:
+    def to_polars(self, *, timeout: float | None = None) -> Any:
         """The same as a polars DataFrame."""
-        return self._background.block(self._core.to_polars())
+        return self._background.block(self._core.to_polars(timeout=timeout))
 
-    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+    def to_arrow_batch_reader(self, *, timeout: float | None = None) -> pa.RecordBatchReader:
         """The same, batch by batch as you read."""
-        return self._background.call(self._core.to_arrow_batch_reader)
+        return self._background.call(partial(self._core.to_arrow_batch_reader, timeout=timeout))
 
     def __enter__(self) -> LogScanner:
         return self
@@ -258,25 +261,25 @@ class BatchScanner(_Closing):
         """The end of the changelog that the rows read so far stand for; None where the server does not say."""
         return self._core.log_offset
 
-    def next_batch(self) -> RecordBatch | None:
+    def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
         """The next batch, or None when all was read."""
-        return self._background.block(self._core.next_batch())
+        return self._background.block(self._core.next_batch(timeout=timeout))
 
-    def collect_all_batches(self) -> list[RecordBatch]:
+    def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
         """All batches."""
-        return self._background.block(self._core.collect_all_batches())
+        return self._background.block(self._core.collect_all_batches(timeout=timeout))
 
-    def to_arrow(self) -> pa.Table:
+    def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
         """All rows as an Arrow table."""
-        return self._background.block(self._core.to_arrow())
+        return self._background.block(self._core.to_arrow(timeout=timeout))
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """All rows as a pandas DataFrame."""
-        return self._background.block(self._core.to_pandas())
+        return self._background.block(self._core.to_pandas(timeout=timeout))
 
-    def to_polars(self) -> Any:
+    def to_polars(self, *, timeout: float | None = None) -> Any:
         """All rows as a polars DataFrame."""
-        return self._background.block(self._core.to_polars())
+        return self._background.block(self._core.to_polars(timeout=timeout))
 
     def __iter__(self) -> Iterator[RecordBatch]:
         while (batch := self.next_batch()) is not None:

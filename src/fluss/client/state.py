@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the client remembers about a table: its description, its partitions, and who leads each bucket."""
+"""What the client remembers about a table: its description, its partitions, and the leader of each bucket."""
 
 from __future__ import annotations
 

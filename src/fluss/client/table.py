@@ -26,7 +26,7 @@ class UpsertLike(Protocol):
 
     def delete(self, pk: Any) -> WriteResultHandle: ...
 
-    async def flush(self) -> None: ...
+    async def flush(self, *, timeout: float | None = None) -> None: ...
 
 
 AppendT = TypeVar("AppendT")
@@ -83,9 +83,9 @@ class TableUpsert(Generic[UpsertT]):
         """Older form: the builder used as the writer."""
         return self._own().delete(pk)
 
-    async def flush(self) -> None:
+    async def flush(self, *, timeout: float | None = None) -> None:
         """Older form: the builder used as the writer."""
-        await self._own().flush()
+        await self._own().flush(timeout=timeout)
 
     def _own(self) -> UpsertT:
         if self._writer is None:

@@ -21,14 +21,11 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from fluss.errors import ConfigError, LakeTableAlreadyExistError
+from fluss.lake import iceberg_files
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
@@ -54,6 +51,8 @@ from fluss.lake.iceberg_schema import (
     iceberg_type,
     layout_differences,
 )
+from fluss.lake.iceberg_store import IcebergStore
+from fluss.lake.iceberg_writer import AppendWriter, MergeWriter
 from fluss.lake.layout import SYSTEM_COLUMNS, read_schema, to_fluss
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 
@@ -166,12 +165,8 @@ def _identifier(path: TablePath) -> tuple[str, str]:
     return path.database_name, path.table_name
 
 
-class IcebergTable(LakeTable):
+class IcebergTable(IcebergStore, LakeTable):
     """One Iceberg table, as it was when it was opened; commits look at it anew."""
-
-    def __init__(self, path: TablePath, table: Table) -> None:
-        self.path = path
-        self.table = table
 
     # -- the table ------------------------------------------------------------------------------------------------
 
@@ -190,8 +185,6 @@ class IcebergTable(LakeTable):
     # -- writing --------------------------------------------------------------------------------------------------
 
     def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
-        from fluss.lake.iceberg_writer import AppendWriter, MergeWriter
-
         return MergeWriter(self, bucket, info) if info.has_primary_key() else AppendWriter(self, bucket)
 
     def commit(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
@@ -235,14 +228,6 @@ class IcebergTable(LakeTable):
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
-    def history(self) -> Iterator[Snapshot]:
-        """The snapshots that led to the current one, newest first."""
-        snapshot = self.table.current_snapshot()
-        while snapshot is not None:
-            yield snapshot
-            parent = snapshot.parent_snapshot_id
-            snapshot = None if parent is None else self.table.snapshot_by_id(parent)
-
     def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
         found = None
         for snapshot in self.history():
@@ -264,17 +249,6 @@ class IcebergTable(LakeTable):
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def tasks(self, snapshot_id: int) -> list[FileScanTask]:
-        if self.table.snapshot_by_id(snapshot_id) is None:
-            raise LakeTableChangedError(
-                f"snapshot {snapshot_id} of the Iceberg table {self.path} is gone: it was expired or never there"
-            )
-        return list(self.table.scan(snapshot_id=snapshot_id).plan_files())
-
-    def bucket_of(self, file: DataFile) -> LakeBucket:
-        values = [file.partition[i] for i in range(len(self.table.spec().fields))]
-        return LakeBucket(int(values[-1]), tuple(str(value) for value in values[:-1]))
-
     def plan(self, snapshot_id: int, wanted: PartitionFilter | None = None) -> list[LakeSplit]:
         found = []
         for task in self.tasks(snapshot_id):
@@ -289,12 +263,6 @@ class IcebergTable(LakeTable):
         projected = self.table.schema().select(*(name for name in columns if name in known))
         for batch in self.read_files([split.payload], projected):
             yield to_fluss(batch, schema)
-
-    def read_files(self, tasks: Sequence[FileScanTask], projected: Schema) -> Iterator[pa.RecordBatch]:
-        scan = ArrowScan(self.table.metadata, self.table.io, projected, AlwaysTrue())
-        for batch in scan.to_record_batches(tasks):
-            if batch.num_rows:
-                yield batch
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -311,23 +279,17 @@ class IcebergTable(LakeTable):
         )
 
     def compact(self, info: TableInfo, *, files_min: int) -> list[WriteResult]:
-        from fluss.lake.iceberg_files import compact
-
-        return compact(self, files_min)
+        return iceberg_files.compact(self, files_min)
 
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
-        from fluss.lake.iceberg_files import expire
-
-        return expire(self, keep_min, older_than_ms, keep_ids)
+        return iceberg_files.expire(self, keep_min, older_than_ms, keep_ids)
 
     def sweep(self, *, older_than_ms: int) -> list[str]:
-        from fluss.lake.iceberg_files import sweep
-
-        return sweep(self, older_than_ms)
+        return iceberg_files.sweep(self, older_than_ms)
 
 
 def _no_retry() -> None:
-    raise LakeCommitConflictError("somebody else committed first")
+    raise LakeCommitConflictError("another writer committed first")
 
 
 def _property(snapshot: Snapshot, name: str) -> str | None:

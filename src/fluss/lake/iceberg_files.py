@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of an Iceberg table: which to merge, which nobody needs any more."""
+"""The files of an Iceberg table: which to merge, which are no longer used."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -15,14 +14,12 @@ from pyiceberg.table import FileScanTask, TableProperties
 from pyiceberg.table.snapshots import Snapshot
 
 from fluss.lake.api import LakeBucket, WriteResult
+from fluss.lake.iceberg_store import IcebergStore
 from fluss.lake.iceberg_writer import BucketFiles, result_of
 from fluss.lake.layout import OFFSET_COLUMN, cast_array
 
-if TYPE_CHECKING:
-    from fluss.lake.iceberg import IcebergTable
 
-
-def compact(table: IcebergTable, files_min: int) -> list[WriteResult]:
+def compact(table: IcebergStore, files_min: int) -> list[WriteResult]:
     """Merge the small files of buckets that have many."""
     current = table.table.current_snapshot()
     if current is None:
@@ -51,7 +48,7 @@ def compact(table: IcebergTable, files_min: int) -> list[WriteResult]:
     return results
 
 
-def _first_offset(table: IcebergTable):  # type: ignore[no-untyped-def]
+def _first_offset(table: IcebergStore):  # type: ignore[no-untyped-def]
     field_id = table.table.schema().find_field(OFFSET_COLUMN).field_id
 
     def key(task: FileScanTask) -> int:
@@ -64,7 +61,7 @@ def _first_offset(table: IcebergTable):  # type: ignore[no-untyped-def]
 class _Used:
     """The files that snapshots need."""
 
-    def __init__(self, table: IcebergTable, snapshots: Iterable[Snapshot]) -> None:
+    def __init__(self, table: IcebergStore, snapshots: Iterable[Snapshot]) -> None:
         self.live: set[str] = set()
         io = table.table.io
         read: set[str] = set()
@@ -80,7 +77,7 @@ class _Used:
                         self.live.add(entry.data_file.file_path)
 
 
-def expire(table: IcebergTable, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
+def expire(table: IcebergStore, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
     table.table.refresh()
     history = list(table.history())
     # Everything newer than a snapshot that the server knows stays: recovery walks from there to the newest.
@@ -101,7 +98,7 @@ def expire(table: IcebergTable, keep_min: int, older_than_ms: int, keep_ids: Col
     return sorted(ids)
 
 
-def sweep(table: IcebergTable, older_than_ms: int) -> list[str]:
+def sweep(table: IcebergStore, older_than_ms: int) -> list[str]:
     """Data, manifest and metadata files that the table does not refer to."""
     # List first: a file that is committed after the listing is then found among the used ones.
     files = list(_files(table.table.location()))

@@ -20,7 +20,7 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
 from fluss.lake.api import LakeBucket, LakeWriter, Rows, WriteResult
-from fluss.lake.iceberg import IcebergTable
+from fluss.lake.iceberg_store import IcebergStore
 from fluss.lake.layout import Shaper, cast_array
 from fluss.metadata import ChangeType, TableInfo
 from fluss.rows import kv_key_encoder
@@ -47,7 +47,7 @@ class _Given(PartitionKey):
 class BucketFiles:
     """Writes rows of one bucket to Parquet files of the size the table wants."""
 
-    def __init__(self, table: IcebergTable, bucket: LakeBucket) -> None:
+    def __init__(self, table: IcebergStore, bucket: LakeBucket) -> None:
         self._table = table.table
         self._bucket = bucket.bucket
         self._partition = _Given(Record(*bucket.partition, bucket.bucket), self._table)
@@ -122,7 +122,7 @@ def result_of(files: BucketFiles, rows: int, deleted: Iterable[DataFile], base: 
 class AppendWriter(LakeWriter):
     """Rows of a log table."""
 
-    def __init__(self, table: IcebergTable, bucket: LakeBucket) -> None:
+    def __init__(self, table: IcebergStore, bucket: LakeBucket) -> None:
         self._files = BucketFiles(table, bucket)
         self._shaper = Shaper(self._files.schema, bucket.bucket, f"the Iceberg table {table.path}")
         self._rows = 0
@@ -141,7 +141,7 @@ class AppendWriter(LakeWriter):
 class MergeWriter(LakeWriter):
     """Changes of a primary-key table: files that hold a changed key are written anew without it."""
 
-    def __init__(self, table: IcebergTable, bucket: LakeBucket, info: TableInfo) -> None:
+    def __init__(self, table: IcebergStore, bucket: LakeBucket, info: TableInfo) -> None:
         self._table = table
         self._bucket = bucket
         self._files = BucketFiles(table, bucket)

@@ -8,7 +8,7 @@ are plain Python, so a process that only drives never loads native code.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,15 @@ from pypaimon.common.identifier import Identifier
 from pypaimon.schema.data_types import PyarrowFieldParser
 from pypaimon.schema.schema_change import Move, SchemaChange
 from pypaimon.table.bucket_mode import BucketMode
-from pypaimon.utils.file_store_path_factory import canonical_data_file_path
-from pypaimon.write.commit_message_serializer import deserialize_commit_message, serialize_commit_message
+from pypaimon.write.commit_message_serializer import serialize_commit_message
 
 from fluss.errors import ConfigError, LakeTableAlreadyExistError
+from fluss.lake import paimon_files
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
     Lake,
     LakeBucket,
-    LakeCommitConflictError,
     LakeSplit,
     LakeStats,
     LakeTable,
@@ -47,10 +46,9 @@ from fluss.lake.api import (
 )
 from fluss.lake.layout import SYSTEM_COLUMNS, Shaper, read_schema, to_fluss
 from fluss.lake.paimon_schema import differences, layout_differences, paimon_schema, paimon_type
+from fluss.lake.paimon_store import NATIVE, Landed, PaimonStore, guard
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath, format_partition_value
 from fluss.rows import logical
-
-_NATIVE = {"write.native.enabled": "true", "read.native.enabled": "true"}
 
 
 class PaimonLake(Lake):
@@ -119,12 +117,8 @@ def _identifier(path: TablePath) -> Any:
     return Identifier.create(path.database_name, path.table_name)
 
 
-class PaimonTable(LakeTable):
+class PaimonTable(PaimonStore, LakeTable):
     """One Paimon table, at the schema it had when it was opened."""
-
-    def __init__(self, path: TablePath, table: Any) -> None:
-        self.path = path
-        self.table = table.copy({"snapshot.ignore-empty-commit": "false"})
 
     # -- the table ------------------------------------------------------------------------------------------------
 
@@ -140,10 +134,6 @@ class PaimonTable(LakeTable):
                 f"the Paimon table {self.path} does not fit its Fluss table any more: {'; '.join(wrong)}"
             )
 
-    @property
-    def snapshots(self) -> Any:
-        return self.table.snapshot_manager()
-
     # -- writing --------------------------------------------------------------------------------------------------
 
     def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
@@ -154,7 +144,7 @@ class PaimonTable(LakeTable):
         builder = self.table.new_batch_write_builder()._with_commit_user(TIERING_USER)
         commit = builder.new_commit()
         try:
-            landed = _Landed()
+            landed = Landed()
             commit.add_commit_callback(landed)
             guard(commit.file_store_commit, self, known_id)
             commit.commit(messages, snapshot_properties={OFFSETS_PROPERTY: offsets_path})
@@ -163,61 +153,17 @@ class PaimonTable(LakeTable):
         return landed.check(offsets_path, self.path)
 
     def commit_compaction(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
-        from fluss.lake.paimon_files import commit_compaction
-
-        return commit_compaction(self, results, offsets_path, known_id)
+        return paimon_files.commit_compaction(self, results, offsets_path, known_id)
 
     def abort(self, results: Sequence[WriteResult]) -> None:
         for message in self.messages(results):
             for file in message.new_files + message.changelog_files:
                 self.table.file_io.delete_quietly(file.file_path)
 
-    def data_path(self, partition: tuple[Any, ...], bucket: int, file: Any) -> str:
-        return str(canonical_data_file_path(self.table, partition, bucket, file.file_name))
-
-    def messages(self, results: Sequence[WriteResult]) -> list[Any]:
-        fields, key = self.table.partition_keys_fields, self.table.trimmed_primary_keys_fields
-        messages = []
-        for data in self._serialized(results):
-            message = deserialize_commit_message(data, fields, key)
-            for file in message.new_files + message.changelog_files:
-                file.file_path = file.external_path or self.data_path(tuple(message.partition), message.bucket, file)
-            messages.append(message)
-        return messages
-
-    @staticmethod
-    def _serialized(results: Sequence[WriteResult]) -> Iterator[bytes]:
-        for result in results:
-            for item in result.payload:
-                # A compaction also says which files it replaces.
-                yield from item["new"] if isinstance(item, dict) else [item]
-
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
         return self.newer_than(known_id, self.snapshots.get_latest_snapshot())
-
-    def newer_than(self, known_id: int | None, latest: Any) -> TieredSnapshot | None:
-        if known_id is not None:
-            latest_id = 0 if latest is None else latest.id
-            if latest_id < known_id:
-                raise LakeTableChangedError(
-                    f"the Paimon table {self.path} ends at snapshot {latest_id}, but snapshot {known_id} was tiered "
-                    "before: it was rolled back or created anew. Put it back, or drop both tables and start over"
-                )
-            known = self._snapshot(known_id)
-            if known is not None and known.commit_user != TIERING_USER:
-                raise LakeTableChangedError(
-                    f"snapshot {known_id} of the Paimon table {self.path} was tiered once and is now somebody else's: "
-                    "the table was created anew. Drop both tables and start over"
-                )
-        snapshot = latest
-        while snapshot is not None and (known_id is None or snapshot.id > known_id):
-            if snapshot.commit_user == TIERING_USER:
-                path = (snapshot.properties or {}).get(OFFSETS_PROPERTY)
-                return TieredSnapshot(snapshot.id, path, snapshot.time_millis)
-            snapshot = self._snapshot(snapshot.id - 1)
-        return None
 
     def tiered_ids(self, limit: int) -> list[int]:
         found: list[int] = []
@@ -225,11 +171,8 @@ class PaimonTable(LakeTable):
         while snapshot is not None and len(found) < limit:
             if snapshot.commit_user == TIERING_USER:
                 found.append(snapshot.id)
-            snapshot = self._snapshot(snapshot.id - 1)
+            snapshot = self.snapshot(snapshot.id - 1)
         return found
-
-    def _snapshot(self, snapshot_id: int) -> Any:
-        return self.snapshots.get_snapshot_by_id(snapshot_id)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -245,14 +188,6 @@ class PaimonTable(LakeTable):
             found.append(LakeSplit((snapshot_id, split), split.row_count, bucket))
         return found
 
-    def raw_splits(self, snapshot_id: int) -> list[Any]:
-        if self._snapshot(snapshot_id) is None:
-            raise LakeTableChangedError(
-                f"snapshot {snapshot_id} of the Paimon table {self.path} is gone: it was expired or never there"
-            )
-        options = {"scan.snapshot-id": str(snapshot_id), "read.native.enabled": "false"}
-        return list(self.table.copy(options).new_read_builder().new_scan().plan().splits())
-
     def partition_values(self, row: Any) -> tuple[str, ...]:
         """Partition values as Fluss writes them."""
         return tuple(
@@ -265,85 +200,19 @@ class PaimonTable(LakeTable):
         for batch in self.read_raw(snapshot_id, [raw], columns):
             yield to_fluss(batch, schema)
 
-    def read_raw(self, snapshot_id: int, splits: Sequence[Any], columns: Sequence[str] | None) -> Iterator[Any]:
-        table = self.table.copy({"scan.snapshot-id": str(snapshot_id), **_NATIVE})
-        builder = table.new_read_builder()
-        if columns is not None:
-            known = {field.name for field in table.table_schema.fields}
-            builder = builder.with_projection([name for name in columns if name in known])
-        reader = builder.new_read().to_arrow_batch_reader(list(splits))
-        try:
-            for batch in reader:
-                if batch.num_rows:
-                    yield batch
-        finally:
-            close = getattr(reader, "close", None)
-            if close is not None:
-                close()
-
     # -- files ----------------------------------------------------------------------------------------------------
 
     def stats(self, snapshot_id: int | None = None) -> LakeStats:
-        from fluss.lake.paimon_files import stats
-
-        return stats(self, snapshot_id)
+        return paimon_files.stats(self, snapshot_id)
 
     def compact(self, info: TableInfo, *, files_min: int) -> list[WriteResult]:
-        from fluss.lake.paimon_files import compact
-
-        return compact(self, info, files_min)
+        return paimon_files.compact(self, info, files_min)
 
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
-        from fluss.lake.paimon_files import expire
-
-        return expire(self, keep_min, older_than_ms, keep_ids)
+        return paimon_files.expire(self, keep_min, older_than_ms, keep_ids)
 
     def sweep(self, *, older_than_ms: int) -> list[str]:
-        from fluss.lake.paimon_files import sweep
-
-        return sweep(self, older_than_ms)
-
-
-def guard(file_store_commit: Any, table: PaimonTable, known_id: int | None) -> None:
-    """Let a commit, and every retry of it, go ahead only while no other tiered snapshot has come."""
-    attempt: Callable[..., Any] = file_store_commit._try_commit
-
-    def guarded(*arguments: Any, **options: Any) -> Any:
-        entries_of = options["commit_entries_plan"]
-
-        def checked(latest: Any) -> Any:
-            newer = table.newer_than(known_id, latest)
-            if newer is not None:
-                raise LakeCommitConflictError(
-                    f"snapshot {newer.snapshot_id} of the Paimon table {table.path} was tiered meanwhile by another "
-                    "service; this round gives up"
-                )
-            return entries_of(latest)
-
-        options["commit_entries_plan"] = checked
-        return attempt(*arguments, **options)
-
-    file_store_commit._try_commit = guarded
-
-
-class _Landed:
-    """A commit callback that remembers the snapshot."""
-
-    def __init__(self) -> None:
-        self.snapshot: Any = None
-
-    def call(self, context: Any) -> None:
-        self.snapshot = context.snapshot
-
-    def close(self) -> None:
-        pass
-
-    def check(self, offsets_path: str, path: TablePath) -> int:
-        # A commit that raced with another of the same user may be told that it landed when the other one did.
-        snapshot = self.snapshot
-        if snapshot is None or (snapshot.properties or {}).get(OFFSETS_PROPERTY) != offsets_path:
-            raise LakeCommitConflictError(f"the commit to the Paimon table {path} was overtaken by another one")
-        return int(snapshot.id)
+        return paimon_files.sweep(self, older_than_ms)
 
 
 def _partition_text(field: Any, value: Any) -> str:
@@ -357,7 +226,7 @@ class _PaimonWriter(LakeWriter):
     """One bucket's files. The native writer takes the kind of each change beside the row."""
 
     def __init__(self, table: Any, bucket: int, what: str) -> None:
-        self._table = table.copy(_NATIVE)
+        self._table = table.copy(NATIVE)
         self._aware = table.bucket_mode() == BucketMode.HASH_FIXED
         self._bucket = bucket
         self._schema = PyarrowFieldParser.from_paimon_schema(table.table_schema.fields)

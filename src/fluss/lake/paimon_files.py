@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a Paimon table: how many, which to merge, which nobody needs any more."""
+"""The files of a Paimon table: how many, which to merge, which are no longer used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,8 @@ from pypaimon.tag.tag_manager import TagManager
 from pypaimon.write.commit_message_serializer import serialize_commit_message
 
 from fluss.lake.api import OFFSETS_PROPERTY, TIERING_USER, LakeStats, LakeTableChangedError, WriteResult
+from fluss.lake.paimon_store import Landed, PaimonStore, guard
 from fluss.metadata import TableInfo
-
-if TYPE_CHECKING:
-    from fluss.lake.paimon import PaimonTable
 
 _log = logging.getLogger("fluss.lake")
 
@@ -33,7 +31,7 @@ _SMALL_SHARE = 0.25
 _LEVEL_MAX = 5
 
 
-def stats(table: PaimonTable, snapshot_id: int | None) -> LakeStats:
+def stats(table: PaimonStore, snapshot_id: int | None) -> LakeStats:
     latest = table.snapshots.get_latest_snapshot()
     if latest is None:
         return LakeStats(0, 0, 0, 0)
@@ -46,7 +44,7 @@ def stats(table: PaimonTable, snapshot_id: int | None) -> LakeStats:
     )
 
 
-def _snapshots(table: PaimonTable) -> Iterator[Any]:
+def _snapshots(table: PaimonStore) -> Iterator[Any]:
     """All snapshots there are, newest first."""
     snapshot = table.snapshots.get_latest_snapshot()
     while snapshot is not None:
@@ -57,7 +55,7 @@ def _snapshots(table: PaimonTable) -> Iterator[Any]:
 # -- compaction ---------------------------------------------------------------------------------------------------
 
 
-def compact(table: PaimonTable, info: TableInfo, files_min: int) -> list[WriteResult]:
+def compact(table: PaimonStore, info: TableInfo, files_min: int) -> list[WriteResult]:
     """Merge buckets of many files. The rows stay what they are, so nothing but speed depends on this."""
     latest = table.snapshots.get_latest_snapshot()
     if latest is None:
@@ -73,7 +71,7 @@ def compact(table: PaimonTable, info: TableInfo, files_min: int) -> list[WriteRe
     return results
 
 
-def _worth_it(table: PaimonTable, splits: Sequence[Any], files_min: int) -> list[Any]:
+def _worth_it(table: PaimonStore, splits: Sequence[Any], files_min: int) -> list[Any]:
     """The splits of a bucket to rewrite; none if it is not worth the work yet."""
     files = [file for split in splits for file in split.files]
     target = table.table.options.target_file_size(table.table.is_primary_key_table)
@@ -87,7 +85,7 @@ def _worth_it(table: PaimonTable, splits: Sequence[Any], files_min: int) -> list
 
 
 def _rewrite(
-    table: PaimonTable, snapshot_id: int, partition: tuple[Any, ...], bucket: int, splits: Sequence[Any]
+    table: PaimonStore, snapshot_id: int, partition: tuple[Any, ...], bucket: int, splits: Sequence[Any]
 ) -> WriteResult:
     from pypaimon.write.native_commit import create_native_write_table, from_native_commit_messages
 
@@ -141,11 +139,9 @@ def _like(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def commit_compaction(
-    table: PaimonTable, results: Sequence[WriteResult], offsets_path: str, known_id: int | None
+    table: PaimonStore, results: Sequence[WriteResult], offsets_path: str, known_id: int | None
 ) -> int:
     from pypaimon.write.commit_message import CommitMessage
-
-    from fluss.lake.paimon import _Landed, guard
 
     messages = []
     for result in results:
@@ -161,7 +157,7 @@ def commit_compaction(
                 )
             )
     commit = table.table.new_batch_write_builder()._with_commit_user(TIERING_USER).new_commit()
-    landed = _Landed()
+    landed = Landed()
     try:
         commit.add_commit_callback(landed)
         store = commit.file_store_commit
@@ -187,7 +183,7 @@ def commit_compaction(
 class _Used:
     """The files that snapshots refer to, by name (names are unique in a table), with their paths."""
 
-    def __init__(self, table: PaimonTable) -> None:
+    def __init__(self, table: PaimonStore) -> None:
         self._table = table
         self._lists = ManifestListManager(table.table)
         self._manifests = ManifestFileManager(table.table)
@@ -242,18 +238,18 @@ class _Used:
         self.live.add(name)
 
 
-def _pinned(table: PaimonTable) -> list[Any]:
+def _pinned(table: PaimonStore) -> list[Any]:
     """Snapshots that tags keep alive."""
     tags = TagManager(table.table.file_io, table.table.table_path)
     return [tag for name in tags.list_tags() if (tag := tags.get(name)) is not None]
 
 
-def _has_branches(table: PaimonTable) -> bool:
+def _has_branches(table: PaimonStore) -> bool:
     # The files that a branch needs are not looked for here.
     return bool(table.table.file_io.exists(f"{table.table.table_path}/branch"))
 
 
-def expire(table: PaimonTable, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
+def expire(table: PaimonStore, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
     if _has_branches(table):
         _log.warning("snapshots of the Paimon table %s are not expired: it has branches", table.path)
         return []
@@ -279,7 +275,7 @@ def expire(table: PaimonTable, keep_min: int, older_than_ms: int, keep_ids: Coll
     return sorted(snapshot.id for snapshot in expired)
 
 
-def sweep(table: PaimonTable, older_than_ms: int) -> list[str]:
+def sweep(table: PaimonStore, older_than_ms: int) -> list[str]:
     """Files of data, manifests and indexes that no snapshot or tag refers to."""
     if _has_branches(table):
         return []
@@ -295,7 +291,7 @@ def sweep(table: PaimonTable, older_than_ms: int) -> list[str]:
     return removed
 
 
-def _files(table: PaimonTable) -> Iterator[tuple[str, int]]:
+def _files(table: PaimonStore) -> Iterator[tuple[str, int]]:
     file_io, root = table.table.file_io, table.table.table_path
     folders = [f"{root}/{name}" for name in ("manifest", "index", "statistics")]
     for entry in _entries(file_io, root):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server asks of the lake when a table is created or gets columns. It finds this module by its name."""
+"""What the server asks of the lake when a table is created or gets columns. It is the plugin ``server.lake``."""
 
 from __future__ import annotations
 

@@ -41,27 +41,10 @@ class Session:
 
     def call(self, function: Callable[[], T]) -> T:
         """Make a plain call on the connection's loop."""
-
-        async def run() -> T:
-            return function()
-
-        return self._thread.run(run())
+        return self._thread.call(function)
 
     def iterate(self, generator: AsyncGenerator[T, None]) -> Iterator[T]:
-        done = object()
-
-        async def step() -> Any:
-            return await anext(generator, done)
-
-        async def stop() -> None:
-            await generator.aclose()
-
-        try:
-            while (item := self.run(step())) is not done:
-                yield item
-        finally:
-            if not self.closed:
-                self.run(stop())
+        return self._thread.iterate(generator)
 
     def info(self, path: TablePath) -> TableInfo:
         return self.run(self.admin.get_table_info(path))

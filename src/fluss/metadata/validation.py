@@ -7,13 +7,14 @@ that depend on the cluster (live servers, its lake) are the server's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fluss.errors import (
     BucketMaxNumError,
     InvalidArgumentError,
     InvalidConfigError,
     InvalidTableError,
+    InvalidTargetColumnError,
     UnknownServerError,
 )
 from fluss.metadata.auto_partition import AutoPartitionStrategy, TimeFormat, parse_time_zone
@@ -117,7 +118,11 @@ def validate_properties(properties: Mapping[str, str]) -> None:
         if row is not None:
             row.parse(text)
         elif name.startswith(TABLE_PREFIX):
-            raise InvalidConfigError(f"'{name:.200}' is not a table property that this version of the server knows.")
+            near = TABLE_PROPERTIES.suggest(name)
+            hint = f" Did you mean '{near}'?" if near else ""
+            raise InvalidConfigError(
+                f"'{name:.200}' is not a table property that this version of the server knows.{hint}"
+            )
         else:
             raise InvalidConfigError(
                 f"'{name:.200}' is not a table property: they begin with '{TABLE_PREFIX}'. "
@@ -155,6 +160,25 @@ def validate_new_columns(descriptor: TableDescriptor, columns: tuple[Column, ...
     """Check the names and aggregation functions of columns that are to be added to a table."""
     _refuse_system_columns([column.name for column in columns])
     _check_agg_functions(columns, descriptor.config.merge_engine)
+
+
+def check_target_columns(schema: Schema, targets: Sequence[int]) -> None:
+    """Refuse columns that a partial update cannot have: the key must be among them, and no other column NOT NULL."""
+    width = len(schema.columns)
+    for index in targets:
+        if not 0 <= index < width:
+            raise InvalidTargetColumnError(f"target column {index} is out of range: the table has {width} columns")
+    names = {schema.columns[index].name for index in targets}
+    missing = [name for name in schema.primary_key if name not in names]
+    if missing:
+        raise InvalidTargetColumnError(
+            f"a partial update must name all primary key columns; missing: {', '.join(missing)}"
+        )
+    fixed = [c.name for c in schema.columns if c.name not in schema.primary_key and not c.data_type.nullable]
+    if fixed:
+        raise InvalidTargetColumnError(
+            f"a partial update needs all columns outside the primary key to be nullable; NOT NULL: {', '.join(fixed)}"
+        )
 
 
 def _check_buckets(descriptor: TableDescriptor, bucket_count_max: int) -> None:

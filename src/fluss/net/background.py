@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError
+from fluss.net.bridge import Bridge
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class _BlockingCall:
         self.task.add_done_callback(self._finished)
 
     def wait(self, timeout: float | None) -> bool:
-        # Not in one go: the system may hand Ctrl-C to any thread, and then this one sees it with its next step only.
+        # In steps: the system may deliver Ctrl-C to any thread, and this one then sees it with its next step only.
         left = math.inf if timeout is None else max(timeout, 0.0)
         while left > _INTERRUPT_CHECK_S:
             if self._done.acquire(timeout=_INTERRUPT_CHECK_S):
@@ -75,11 +76,11 @@ class _BlockingCall:
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._calls.discard(self)
         if self._abandoned and not task.cancelled():
-            task.exception()  # nobody will ask for it; asyncio would complain about that
+            task.exception()  # the caller is gone; asyncio would complain about an exception that is never retrieved
         self._done.release()
 
 
-class LoopThread:
+class LoopThread(Bridge):
     """Runs coroutines on a background event loop. The thread starts with the first coroutine.
 
     The thread is a daemon and is stopped at interpreter exit. After `fork` the child has no such thread: every use in
@@ -155,10 +156,16 @@ class LoopThread:
         task = call.task
         if task is None or task.cancelled():
             if self.closed:
-                raise ConnectionClosedError("The connection was closed while the call was under way")
+                raise ConnectionClosedError("The connection was closed while the call was in flight")
             raise concurrent.futures.CancelledError
         result: T = task.result()
         return result
+
+    def _finish(self, coro: Coroutine[Any, Any, None]) -> None:
+        if self.in_loop_thread():
+            self.submit(coro)  # an iterator that is dropped on the loop itself would wait for itself
+        else:
+            self.run(coro)
 
     async def wrap(self, coro: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine that runs on the background loop, from any event loop. Cancelling reaches the coroutine."""
@@ -227,7 +234,7 @@ class LoopThread:
         self._lock = threading.Lock()  # another thread of the parent may have held it
 
 
-class LoopHere(asyncio.SelectorEventLoop):
+class LoopHere(asyncio.SelectorEventLoop, Bridge):
     """A loop that runs in the thread of its caller, and only while that waits for something.
 
     Its clock stands still with it: no deadline of a request passes while the caller is busy with what it got.

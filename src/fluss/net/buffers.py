@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 
 class FrameBuffers:
-    """Buffers for large frames, used again when nobody holds a view of them any more.
+    """Buffers for large frames, used again when no view of them is left.
 
     Memory that is given to the operating system and taken back costs a page fault for each of its pages; for a large
     write request that is as dear as receiving it. `huge_pages` are for those whose buffers come back soon: taken from
     the system they are dear as well.
 
-    Every view of a buffer refers to it. One to which nothing refers but the list here is idle; so nobody has to give
-    anything back, and a view may end in any thread.
+    Every view of a buffer refers to it. One to which nothing refers but the list here is idle; so buffers need not be
+    given back, and a view may end in any thread.
     """
 
     def __init__(self, kept_bytes_max: int = 16 * 1024 * 1024, *, huge_pages: bool = False) -> None:
@@ -38,7 +38,7 @@ class FrameBuffers:
         """A buffer of exactly this size, its content arbitrary."""
         if size_bytes < _POOLED_BYTES_MIN:
             return np.empty(size_bytes, dtype=np.uint8).data
-        # Not one that is much too large: that would hold memory which nobody counts.
+        # Not one that is much too large: that would hold memory that is not counted.
         largest = size_bytes + size_bytes // 2 + _POOLED_BYTES_MIN
         kept = self._kept
         with self._lock:
@@ -61,7 +61,7 @@ class FrameBuffers:
 
 
 _IDLE = 2
-"""References to a buffer that nobody uses: one of the list, and one of the call that counts them."""
+"""References to an idle buffer: one of the list, and one of the call that counts them."""
 _POOLED_BYTES_MIN = 256 * 1024
 _HUGE_PAGE_BYTES = 2 * 1024 * 1024
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection to one server: handshake, authentication, pipelined calls.
 
-A `Connection` belongs to the event loop that opened it. Any number of calls may be under way at once; answers are
+A `Connection` belongs to the event loop that opened it. Any number of calls may be in flight at once; answers are
 matched by request id and may come in any order. Requests leave in the order in which the calls were made.
 """
 
@@ -11,7 +11,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, TypeVar
+from operator import methodcaller
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import EncodeError, Message
 
@@ -26,21 +27,18 @@ from fluss.errors import (
     NetworkError,
     RetriableAuthenticateError,
     UnsupportedVersionError,
-    error_for_code,
 )
 from fluss.net.buffers import FrameBuffers
-from fluss.net.line import Line
+from fluss.net.loop_connection import LoopConnection
+from fluss.net.pending import PendingRequests, Waiter
 from fluss.net.transport import FrameTransport
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, Api, ServerType
 from fluss.protocol.frames import (
     Buffer,
     FrameReader,
-    ResponseKind,
     body_size,
     encode_request,
-    parse_error,
-    parse_response,
 )
 from fluss.protocol.record_messages import fetched_records_position
 from fluss.protocol.sasl import PlainCredentials, encode_plain_token
@@ -51,28 +49,16 @@ RESPONSE_BYTES_MAX: Final = 1024 * 1024 * 1024
 """Far above any real response, and below what the first bytes of HTTP, SSH or SMTP look like when read as a length."""
 
 _KEPT_BYTES_MAX = 2 * 1024 * 1024
-_REQUEST_ID_MAX = 0x7FFF_FFFF
 _API_VERSIONS_TIMEOUT_MS = 5_000
 _AUTH_BACKOFF_FIRST_S = 0.1
 _AUTH_BACKOFF_MAX_S = 5.0
 _AUTH_BACKOFF_JITTER = 0.2
 
 _log = logging.getLogger(__name__)
+_cancel = methodcaller("cancel")  # the timers of other loops than asyncio's are not derived from asyncio's
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
-
-
-class Waiter(Protocol):
-    """Who is told what came of a call, on the loop of the connection: a future, or whatever does without one."""
-
-    def done(self) -> bool:
-        """Whether nobody wants to know any more."""
-        ...
-
-    def set_result(self, answer: memoryview, /) -> None: ...
-
-    def set_exception(self, error: FlussError, /) -> None: ...
 
 
 class Connection:
@@ -85,17 +71,18 @@ class Connection:
         """What the server says it is; None if it does not say, or says something unknown."""
         self._request_timeout_ms = request_timeout_ms
         self._loop = asyncio.get_running_loop()
-        self._pending: dict[int, tuple[Waiter, asyncio.TimerHandle]] = {}
-        self._next_id = 0
+        self._pending: PendingRequests[asyncio.TimerHandle] = PendingRequests(_cancel)
         self._versions: dict[int, tuple[int, int]] | None = None
         self._chosen_versions: dict[int, int] = {}
         self._lost_reason: FlussError | None = None
         self._closing = False
         self._refused_for_now: RetriableAuthenticateError | None = None
+        self._step = "accept a connection"
+        """What the server is expected to do next while the connection is opened, for errors."""
         self._max_frame_bytes = max_frame_bytes
         buffers = FrameBuffers(_KEPT_BYTES_MAX)
         reader = FrameReader(max_frame_bytes, allocate=buffers.take, align=fetched_records_position)
-        self._transport = FrameTransport(f"{host}:{port}", reader, self._frame_received, self._connection_lost)
+        self._transport = FrameTransport(f"{host}:{port}", reader, self._pending.dispatch, self._connection_lost)
 
     @classmethod
     async def open(
@@ -104,14 +91,14 @@ class Connection:
         port: int,
         *,
         software_name: str = SOFTWARE_NAME,
-        connect_timeout_ms: int = 120_000,
+        connect_timeout_ms: float = 120_000,
         request_timeout_ms: int = 60_000,
         credentials: PlainCredentials | None = None,
         max_frame_bytes: int = RESPONSE_BYTES_MAX,
         expected_server_type: ServerType | int | None = None,
         api_versions_timeout_ms: int = _API_VERSIONS_TIMEOUT_MS,
     ) -> Connection:
-        """Connect, learn what the server can do, and authenticate. All of it happens within `connect_timeout_ms`."""
+        """Connect, learn what the server can do, and authenticate, all of it within `connect_timeout_ms`."""
         connection = cls(host, port, request_timeout_ms=request_timeout_ms, max_frame_bytes=max_frame_bytes)
         try:
             await asyncio.wait_for(
@@ -125,7 +112,7 @@ class Connection:
             if connection._refused_for_now is not None:
                 raise connection._refused_for_now from None
             raise NetworkError(
-                f"Server {host}:{port} did not accept a connection within {connect_timeout_ms} ms; "
+                f"Server {host}:{port} did not {connection._step} within {connect_timeout_ms:.0f} ms; "
                 "check the address, or raise the connect timeout"
             ) from None
         except BaseException:
@@ -135,7 +122,7 @@ class Connection:
         return connection
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{len(self._pending)} calls under way"
+        state = "closed" if self.closed else f"{len(self._pending)} calls in flight"
         return f"<Connection to {self.host}:{self.port}, {state}>"
 
     @property
@@ -157,7 +144,7 @@ class Connection:
         return True
 
     async def call(
-        self, api: Api[RequestT, ResponseT], message: RequestT | None = None, *, timeout_ms: int | None = None
+        self, api: Api[RequestT, ResponseT], message: RequestT | None = None, *, timeout_ms: float | None = None
     ) -> ResponseT:
         """Call an API and return its response. None sends an empty request."""
         if message is None:
@@ -171,7 +158,7 @@ class Connection:
         return parse_message(api.response, answer, require_all=False)
 
     async def call_parts(
-        self, api: Api[Any, Any], body: Sequence[Buffer], *, timeout_ms: int | None = None
+        self, api: Api[Any, Any], body: Sequence[Buffer], *, timeout_ms: float | None = None
     ) -> memoryview:
         """Call an API with an encoded request and return the encoded response.
 
@@ -184,12 +171,12 @@ class Connection:
     def begin(
         self, api: Api[Any, Any], body: Sequence[Buffer], waiter: Waiter, *, timeout_ms: int | None = None
     ) -> None:
-        """Call an API with an encoded request without waiting: `waiter` is told what came of it."""
+        """Call an API with an encoded request without waiting: `waiter` takes the outcome."""
         deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         self._begin(api, self.version_of(api), body, deadline_ms, waiter)
 
     async def close(self, reason: FlussError | None = None) -> None:
-        """Close the connection. Calls under way and later ones fail with `ConnectionClosedError`, unless it is closed
+        """Close the connection. Calls in flight and later ones fail with `ConnectionClosedError`, unless it is closed
         for a `reason` of its own, which may pass. Closing twice is fine.
         """
         if reason is None:
@@ -197,11 +184,11 @@ class Connection:
             reason = ConnectionClosedError(f"The connection to server {self.host}:{self.port} was closed")
         elif self._lost_reason is None:
             self._lost_reason = reason
-        self._fail_all(type(reason), reason.message, reason.error_code)
+        self._pending.fail_all(reason)
         await self._transport.close()
 
-    async def hand_over(self) -> Line:
-        """Give the socket to another loop. This connection is then closed; nothing may be under way on it."""
+    async def hand_over(self) -> LoopConnection:
+        """Give the socket to another loop. This connection is then closed; nothing may be in flight on it."""
         sock = self._transport.release()
         try:
             await self.close()
@@ -212,7 +199,7 @@ class Connection:
         if sock is None:
             raise NetworkError(f"The connection to server {self.host}:{self.port} cannot be given to another loop")
         peer = f"{self.host}:{self.port}"
-        return Line(
+        return LoopConnection(
             sock,
             peer,
             self.version_of,
@@ -221,7 +208,7 @@ class Connection:
         )
 
     def abandon(self, reason: str) -> None:
-        """Give the connection up because the server no longer answers. Calls under way fail with `NetworkError`."""
+        """Give the connection up because the server no longer answers. Calls in flight fail with `NetworkError`."""
         self._transport.fail(NetworkError(f"The connection to server {self.host}:{self.port} was given up: {reason}"))
 
     # ---- calls ----
@@ -232,32 +219,19 @@ class Connection:
         try:
             return await answer
         finally:
-            self._forget(request_id)
+            self._pending.remove(request_id)
 
     def _begin(
         self, api: Api[Any, Any], version: int, body: Sequence[Buffer], timeout_ms: float, waiter: Waiter
     ) -> int:
         if self._closing or self._lost_reason is not None:
             raise self._unusable(api)
-        pending = self._pending
-        request_id = self._next_id
-        while request_id in pending:
-            request_id = (request_id + 1) & _REQUEST_ID_MAX
-        self._next_id = (request_id + 1) & _REQUEST_ID_MAX
+        request_id = self._pending.next_id()
         frame = encode_request(api.key, version, request_id, body)
         timer = self._loop.call_later(timeout_ms / 1000, self._expire, request_id, api, timeout_ms)
-        pending[request_id] = waiter, timer
+        self._pending.add(request_id, waiter, timer)
         self._transport.send(frame, body_size(frame))
         return request_id
-
-    def _forget(self, request_id: int) -> Waiter | None:
-        """Take a call out of the books; None if it is not there, or nobody waits for it."""
-        found = self._pending.pop(request_id, None)
-        if found is None:
-            return None
-        waiter, timer = found
-        timer.cancel()
-        return None if waiter.done() else waiter
 
     def _unusable(self, api: Api[Any, Any]) -> FlussError:
         if self._closing:
@@ -287,7 +261,7 @@ class Connection:
         return usable
 
     def _expire(self, request_id: int, api: Api[Any, Any], timeout_ms: float) -> None:
-        waiter = self._forget(request_id)
+        waiter = self._pending.remove(request_id)
         if waiter is not None:
             waiter.set_exception(
                 DeadlineExceededError(
@@ -297,36 +271,11 @@ class Connection:
 
     # ---- called by the transport ----
 
-    def _frame_received(self, frame: memoryview) -> None:
-        kind, request_id, body = parse_response(frame)
-        if kind == ResponseKind.SERVER_FAILURE:
-            code, message = parse_error(body)
-            raise error_for_code(code, message)
-        waiter = self._forget(request_id)
-        if waiter is None:
-            return  # the caller gave up
-        if kind == ResponseKind.SUCCESS:
-            waiter.set_result(body)
-            return
-        try:
-            code, message = parse_error(body)
-        except FormatError as error:
-            waiter.set_exception(error)
-        else:
-            waiter.set_exception(error_for_code(code, message))
-
     def _connection_lost(self, reason: FlussError) -> None:
         self._lost_reason = reason
         if not self._closing:
             _log.debug("Lost the connection to %s:%d: %s", self.host, self.port, reason)
-        self._fail_all(type(reason), reason.message, reason.error_code)
-
-    def _fail_all(self, error_type: type[FlussError], message: str, *code: int) -> None:
-        # Every caller gets an error of its own: a shared one would collect the tracebacks of all of them.
-        for request_id in list(self._pending):
-            waiter = self._forget(request_id)
-            if waiter is not None:
-                waiter.set_exception(error_type(message, *code))
+        self._pending.fail_all(reason)
 
     # ---- handshake ----
 
@@ -344,8 +293,10 @@ class Connection:
                 f"Cannot connect to server {self.host}:{self.port}: {error.strerror or error}; "
                 "check that the server runs and that the address is right"
             ) from error
+        self._step = "answer its first request (is it a Fluss server?)"
         await self._negotiate(software_name, expected_server_type, api_versions_timeout_ms)
         if credentials is not None:
+            self._step = "finish the authentication"
             await self._authenticate(credentials)
 
     async def _negotiate(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work on an event loop: coroutines that begin at once, and results that nobody may wait for any more."""
+"""Work on an event loop: coroutines that start immediately, and futures whose waiter may be gone."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, An
 
 
 def look_at(future: asyncio.Future[Any]) -> None:
-    """A callback for work whose taker may be gone before it ends: asyncio would complain of an error nobody saw."""
+    """Retrieve the exception of a future whose waiter may be gone: asyncio would log it as never retrieved."""
     if not future.cancelled():
         future.exception()

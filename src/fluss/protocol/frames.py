@@ -159,6 +159,12 @@ class FrameReader:
     `allocate` makes the buffers of large frames, for those who use memory again. `align` is given the first bytes of a
     large frame and its length and tells which position of it shall lie on a multiple of 8 bytes in memory: columns are
     then used where they were received.
+
+    `admit` is asked with the length of a large frame before memory is allocated for it. If it returns False the reader
+    is blocked: `blocked_bytes` tells the length, nothing may be received, and `unblock` goes on with the frame.
+
+    The shared buffer starts with `first_buffer_bytes` and grows to `buffer_bytes` once a peer fills it, so that an idle
+    connection holds little. `set_limits` changes both limits later, for peers that have identified themselves.
     """
 
     def __init__(
@@ -167,16 +173,17 @@ class FrameReader:
         *,
         frame_bytes_min: int = 1,
         buffer_bytes: int = 64 * 1024,
+        first_buffer_bytes: int | None = None,
         allocate: Callable[[int], memoryview] | None = None,
         align: Callable[[memoryview, int], int] | None = None,
+        admit: Callable[[int], bool] | None = None,
     ) -> None:
-        if buffer_bytes < LENGTH_BYTES:
-            raise ValueError(f"buffer_bytes must be at least {LENGTH_BYTES}, not {buffer_bytes}")
-        self._frame_bytes_max = min(frame_bytes_max, FRAME_BYTES_MAX)
+        self.set_limits(frame_bytes_max, buffer_bytes)
         self._frame_bytes_min = frame_bytes_min
         self._allocate = allocate or _uncleared
         self._align = align
-        self._shared = memoryview(bytearray(buffer_bytes))
+        self._admit = admit
+        self._shared = memoryview(bytearray(min(first_buffer_bytes or buffer_bytes, buffer_bytes)))
         self._filled = 0  # bytes of the shared buffer that wait for the rest of a length prefix or frame
         self._large: memoryview | None = None
         self._large_filled = 0
@@ -184,8 +191,17 @@ class FrameReader:
         """Whether a frame is being received into a buffer of its own."""
         self._after_large = False
         """The next frame is probably large as well: take little more than its length, and the rest where it belongs."""
+        self.blocked_bytes = 0
+        """Length of a frame that waits to be admitted; 0 if none does."""
         self._received_bytes = 0
         self._failure: str | None = None
+
+    def set_limits(self, frame_bytes_max: int, buffer_bytes: int) -> None:
+        """Set the largest frame, and the size to which the shared buffer may grow."""
+        if buffer_bytes < LENGTH_BYTES:
+            raise ValueError(f"buffer_bytes must be at least {LENGTH_BYTES}, not {buffer_bytes}")
+        self._frame_bytes_max = min(frame_bytes_max, FRAME_BYTES_MAX)
+        self._buffer_bytes_max = buffer_bytes
 
     @property
     def in_frame(self) -> bool:
@@ -229,6 +245,22 @@ class FrameReader:
         self._after_large = False
         return self._cut(self._filled + size_bytes)
 
+    def unblock(self) -> None:
+        """Go on with the frame that waited to be admitted."""
+        length, self.blocked_bytes = self.blocked_bytes, 0
+        head = self._shared[LENGTH_BYTES : self._filled]
+        self._filled = 0
+        self._start_large(length, head)
+
+    def close(self) -> None:
+        """Let go of all memory and of the callbacks; the reader refuses further work."""
+        self._failure = "The connection is closed"
+        self._shared = self._shared[:0]
+        self._large = self._align = self._admit = None
+        self._allocate = _uncleared
+        self._filled = self._large_filled = self.blocked_bytes = 0
+        self.in_large = False
+
     def feed(self, data: Buffer) -> list[memoryview]:
         """Copy bytes in, as if they had been received, and return the frames that became complete."""
         frames: list[memoryview] = []
@@ -251,14 +283,21 @@ class FrameReader:
                 self._refuse(length, end - pos)
             start = pos + LENGTH_BYTES
             if start + length > end:
-                if LENGTH_BYTES + length > len(shared):
-                    self._start_large(length, shared[start:end])
-                    pos = end
+                if LENGTH_BYTES + length > self._buffer_bytes_max:
+                    if self._admit is not None and not self._admit(length):
+                        self.blocked_bytes = length
+                    else:
+                        self._start_large(length, shared[start:end])
+                        pos = end
+                elif LENGTH_BYTES + length > len(shared):
+                    self._shared = memoryview(bytearray(self._buffer_bytes_max))
                 break
             pos = start + length
             frames.append(memoryview(bytes(shared[start:pos])))
-        if 0 < pos < end:
-            shared[: end - pos] = bytes(shared[pos:end])
+        if end == len(shared) < self._buffer_bytes_max and shared is self._shared:
+            self._shared = memoryview(bytearray(self._buffer_bytes_max))
+        if pos < end and (pos or shared is not self._shared):
+            self._shared[: end - pos] = bytes(shared[pos:end])
         self._filled = end - pos
         return frames
 

@@ -25,8 +25,6 @@ BucketKeys = tuple["int | None", int, Sequence[bytes]]
 _LOOKUP_BYTES_MAX = 32 * 1024 * 1024
 _LOOKUP_KEYS_MAX = 1_000_000
 _VALUE_TAG = 0x0A
-_LONE_BYTES_MIN = 9
-_LONE_VALUE_BYTES_MAX = 120
 _SHORT_PREFIXES = tuple(bytes((_VALUE_TAG, size)) for size in range(128))
 
 
@@ -107,34 +105,6 @@ def decode_lookup(body: Buffer) -> LookupRequest:
         request.acks if request.HasField("acks") else None,
         request.timeout_ms if request.HasField("timeout_ms") else None,
     )
-
-
-def decode_lone_key(body: Buffer) -> tuple[int, int, bytes] | None:
-    """Table id, bucket id and key of a LookupRequest that has nothing else, if every number in it is short."""
-    size = len(body)
-    if not _LONE_BYTES_MIN <= size < 128:
-        return None
-    data = bytes(body)
-    if data[0] != 0x08 or data[2] >= 128:
-        return None
-    table_id, at = data[1], 2
-    if table_id >= 128:
-        table_id, at = table_id - 128 + (data[2] << 7), 3
-    if data[at] != 0x12 or data[at + 1] != size - at - 2 or data[at + 2] != 0x10 or data[at + 3] >= 128:
-        return None
-    if data[at + 4] != 0x1A or data[at + 5] != size - at - 6:
-        return None
-    return table_id, data[at + 3], data[at + 6 :]
-
-
-def encode_lone_value(bucket_id: int, value: bytes | None) -> bytes | None:
-    """A LookupResponse with what one key of a bucket below 128 has; None if the value is too long for this form."""
-    if value is None:
-        return bytes((0x0A, 4, 0x10, bucket_id, 0x2A, 0))
-    size = len(value)
-    if size >= _LONE_VALUE_BYTES_MAX:
-        return None
-    return bytes((0x0A, size + 6, 0x10, bucket_id, 0x2A, size + 2, _VALUE_TAG, size)) + value
 
 
 def encode_lookup_response(buckets: Sequence[LookedUpBucket]) -> bytes:

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from fluss.errors import FormatError
 from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.fast_paths import decode_write_of_one_bucket
 from fluss.protocol.frames import RESPONSE_HEADER_BYTES, Buffer, Parts, body_size
 from fluss.protocol.wire import (
     LENGTH_DELIMITED,
@@ -41,8 +42,6 @@ RecordsT = TypeVar("RecordsT")
 BUCKETS_PER_REQUEST_MAX: Final = 50_000
 """Each costs a server some microseconds, during which nobody else is served."""
 _BUCKET_FIELDS_MAX = 16
-_LONE_HEAD_BYTES = 80
-"""More than the numbers of a write request with one bucket take."""
 
 BucketParts = tuple["int | None", int, Sequence[Buffer]]
 """Partition id or None, bucket id, records."""
@@ -191,9 +190,14 @@ def decode_produce_log(body: Buffer) -> ProduceLogRequest:
     """Read a ProduceLogRequest; the records are views into `body`."""
     what = "ProduceLogRequest"
     data = memoryview(body)
-    lone = _lone_bucket(data)
-    if lone is not None:
-        return lone
+    short = decode_write_of_one_bucket(data)
+    if short is not None:
+        acks, table_id, timeout_ms, partition_id, bucket_id, records = short
+        return ProduceLogRequest(acks, table_id, timeout_ms, [BucketRecords(partition_id, bucket_id, records)])
+    return _decode_produce_log(data, what)
+
+
+def _decode_produce_log(data: memoryview, what: str) -> ProduceLogRequest:
     acks = table_id = timeout_ms = None
     buckets: list[BucketRecords] = []
     for number, wire_type, value, start, end in iter_fields(data, 0, len(data), what, BUCKETS_PER_REQUEST_MAX):
@@ -209,42 +213,6 @@ def decode_produce_log(body: Buffer) -> ProduceLogRequest:
     if acks is None or table_id is None or timeout_ms is None:
         raise _missing_write_fields(what, acks, table_id, timeout_ms)
     return ProduceLogRequest(acks, table_id, timeout_ms, buckets)
-
-
-def _lone_bucket(data: memoryview) -> ProduceLogRequest | None:
-    """The request with one bucket and its fields in order, as nearly all are; None if it is anything else."""
-    head = bytes(data[:_LONE_HEAD_BYTES])
-    numbers: list[int] = []
-    pos = 0
-    try:
-        for tag in b"\x08\x10\x18\x22\x08\x10\x1a":  # acks, table, timeout, bucket {partition, bucket, records}
-            if head[pos] != tag:
-                if len(numbers) != 4:
-                    return None
-                numbers.append(-1)  # the partition, which may be absent
-                continue
-            byte = head[pos + 1]
-            pos += 2
-            number = byte & 127
-            shift = 7
-            while byte > 127:
-                byte = head[pos]
-                pos += 1
-                number |= (byte & 127) << shift
-                shift += 7
-            if number >> 64 or shift > 70:  # ten bytes at most
-                return None
-            numbers.append(number)
-            if len(numbers) == 4 and pos + number != len(data):
-                return None
-    except IndexError:
-        return None
-    acks, table_id, timeout_ms, _, partition_id, bucket_id, size_bytes = numbers
-    if pos + size_bytes != len(data):
-        return None
-    partition = None if partition_id == -1 else as_int64(partition_id)
-    bucket = BucketRecords(partition, as_int32(bucket_id), data[pos:])
-    return ProduceLogRequest(as_int32(acks), as_int64(table_id), as_int32(timeout_ms), [bucket])
 
 
 def decode_put_kv(body: Buffer) -> PutKvRequest:

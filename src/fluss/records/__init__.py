@@ -32,6 +32,7 @@ from fluss.records.log_batch import (
     patch_batch,
     read_header,
 )
+from fluss.records.validation import check_log_batch
 
 if TYPE_CHECKING:
     from fluss.records.kv_batch import EncodedKvBody, KvBatch, encode_kv_body, seal_kv_batch
@@ -58,6 +59,7 @@ __all__ = [
     "Statistics",
     "align_batch",
     "build_statistics",
+    "check_log_batch",
     "column_mapping",
     "decode_arrow_batch",
     "decode_log_batch",
@@ -97,11 +99,10 @@ def decode_log_batch(
     log_format: str = "ARROW",
     *,
     max_bytes: int = DECODED_BYTES_MAX,
-    validate: bool = False,
 ) -> pa.RecordBatch:
     """Decode a batch of any log format, written with `schema`."""
     if log_format == "ARROW":
-        return decode_arrow_batch(batch, schema.arrow_schema, max_bytes=max_bytes, validate=validate)
+        return decode_arrow_batch(batch, schema.arrow_schema, max_bytes=max_bytes)
     from fluss.records.row_batch import decode_row_batch
 
     return decode_row_batch(batch, log_format, schema.row_type)

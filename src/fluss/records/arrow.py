@@ -17,6 +17,7 @@ from fluss.records.arrow_layout import SchemaLayout, layout_of
 from fluss.records.arrow_message import LZ4_FRAME, ZSTD, ArrowMessage, read_message, write_metadata
 from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
 from fluss.records.projection import project_batch, project_message
+from fluss.records.validation import DECODED_BYTES_MAX, PREFIX_SIZE, STORED_RAW, check_message, check_values
 
 __all__ = [
     "DECODED_BYTES_MAX",
@@ -28,18 +29,13 @@ __all__ = [
     "seal_log_batch",
 ]
 
-DECODED_BYTES_MAX = 512 * 1024 * 1024
-"""Default limit of what one batch may grow to when it is decompressed."""
-
 _LARGE_VALUES_MIN = 50_000
 """Below this many values one copy by Arrow is cheaper than describing the buffers one by one, and waking the threads of
 its compressor costs more than it saves."""
 _ALIGNMENT = 8
 _PADDING = (b"", *(bytes(n) for n in range(1, _ALIGNMENT)))
 _NOTHING = memoryview(b"")
-_STORED_RAW = -1
 _CRC_AHEAD_BYTES_MIN = 64 * 1024
-_PREFIX_SIZE = 8
 _EMPTY = pa.py_buffer(b"")
 
 
@@ -157,8 +153,8 @@ def _compressed_message(batch: pa.RecordBatch, compression: str, level: int, *, 
     with pa.ipc.new_stream(sink, batch.schema, options=_write_options(compression, level, use_threads)) as writer:
         writer.write_batch(batch)
     stream = as_view(sink.getvalue())
-    schema_size = _PREFIX_SIZE + int.from_bytes(stream[4:8], "little")
-    return stream[schema_size:-_PREFIX_SIZE]  # the stream ends with a marker of 8 bytes
+    schema_size = PREFIX_SIZE + int.from_bytes(stream[4:8], "little")
+    return stream[schema_size:-PREFIX_SIZE]  # the stream ends with a marker of 8 bytes
 
 
 def _plain_message(batch: pa.RecordBatch, layout: SchemaLayout) -> list[Part]:
@@ -229,21 +225,21 @@ def decode_arrow_batch(
     *,
     columns: Sequence[int] | None = None,
     max_bytes: int = DECODED_BYTES_MAX,
-    validate: bool = False,
     align: bool = True,
 ) -> pa.RecordBatch:
     """Decode the rows of a batch. Uncompressed columns point into the bytes of the batch.
 
-    Structure is always checked: counts, lengths, buffers inside the body, buffers large enough for their rows.
+    What Arrow would trust is checked first: counts, lengths, null counts, offsets, and that text is UTF-8.
 
     Args:
         arrow_schema: The schema the batch was written with (or projected to).
         columns: Positions to decode, strictly ascending; the others are not even decompressed.
         max_bytes: Limit of what the batch may decompress to.
-        validate: Also look at every value (offsets ascending, text valid UTF-8). For batches whose checksum was not
-            verified, or that come from somebody you do not trust: Arrow itself trusts offsets.
         align: Copy the message if it does not lie on a multiple of 8 bytes, since Arrow's engines complain about
             such buffers; pass False when the values are only looked at.
+
+    Raises:
+        FormatError: The batch is malformed.
     """
     layout = layout_of(arrow_schema)
     selection = None if columns is None else layout.select(columns)
@@ -260,27 +256,24 @@ def decode_arrow_batch(
     if selection is not None and len(arrow_schema) < len(layout.schema):
         view = memoryview(b"".join(project_message(view, message, selection)))
         message = read_message(view)
-    if message.codec is not None:
-        view = _check_compressed(view, message, max_bytes)
-    elif message.body_length > max_bytes:
-        malformed("Arrow message", "body length", 0, f"{message.body_length} bytes are more than {max_bytes} allowed")
+        layout = layout_of(arrow_schema)
+    check_message(view, message, layout, max_bytes)
     try:
         if message.codec == ZSTD:
-            decoded = _decompressed(view, message, arrow_schema)
-        else:
-            buffer = pa.py_buffer(view)
-            if align and message.codec is None and (buffer.address + message.body_start) % _ALIGNMENT:
-                buffer = _aligned_copy(view, message.body_start)
-            decoded = pa.ipc.read_record_batch(buffer, arrow_schema)
-        decoded.validate(full=validate)
+            return _decompressed_zstd(view, message, layout)
+        if message.codec == LZ4_FRAME:
+            return _decompressed_lz4(view, message, layout)
+        buffer = pa.py_buffer(view)
+        if align and (buffer.address + message.body_start) % _ALIGNMENT:
+            buffer = _aligned_copy(view, message.body_start)
+        return pa.ipc.read_record_batch(buffer, arrow_schema)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(
             f"malformed Arrow message in the log batch at base offset {header.base_offset}: {error}"
         ) from error
-    return decoded
 
 
-def _decompressed(view: memoryview, message: ArrowMessage, arrow_schema: pa.Schema) -> pa.RecordBatch:
+def _decompressed_zstd(view: memoryview, message: ArrowMessage, layout: SchemaLayout) -> pa.RecordBatch:
     """The rows of a ZSTD message, its buffers decompressed into memory of the system's allocator.
 
     Arrow's own allocator takes megabytes with the first byte, and rounds large buffers up by a fifth and more.
@@ -289,24 +282,36 @@ def _decompressed(view: memoryview, message: ArrowMessage, arrow_schema: pa.Sche
     buffers: list[pa.Buffer | None] = []
     for offset, length in zip(message.buffers[::2], message.buffers[1::2]):
         start = message.body_start + offset
-        declared = int.from_bytes(view[start : start + _PREFIX_SIZE], "little", signed=True) if length else 0
-        stored = view[start + _PREFIX_SIZE : start + length]
+        declared = int.from_bytes(view[start : start + PREFIX_SIZE], "little", signed=True) if length else 0
+        stored = view[start + PREFIX_SIZE : start + length]
         if declared == 0:
             buffers.append(None)
-        elif declared == _STORED_RAW:
+        elif declared == STORED_RAW:
             buffers.append(pa.py_buffer(bytes(stored)))  # a view would hold the whole answer it came with
         else:
+            # Arrow refuses data that decompresses to less or more than it is told.
             buffers.append(codec.decompress(stored, decompressed_size=declared, memory_pool=pool))
+    check_values(layout, message.nodes, buffers.__getitem__)
     nodes = zip(message.nodes[::2], message.nodes[1::2])
     left = iter(buffers)
-    arrays = [_array(field.type, nodes, left) for field in arrow_schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
+    arrays = [_array(field.type, nodes, left) for field in layout.schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
+
+
+def _decompressed_lz4(view: memoryview, message: ArrowMessage, layout: SchemaLayout) -> pa.RecordBatch:
+    """The rows of an LZ4 message, decompressed by Arrow: unlike its codec, its reader notices missing bytes."""
+    decoded = pa.ipc.read_record_batch(pa.py_buffer(_without_empty_frames(view, message)), layout.schema)
+    buffers = [buffer for column in decoded.columns for buffer in column.buffers()]
+    check_values(layout, message.nodes, buffers.__getitem__)
+    return decoded
 
 
 def _array(data_type: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: Iterator[pa.Buffer | None]) -> pa.Array:
     """One column out of its nodes and buffers, which lie depth first."""
     length, null_count = next(nodes)
-    own = [next(buffers)]
+    validity = next(buffers)
+    # Bits that mark no null were not checked, and Arrow does not need them.
+    own = [validity if null_count else None]
     nested: list[pa.DataType] = []
     if pa.types.is_struct(data_type):
         nested = [data_type.field(i).type for i in range(data_type.num_fields)]
@@ -322,30 +327,17 @@ def _array(data_type: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: It
     return pa.Array.from_buffers(data_type, length, own, null_count, 0, children or None)
 
 
-def _check_compressed(view: memoryview, message: ArrowMessage, max_bytes: int) -> memoryview:
-    """The message to read. Refused if it promises to grow too large, before anything is allocated for it."""
-    total = 0
-    empty: list[int] = []
-    for index, (offset, length) in enumerate(zip(message.buffers[::2], message.buffers[1::2])):
-        if length == 0:
-            continue
-        start = message.body_start + offset
-        if length < _PREFIX_SIZE:
-            malformed("Arrow message", f"buffer {index}", start, f"{length} bytes are too few for its length prefix")
-        declared = int.from_bytes(view[start : start + _PREFIX_SIZE], "little", signed=True)
-        if declared < _STORED_RAW:
-            malformed("Arrow message", f"buffer {index}", start, f"uncompressed length {declared} is negative")
-        total += length - _PREFIX_SIZE if declared == _STORED_RAW else declared
-        if total > max_bytes:
-            malformed("Arrow message", f"buffer {index}", start, f"decompresses to more than {max_bytes} allowed bytes")
-        if length == _PREFIX_SIZE and declared == 0:
-            empty.append(index)
-    if not empty or message.codec != LZ4_FRAME:
+def _without_empty_frames(view: memoryview, message: ArrowMessage) -> memoryview:
+    """The message with empty buffers the way Arrow writes them.
+
+    Java writes an empty buffer as a length of zero and nothing else, which is no LZ4 frame: Arrow would refuse it.
+    """
+    if PREFIX_SIZE not in message.buffers[1::2]:
         return view
-    # Java writes an empty buffer as a length of zero and nothing else, which is no LZ4 frame: Arrow would refuse it.
     buffers = list(message.buffers)
-    for index in empty:
-        buffers[2 * index + 1] = 0
+    for index in range(1, len(buffers), 2):
+        if buffers[index] == PREFIX_SIZE:  # `declared_sizes` has seen that nothing is announced
+            buffers[index] = 0
     metadata = write_metadata(message.row_count, message.nodes, buffers, message.codec, message.body_length)
     return memoryview(metadata + view[message.body_start : message.body_start + message.body_length])
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
@@ -22,6 +23,35 @@ _REMEMBERED_MAX = 1024
 Picker = Callable[[Sequence[int]], tuple[int, ...]]
 
 
+class NodeKind(IntEnum):
+    """How the values of a field node lie in its buffers, apart from the validity bits."""
+
+    FIXED = 0
+    """One buffer of values of equal size."""
+    TEXT = 1
+    """Offsets, and the bytes of strings, which must be UTF-8."""
+    BINARY = 2
+    """Offsets, and bytes."""
+    LIST = 3
+    """Offsets into one child."""
+    MAP = 4
+    """Offsets into one child: a struct of keys and values."""
+    STRUCT = 5
+    """Nothing: the values are in the children."""
+
+
+class NodeLayout(NamedTuple):
+    """What one field node of a schema needs; nodes are numbered depth first."""
+
+    kind: NodeKind
+    buffer: int
+    """The number of its first buffer, which holds the validity bits."""
+    bits: int
+    """Size of one value of a `FIXED` node."""
+    children: tuple[int, ...]
+    """The numbers of the nodes right below it."""
+
+
 class Selection(NamedTuple):
     """The nodes and buffers of some top-level columns: each picks its numbers out of the message's."""
 
@@ -37,12 +67,14 @@ class SchemaLayout:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         node_starts, buffer_starts, widths = [0], [0], []
+        flat = _Flattener()
         for field in schema:
-            nodes, buffers = _count(field.type)
-            node_starts.append(node_starts[-1] + nodes)
-            buffer_starts.append(buffer_starts[-1] + buffers)
-            plain = (nodes, buffers) == (1, 2) and not pa.types.is_boolean(field.type)
-            widths.append(field.type.bit_width // 8 if plain else 0)
+            flat.add(field.type, 0)
+            node = flat.nodes[node_starts[-1]]
+            widths.append(node.bits // 8 if node.kind is NodeKind.FIXED else 0)
+            node_starts.append(len(flat.nodes))
+            buffer_starts.append(flat.buffer_count)
+        self.nodes: tuple[NodeLayout, ...] = tuple(flat.nodes)
         self.node_starts = tuple(node_starts)
         self.buffer_starts = tuple(buffer_starts)
         self.node_count = node_starts[-1]
@@ -127,23 +159,40 @@ def _layout(schema: pa.Schema) -> SchemaLayout:
     return SchemaLayout(schema)
 
 
-def _count(data_type: pa.DataType, depth: int = 0) -> tuple[int, int]:
-    """Number of nodes and buffers of one column, depth first as Arrow flattens them."""
-    if depth > NESTING_MAX:
-        raise InvalidArgumentError(f"Arrow types nested deeper than {NESTING_MAX} levels are not supported")
+class _Flattener:
+    """Numbers nodes and buffers depth first, as Arrow does."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeLayout] = []
+        self.buffer_count = 0
+
+    def add(self, data_type: pa.DataType, depth: int) -> int:
+        """Append the nodes of one column; returns the number of its topmost one."""
+        if depth > NESTING_MAX:
+            raise InvalidArgumentError(f"Arrow types nested deeper than {NESTING_MAX} levels are not supported")
+        kind, buffers, nested = _shape(data_type)
+        number, first_buffer = len(self.nodes), self.buffer_count
+        bits = data_type.bit_width if kind is NodeKind.FIXED else 0
+        self.nodes.append(NodeLayout(kind, first_buffer, bits, ()))
+        self.buffer_count += buffers
+        children = tuple([self.add(child, depth + 1) for child in nested])
+        self.nodes[number] = NodeLayout(kind, first_buffer, bits, children)
+        return number
+
+
+def _shape(data_type: pa.DataType) -> tuple[NodeKind, int, list[pa.DataType]]:
+    """Kind and number of buffers of a node, and the types below it."""
     types = pa.types
-    if types.is_string(data_type) or types.is_binary(data_type):
-        return 1, 3
+    if types.is_string(data_type):
+        return NodeKind.TEXT, 3, []
+    if types.is_binary(data_type):
+        return NodeKind.BINARY, 3, []
     if types.is_struct(data_type):
-        children = [_count(data_type.field(i).type, depth + 1) for i in range(data_type.num_fields)]
-        return 1 + sum(nodes for nodes, _ in children), 1 + sum(buffers for _, buffers in children)
+        return NodeKind.STRUCT, 1, [data_type.field(i).type for i in range(data_type.num_fields)]
     if types.is_map(data_type):
-        keys, key_buffers = _count(data_type.key_type, depth + 1)
-        items, item_buffers = _count(data_type.item_type, depth + 1)
-        return 2 + keys + items, 3 + key_buffers + item_buffers
+        return NodeKind.MAP, 2, [pa.struct([data_type.key_field, data_type.item_field])]
     if types.is_list(data_type):
-        nodes, buffers = _count(data_type.value_type, depth + 1)
-        return 1 + nodes, 2 + buffers
+        return NodeKind.LIST, 2, [data_type.value_type]
     if (
         types.is_boolean(data_type)
         or types.is_integer(data_type)
@@ -152,7 +201,7 @@ def _count(data_type: pa.DataType, depth: int = 0) -> tuple[int, int]:
         or types.is_fixed_size_binary(data_type)
         or (types.is_temporal(data_type) and not types.is_interval(data_type))
     ):
-        return 1, 2
+        return NodeKind.FIXED, 2, []
     raise InvalidArgumentError(f"Arrow type {data_type} cannot stand in a log batch; cast the column to its table type")
 
 

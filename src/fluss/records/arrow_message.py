@@ -18,7 +18,6 @@ from fluss.records._bytes import INT32_MAX, malformed
 
 LZ4_FRAME = 0
 ZSTD = 1
-CODEC_NAMES = ("LZ4_FRAME", "ZSTD")
 
 _WHAT = "Arrow message"
 _CONTINUATION = b"\xff\xff\xff\xff"

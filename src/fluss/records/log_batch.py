@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fluss.errors import CorruptMessageError, FormatError, InvalidArgumentError
 from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, checksum_joined, malformed
+from fluss.records.ragged import record_starts
 
 MAGIC_V0 = 0
 MAGIC_V1 = 1
@@ -30,6 +31,8 @@ TIMESTAMP_POSITION = 13
 APPEND_ONLY_FLAG = 0x01
 CHANGE_TYPE_MAX = 4
 SCHEMA_ID_MAX = 2**15 - 1
+_ROW_RECORD_SIZE_MIN = 2
+"""A change type, and at least the null bits of the row."""
 NO_WRITER_ID = -1
 NO_BATCH_SEQUENCE = -1
 UNKNOWN_LEADER_EPOCH = -1
@@ -215,9 +218,9 @@ class LogBatch:
         if header.append_only:
             return None
         if log_format != "ARROW":
-            from fluss.records.row_batch import read_row_records
-
-            return read_row_records(self).change_types
+            types = np.frombuffer(self.view, dtype=np.uint8)[self.row_positions()[0]]
+            check_change_types(types, header.records_position)
+            return types
         section = self.records_view
         if len(section) < header.record_count:
             malformed(
@@ -229,6 +232,12 @@ class LogBatch:
         types = np.frombuffer(section, dtype=np.uint8, count=header.record_count)
         check_change_types(types, header.records_position)
         return types
+
+    def row_positions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Find where each record of a row-format batch begins in the view (with its change type), and its length."""
+        return record_starts(
+            self.view, self.header.records_position, self.header.record_count, "log batch", _ROW_RECORD_SIZE_MIN
+        )
 
     @property
     def arrow_view(self) -> memoryview:

@@ -15,12 +15,9 @@ from fluss.metadata.types import DataType, RowType
 from fluss.records._bytes import INT32_MAX
 from fluss.records.arrow import EncodedBody, change_type_vector
 from fluss.records.log_batch import LogBatch, check_change_types
-from fluss.records.ragged import fixed_width_binary, join_columns, record_starts
+from fluss.records.ragged import fixed_width_binary, join_columns
 from fluss.rows import compacted, indexed, logical, vector
 from fluss.rows.slices import Slices
-
-_RECORD_SIZE_MIN = 2
-"""A change type, and at least the null bits of the row."""
 
 
 class RowRecords(NamedTuple):
@@ -36,9 +33,7 @@ def read_row_records(batch: LogBatch) -> RowRecords:
     A server can use this to refuse bodies in another format, which some clients send into such tables.
     """
     header = batch.header
-    starts, lengths = record_starts(
-        batch.view, header.records_position, header.record_count, "log batch", _RECORD_SIZE_MIN
-    )
+    starts, lengths = batch.row_positions()
     data = np.frombuffer(batch.view, dtype=np.uint8)
     change_types = data[starts]
     check_change_types(change_types, header.records_position)

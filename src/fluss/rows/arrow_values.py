@@ -100,7 +100,7 @@ def conform(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> pa.Array:
         # Arrow refuses to cast to NOT NULL fields whatever they hold.
         result = array.cast(_relaxed(dtype).to_arrow(), safe=True)
         _check_overflow(array, result)
-    except (pa.ArrowException, ValueError) as error:
+    except (pa.ArrowException, OverflowError, ValueError) as error:
         raise InvalidRowError(f"an Arrow array of type {source} does not hold {dtype} without loss: {error}") from None
     try:
         return result.view(target)
@@ -200,7 +200,7 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> list[Any]:
                 return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist())]
             return rows
         return list(array.to_pylist())
-    except (pa.ArrowException, ValueError) as error:
+    except (pa.ArrowException, OverflowError, ValueError) as error:
         # An array from foreign memory may hold, say, a string that is not UTF-8.
         raise InvalidRowError(f"an Arrow array of type {array.type} has unreadable values: {error}") from None
 

@@ -327,6 +327,8 @@ def to_python(value: Any, dtype: DataType) -> Any:
         except (ValueError, OverflowError):
             raise InvalidRowError(f"day {value} since 1970 is not a date of Python (year 1 to 9999)") from None
     if isinstance(dtype, TimeType):
+        if not 0 <= value < v.MILLIS_PER_DAY:
+            raise InvalidRowError(f"{value} ms is not a time of day")
         seconds, millis = divmod(value, 1000)
         minutes, second = divmod(seconds, 60)
         return time(minutes // 60, minutes % 60, second, millis * 1000)

@@ -60,7 +60,6 @@ INTEGER_BITS: dict[type[DataType], int] = {TinyIntType: 8, SmallIntType: 16, Int
 
 STRINGS = (CharType, StringType)
 BINARIES = (BinaryType, BytesType)
-TIMESTAMPS = (TimestampType, TimestampLtzType)
 NESTED = (ArrayType, MapType, RowType)
 
 _EXACT = Context(prec=80)

@@ -26,11 +26,20 @@ Buffer = bytes | bytearray | memoryview
 _PARTS_PER_SEND = 256
 _JOIN_BYTES_MAX = 16 * 1024
 _SEND_BYTES_MAX = 4 * 1024 * 1024
+_TURN_SECONDS = 0.005
+"""Requests that came in one piece are handled for so long before other connections have their turn."""
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 
 
+def _nothing(*_: object) -> None:
+    """Take the place of the callbacks of a closed channel."""
+
+
 class Channel:
-    """Non-blocking I/O of one connection. All methods run in the event loop."""
+    """Non-blocking I/O of one connection. All methods run in the event loop.
+
+    An exception in a callback of the event loop closes this connection, after `on_error` was told, and nothing else.
+    """
 
     def __init__(
         self,
@@ -41,6 +50,7 @@ class Channel:
         on_frame: Callable[[memoryview], None],
         on_closed: Callable[[str], None],
         on_sent: Callable[[], None],
+        on_error: Callable[[Exception], None] = _nothing,
     ) -> None:
         self._loop = loop
         self._sock = sock
@@ -50,9 +60,11 @@ class Channel:
         self._on_frame = on_frame
         self._on_closed = on_closed
         self._on_sent = on_sent
+        self._on_error = on_error
         self._queue: deque[memoryview | FileRange] = deque()
         self._frames: deque[memoryview] = deque()
-        """Received in one piece with a frame after which reading was paused."""
+        """Received in one piece with a frame after which reading was paused, or whose handling took long."""
+        self._handing_out = False
         self._writing = False
         self.reading = False
         self._closing = False
@@ -67,12 +79,42 @@ class Channel:
         """Bytes of a frame that has not arrived completely."""
         return self._reader.buffered_bytes
 
+    @property
+    def is_receiving_large(self) -> bool:
+        """Whether a large frame, which has its memory already, is arriving."""
+        return self._reader.in_large
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a large frame waits for memory, unread."""
+        return self._reader.blocked_bytes > 0
+
+    @property
+    def frame_position(self) -> int | None:
+        """Where in the stream the frame that is arriving began; None if none is, or it is this server that waits."""
+        if not self._reader.in_frame or self._reader.blocked_bytes:
+            return None
+        return self.bytes_in - self._reader.buffered_bytes
+
     def resume_reading(self) -> None:
         if not self.reading and not self.closed and not self._closing:
             self.reading = True
-            self._loop.add_reader(self.fd, self._readable)
+            if not self._reader.blocked_bytes:
+                self._loop.add_reader(self.fd, self._readable)
             if self._frames:
-                self._loop.call_soon(self._hand_out)
+                self._hand_out_later()
+
+    def unblock(self) -> None:
+        """Receive the large frame that waited for memory."""
+        if self.closed:
+            return
+        try:
+            self._reader.unblock()
+        except Exception as error:
+            self._fail(error)
+            return
+        if self.reading:
+            self._loop.add_reader(self.fd, self._readable)
 
     def pause_reading(self) -> None:
         if self.reading:
@@ -125,6 +167,22 @@ class Channel:
             self._close("closed by this server")
 
     def _readable(self) -> None:
+        try:
+            if not self._frames:
+                self._read()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """End this connection because of an error of this server or a lack of memory."""
+        if isinstance(error, FormatError):
+            self._close(error.message)
+            return
+        on_error = self._on_error
+        self._close(f"failed in the server: {type(error).__name__}: {error}")
+        on_error(error)
+
+    def _read(self) -> None:
         was_large = self._reader.in_large
         if not self._receive():
             return
@@ -158,12 +216,36 @@ class Channel:
         if frames:
             self._frames.extend(frames)
             self._hand_out()
+        if self._reader.blocked_bytes:
+            self._loop.remove_reader(self.fd)
         return True
 
     def _hand_out(self) -> None:
         frames = self._frames
+        if not frames:
+            return
+        if len(frames) == 1:
+            if self.reading:
+                self._on_frame(frames.popleft())
+            return
+        began = monotonic()
         while frames and self.reading:
             self._on_frame(frames.popleft())
+            if frames and monotonic() - began > _TURN_SECONDS:
+                self._hand_out_later()
+                return
+
+    def _hand_out_later(self) -> None:
+        if not self._handing_out:
+            self._handing_out = True
+            self._loop.call_soon(self._hand_out_rest)
+
+    def _hand_out_rest(self) -> None:
+        self._handing_out = False
+        try:
+            self._hand_out()
+        except Exception as error:
+            self._fail(error)
 
     def _send(self) -> None:
         try:
@@ -223,9 +305,12 @@ class Channel:
         return sent
 
     def _writable(self) -> None:
-        self._send()
-        if not self.closed:
-            self._on_sent()
+        try:
+            self._send()
+            if not self.closed:
+                self._on_sent()
+        except Exception as error:
+            self._fail(error)
 
     def _close(self, reason: str) -> None:
         if self.closed:
@@ -239,4 +324,9 @@ class Channel:
         self._frames.clear()
         self.unsent_bytes = 0
         self._sock.close()
-        self._on_closed(reason)
+        self._reader.close()
+        on_closed = self._on_closed
+        # The session refers to this channel. Without the way back its memory is free at once, not at the next search
+        # for reference cycles, which on a busy server may be far away.
+        self._on_frame = self._on_closed = self._on_sent = self._on_error = _nothing
+        on_closed(reason)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Group commit: one flush makes the appends of many requests durable.
 
-Appends mark their log as dirty. While one round of flushing is under way in threads, further appends gather; the next
-round takes all of them. So the cost of a flush is shared by whatever came in meanwhile, and nobody waits for a timer.
+Appends mark their log as dirty. While one round of flushing is in flight in threads, further appends gather; the next
+round takes all of them. So the cost of a flush is shared by whatever came in meanwhile, and nothing waits for a timer.
+
+Whatever goes wrong with a log fails that log, which repairs itself. A round always ends, and the next one begins.
 """
 
 from __future__ import annotations
@@ -66,7 +68,6 @@ class GroupCommitter:
         self._jobs: SimpleQueue[tuple[list[SyncPlan], float] | None] = SimpleQueue()
         self._flusher: threading.Thread | None = None
         self._checkpoints: set[asyncio.Future[None]] = set()
-        self._checkpointing: set[LogTablet] = set()
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -128,9 +129,9 @@ class GroupCommitter:
         tablets, self._dirty = self._dirty, {}
         appends, self._appends = self._appends, 0
         plans = [
-            tablet.sync_plan(mark=self._sync, checkpoint_due=tablet not in self._checkpointing)
+            plan
             for tablet in tablets
-            if not tablet.deleted and tablet.segments and not tablet.idle
+            if not tablet.idle and (plan := self._plan(tablet, checkpoint_due=not tablet.checkpointing)) is not None
         ]
         if not plans or not self._sync:
             for plan in plans:
@@ -138,7 +139,7 @@ class GroupCommitter:
             self._turn_over()
             return
         started = time.perf_counter()
-        if len(plans) == 1 and not plans[0].folders and self._round_s <= _WAIT_S_MAX and self._quiet(appends):
+        if len(plans) == 1 and not plans[0].folders and self._round_s <= _WAIT_S_MAX and self._is_quiet(appends):
             # To a thread and back takes as long as a small flush.
             self._threads_busy = 1
             self._flushed(self._flush(plans), started)
@@ -146,11 +147,36 @@ class GroupCommitter:
         first, *others = _chunks(plans)
         self._threads_busy = 1 + len(others)
         for chunk in others:
-            self._executor.submit(self._flush_and_tell, chunk, started)
-        if self._flusher is None:
-            self._flusher = threading.Thread(target=self._flush_forever, name="fluss-flush", daemon=True)
-            self._flusher.start()
-        self._jobs.put((first, started))
+            try:
+                self._executor.submit(self._flush_and_tell, chunk, started)
+            except RuntimeError as error:  # there cannot be another thread now
+                self._to_loop(self._flushed, [(plan, OSError(str(error))) for plan in chunk], started)
+        try:
+            if self._flusher is None:
+                flusher = threading.Thread(target=self._flush_forever, name="fluss-flush", daemon=True)
+                flusher.start()
+                self._flusher = flusher
+        except RuntimeError as error:
+            self._to_loop(self._flushed, [(plan, OSError(str(error))) for plan in first], started)
+        else:
+            self._jobs.put((first, started))
+
+    def _plan(self, tablet: LogTablet, *, checkpoint: bool = False, checkpoint_due: bool = True) -> SyncPlan | None:
+        """What to flush of a log; None when there is nothing, or when that cannot even be told."""
+        if tablet.deleted or tablet.failure is not None or not tablet.segments:
+            return None
+        try:
+            return tablet.sync_plan(checkpoint=checkpoint, checkpoint_due=checkpoint_due, mark=self._sync)
+        except Exception as error:
+            _fail(tablet, error)
+            return None
+
+    def _is_quiet(self, appends: int) -> bool:
+        try:
+            return self._quiet(appends)
+        except Exception:
+            logger.exception("cannot tell whether the server is quiet")
+            return False
 
     def _flush_forever(self) -> None:
         """Runs in a thread of its own: the way into a pool and out of it takes as long as a small append does."""
@@ -209,6 +235,12 @@ class GroupCommitter:
         return [outcome for chunk in await asyncio.gather(*jobs) for outcome in chunk]
 
     def _finish(self, plan: SyncPlan, error: OSError | None) -> None:
+        try:
+            self._conclude(plan, error)
+        except Exception as problem:
+            _fail(plan.tablet, problem)
+
+    def _conclude(self, plan: SyncPlan, error: OSError | None) -> None:
         if plan.tablet.deleted:
             return
         if error is not None:
@@ -217,17 +249,22 @@ class GroupCommitter:
         plan.tablet.commit(plan)
         if plan.checkpoint is not None:
             # Beside the acknowledgements, not before them.
-            self._checkpointing.add(plan.tablet)
-            work = asyncio.get_running_loop().run_in_executor(self._executor, run_checkpoint, plan.checkpoint)
+            try:
+                work = asyncio.get_running_loop().run_in_executor(self._executor, run_checkpoint, plan.checkpoint)
+            except RuntimeError as problem:  # there cannot be another thread now
+                _checkpoint_failed(plan, problem)
+                return
+            plan.tablet.checkpointing = True
             self._checkpoints.add(work)
-            work.add_done_callback(lambda done, tablet=plan.tablet: self._checkpointed(done, tablet))  # type: ignore[misc]
+            work.add_done_callback(lambda done: self._checkpointed(done, plan))
 
-    def _checkpointed(self, done: asyncio.Future[None], tablet: LogTablet) -> None:
+    def _checkpointed(self, done: asyncio.Future[None], plan: SyncPlan) -> None:
         self._checkpoints.discard(done)
-        self._checkpointing.discard(tablet)
-        if not done.cancelled() and done.exception() is not None and not tablet.deleted:
-            # The point before stays in force: recovery reads more, nothing is lost.
-            logger.error("cannot write the recovery point of %s: %s", tablet, done.exception())
+        plan.tablet.checkpointing = False
+        if not done.cancelled():
+            error = done.exception()
+            if error is not None:
+                _checkpoint_failed(plan, error)
 
     async def checkpoint(self, tablets: Iterable[LogTablet]) -> bool:
         """Flush the logs and write their recovery points; False when one of them failed."""
@@ -237,12 +274,11 @@ class GroupCommitter:
         await self._my_turn()
         try:
             plans = [
-                tablet.sync_plan(checkpoint=True, mark=self._sync)
+                plan
                 for tablet in tablets
                 if tablet.needs_checkpoint
-                and not tablet.deleted
-                and tablet.failure is None
-                and tablet not in self._checkpointing
+                and not tablet.checkpointing
+                and (plan := self._plan(tablet, checkpoint=True)) is not None
             ]
             flushed: list[SyncPlan] = []
             for plan, error in await self._in_threads(run_sync, plans):
@@ -250,20 +286,21 @@ class GroupCommitter:
                     continue
                 if error is None:
                     plan.tablet.commit(plan)
+                    plan.tablet.checkpointing = True
                     flushed.append(plan)
                 else:
                     clean = False
                     plan.tablet.fail(error)
-            self._checkpointing.update(plan.tablet for plan in flushed)
         finally:
             self._turn_over()
         try:
             for plan, error in await self._in_threads(_checkpoint_plan, flushed):
-                if error is not None and not plan.tablet.deleted:
+                if error is not None:
                     clean = False
-                    logger.error("cannot write the recovery point of %s: %s", plan.tablet, error)
+                    _checkpoint_failed(plan, error)
         finally:
-            self._checkpointing.difference_update(plan.tablet for plan in flushed)
+            for plan in flushed:
+                plan.tablet.checkpointing = False
         return clean
 
 
@@ -284,7 +321,27 @@ def _each(work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outc
             outcomes.append((plan, None))
         except OSError as error:
             outcomes.append((plan, error))
+        except Exception as error:
+            logger.exception("flushing %s failed", plan.tablet)
+            outcomes.append((plan, OSError(repr(error))))
     return outcomes
+
+
+def _fail(tablet: LogTablet, error: Exception) -> None:
+    """Fail one log for an error that nobody expected."""
+    logger.exception("flushing %s failed", tablet, exc_info=error)
+    try:
+        tablet.fail(error)
+    except Exception:
+        logger.exception("%s cannot be repaired; its writes are refused until the server is restarted", tablet)
+
+
+def _checkpoint_failed(plan: SyncPlan, error: BaseException) -> None:
+    tablet = plan.tablet
+    if tablet.deleted or plan.checkpoint is None:
+        return
+    logger.error("cannot write the recovery point of %s: %s", tablet, error)
+    tablet.checkpoint_failed(plan.checkpoint)
 
 
 def _checkpoint_plan(plan: SyncPlan) -> None:

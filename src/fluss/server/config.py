@@ -3,212 +3,182 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import yaml
 
-from fluss.errors import ConfigError, InvalidConfigError
-from fluss.metadata.properties import parse_duration_ms, parse_memory_size
+from fluss.errors import ConfigError, FlussError
+from fluss.options import (
+    DAY_MS,
+    GB,
+    HOUR_MS,
+    KB,
+    MB,
+    MINUTE_MS,
+    SECOND_MS,
+    Boolean,
+    Choice,
+    Duration,
+    Names,
+    Number,
+    Option,
+    OptionTable,
+    Pairs,
+    Size,
+    Text,
+    Whole,
+)
 from fluss.server.exposure import REDACTED, is_hidden_lake_setting
+from fluss.server.foreign_options import PASSED_OVER, REFUSED
+
+_log = logging.getLogger("fluss.server")
+
+T = TypeVar("T")
 
 DEFAULT_PORT = 9123
 DEFAULT_LISTENER = "FLUSS"
-
-MIB = 1024 * 1024
-
-
-@dataclass(frozen=True)
-class ServerOption:
-    """One row of the table. ``kind`` is one of string, int, double, boolean, duration, memory, list, map."""
-
-    name: str
-    kind: str
-    default: str | None
-    meaning: str
-    minimum: int | None = None
-    choices: tuple[str, ...] = ()
+DEFAULT_METRICS_PORT = 9249
+"""Where Apache Fluss serves its Prometheus page if no port is named."""
 
 
-def _o(
-    name: str, kind: str, default: str | None, meaning: str, minimum: int | None = None, choices: tuple[str, ...] = ()
-) -> ServerOption:
-    return ServerOption(name, kind, default, meaning, minimum, choices)
+class ServerOption(Option[T]):
+    """One server option. A dynamic one can be changed while the server runs."""
+
+    def refusal(self, given: str) -> FlussError:
+        return ConfigError(f"server option '{self.key}': got {given}, but it takes {self.type.allowed()}.")
 
 
-_ROWS: tuple[ServerOption, ...] = (
+_o = ServerOption
+
+_ROWS: tuple[ServerOption[Any], ...] = (
     # Where data lives.
-    _o("data.dir", "string", "fluss-data", "folder of the catalog, the logs and the key-value state"),
-    _o("remote.data.dir", "string", None, "folder or file-system URI to which closed log segments are copied"),
+    _o("data.dir", Text(), "fluss-data", "folder of the catalog, the logs and the key-value state"),
+    _o("remote.data.dir", Text(), None, "folder or file-system URI to which closed log segments are copied"),
     # Listeners.
-    _o("bind.listeners", "string", None, "comma list NAME://host:port to listen on"),
-    _o("advertised.listeners", "string", None, "comma list NAME://host:port told to clients instead of the bound one"),
-    _o("internal.listener.name", "string", DEFAULT_LISTENER, "listener whose traffic is trusted (no ACL checks)"),
-    _o("tablet-server.id", "int", "0", "node id of the tablet server role in metadata answers", 0),
-    _o("tablet-server.rack", "string", None, "rack of the tablet server role in metadata answers"),
+    _o("bind.listeners", Text(), None, "comma list NAME://host:port to listen on"),
+    _o("advertised.listeners", Text(), None, "comma list NAME://host:port told to clients instead of the bound one"),
+    _o("internal.listener.name", Text(), DEFAULT_LISTENER, "listener whose traffic is trusted (no ACL checks)"),
+    _o("tablet-server.id", Whole(), 0, "node id of the tablet server role in metadata answers"),
+    _o("tablet-server.rack", Text(), None, "rack of the tablet server role in metadata answers"),
     # Security.
-    _o("security.protocol.map", "map", "", "NAME:protocol per listener, protocol PLAINTEXT or SASL"),
-    _o("security.sasl.enabled.mechanisms", "list", "PLAIN", "SASL mechanisms offered; only PLAIN exists"),
-    _o("security.sasl.plain.jaas.config", "string", None, 'login module line with user_NAME="PASSWORD" entries'),
-    _o("security.sasl.plain.credentials", "map", "", "user:password pairs, an alternative to the login module line"),
-    _o("security.acl.principal.ignore-case", "boolean", "false", "compare principal names without regard to case"),
-    _o("authorizer.enabled", "boolean", "false", "check access control lists"),
-    _o("authorizer.type", "string", "default", "kind of authorizer", choices=("default",)),
-    _o("super.users", "string", None, "User:a;User:b who pass every check"),
+    _o("security.protocol.map", Pairs(), {}, "NAME:protocol per listener, protocol PLAINTEXT or SASL"),
+    _o("security.sasl.enabled.mechanisms", Names(), ("PLAIN",), "SASL mechanisms offered; only PLAIN exists"),
+    _o("security.sasl.plain.jaas.config", Text(), None, 'login module line with user_NAME="PASSWORD" entries',
+       secret=True),
+    _o("security.sasl.plain.credentials", Pairs(), {}, "user:password pairs, an alternative to the login module line",
+       secret=True, dynamic=True),
+    _o("security.acl.principal.ignore-case", Boolean(), False, "compare principal names without regard to case"),
+    _o("authorizer.enabled", Boolean(), False, "check access control lists"),
+    _o("authorizer.type", Choice("default"), "default", "kind of authorizer"),
+    _o("super.users", Text(), None, "User:a;User:b who pass every check"),
     # Catalog.
-    _o("default.bucket.number", "int", "1", "buckets of a table that names no number", 1),
-    _o("default.replication.factor", "int", "1", "replicas of a table that names no number", 1),
-    _o("max.partition.num", "int", "1000", "most partitions of one table", 1),
-    _o("max.bucket.num", "int", "4096", "most buckets of one table or partition", 1),
-    _o("allow.create.log.tables", "boolean", "true", "accept new log tables"),
-    _o("allow.create.kv.tables", "boolean", "true", "accept new primary-key tables"),
-    _o("auto-partition.check.interval", "duration", "10min", "time between two rounds of auto partitioning", 1),
-    _o("coordinator.producer-offsets.ttl", "duration", "24h", "life of registered producer offsets", 1),
-    _o("coordinator.producer-offsets.cleanup-interval", "duration", "1h", "time between two clean-ups of them", 1),
+    _o("default.bucket.number", Whole(1), 1, "buckets of a table that names no number"),
+    _o("default.replication.factor", Whole(1), 1, "replicas of a table that names no number"),
+    _o("max.partition.num", Whole(1), 1000, "most partitions of one table"),
+    _o("max.bucket.num", Whole(1), 4096, "most buckets of one table or partition"),
+    _o("allow.create.log.tables", Boolean(), True, "accept new log tables"),
+    _o("allow.create.kv.tables", Boolean(), True, "accept new primary-key tables"),
+    _o("auto-partition.check.interval", Duration(1), 10 * MINUTE_MS, "time between two rounds of auto partitioning"),
+    _o("coordinator.producer-offsets.ttl", Duration(1), DAY_MS, "life of registered producer offsets"),
+    _o("coordinator.producer-offsets.cleanup-interval", Duration(1), HOUR_MS, "time between two clean-ups of them"),
     # Log storage.
-    _o("log.segment.file-size", "memory", "1024mb", "size at which a log segment is closed and a new one begun", 1),
-    _o("log.index.file-size", "memory", "10mb", "largest size of one index file", 12),
-    _o("log.index.interval-size", "memory", "4kb", "log bytes between two index entries", 0),
-    _o("log.commit.sync", "string", "group", "when written bytes reach the disk: 'group' syncs before "
-       "an acknowledgement, many writes at a time; 'none' leaves it to the operating system",
-       choices=("group", "none")),
-    _o("log.flush.offset.checkpoint-interval", "duration", "60s", "time between two recovery points", 1),
-    _o("log.recovery-point.interval-size", "memory", "64mb", "log bytes after which a bucket's recovery point moves, "
-       "which bounds the bytes to check after a crash", 1),
-    _o("log.retention.check-interval", "duration", "5min", "time between two looks for expired segments", 1),
-    _o("log.retention.roll-active-segment.enabled", "boolean", "false", "expire the open segment as well"),
-    _o("log.replica.min-in-sync-replicas-number", "int", "1", "replicas needed for acks=all; this server is one", 1),
-    _o("server.writer-id.expiration-time", "duration", "7d", "idle time after which a writer is forgotten", 1),
-    _o("server.writer-id.expiration-check-interval", "duration", "10min", "time between two looks for idle writers", 1),
-    _o("server.io-pool.size", "int", "4", "threads for disk work", 1),
-    _o("server.data-disk.write-limit-ratio", "double", "0.98", "disk usage above which writes are refused (code 70)"),
-    _o("server.data-disk.write-recover-ratio", "double", "0.95", "disk usage below which they are accepted again"),
-    _o("server.data-disk.check-interval", "duration", "30s", "time between two looks at the disk", 1),
+    _o("log.segment.file-size", Size(1), GB, "size at which a log segment is closed and a new one begun"),
+    _o("log.index.file-size", Size(12), 10 * MB, "largest size of one index file"),
+    _o("log.index.interval-size", Size(), 4 * KB, "log bytes between two index entries"),
+    _o("log.commit.sync", Choice("group", "none"), "group", "when written bytes reach the disk: 'group' syncs before "
+       "an acknowledgement, many writes at a time; 'none' leaves it to the operating system"),
+    _o("log.flush.offset.checkpoint-interval", Duration(1), MINUTE_MS, "time between two recovery points"),
+    _o("log.recovery-point.interval-size", Size(1), 64 * MB, "log bytes after which a bucket's recovery point moves, "
+       "which bounds the bytes to check after a crash"),
+    _o("log.retention.check-interval", Duration(1), 5 * MINUTE_MS, "time between two looks for expired segments"),
+    _o("log.retention.roll-active-segment.enabled", Boolean(), False, "expire the open segment as well", dynamic=True),
+    _o("log.replica.min-in-sync-replicas-number", Whole(1), 1, "replicas needed for acks=all; this server is one",
+       dynamic=True),
+    _o("server.writer-id.expiration-time", Duration(1), 7 * DAY_MS, "idle time after which a writer is forgotten"),
+    _o("server.writer-id.expiration-check-interval", Duration(1), 10 * MINUTE_MS,
+       "time between two looks for idle writers"),
+    _o("server.io-pool.size", Whole(1), 4, "threads for disk work"),
+    _o("server.data-disk.write-limit-ratio", Number(), 0.98, "disk usage above which writes are refused (code 70)",
+       dynamic=True),
+    _o("server.data-disk.write-recover-ratio", Number(), 0.95, "disk usage below which they are accepted again",
+       dynamic=True),
+    _o("server.data-disk.check-interval", Duration(1), 30 * SECOND_MS, "time between two looks at the disk"),
     # Remote log.
-    _o("remote.log.task-interval-duration", "duration", "1min", "time between two copying rounds; 0 turns it off", 0),
-    _o("remote.log.task-max-upload-segments", "int", "5", "most segments copied per bucket and round", 1),
+    _o("remote.log.task-interval-duration", Duration(), MINUTE_MS, "time between two copying rounds; 0 turns it off"),
+    _o("remote.log.task-max-upload-segments", Whole(1), 5, "most segments copied per bucket and round"),
     # Key-value state.
-    _o("kv.memory-size", "memory", "256mb", "rows of primary-key tables kept in memory before they move to disk", 1),
-    _o("kv.snapshot.interval", "duration", "10min", "time between two snapshots of a bucket's state", 1),
-    _o("kv.snapshot.num-retained", "int", "2", "snapshots kept", 1),
-    _o("kv.scanner.ttl", "duration", "10min", "idle life of a key-value scan cursor", 1),
-    _o("kv.scanner.expiration-interval", "duration", "30s", "time between two looks for expired cursors", 1),
-    _o("kv.scanner.max-per-bucket", "int", "8", "open cursors per bucket", 1),
-    _o("kv.scanner.max-per-server", "int", "200", "open cursors of the server", 1),
-    _o("kv.scanner.max-batch-size", "memory", "10mb", "largest answer of one cursor call", 1),
+    _o("kv.memory-size", Size(1), 256 * MB, "rows of primary-key tables kept in memory before they move to disk"),
+    _o("kv.snapshot.interval", Duration(1), 10 * MINUTE_MS, "time between two snapshots of a bucket's state",
+       dynamic=True),
+    _o("kv.scanner.ttl", Duration(1), 10 * MINUTE_MS, "idle life of a key-value scan cursor"),
+    _o("kv.scanner.max-per-bucket", Whole(1), 8, "open cursors per bucket"),
+    _o("kv.scanner.max-per-server", Whole(1), 200, "open cursors of the server"),
+    _o("kv.scanner.max-batch-size", Size(1), 10 * MB, "largest answer of one cursor call"),
     # Lake.
-    _o("datalake.enabled", "boolean", None, "turn the lake on or off; unset means on when a format is set"),
-    _o("datalake.format", "string", None, "lake format", choices=("paimon", "iceberg", "lance", "hudi")),
-    _o("lake.tiering.auto-expire-snapshot", "boolean", "false", "lake snapshots expire on commit"),
+    _o("datalake.enabled", Boolean(), None, "turn the lake on or off; unset means on when a format is set",
+       dynamic=True),
+    _o("datalake.format", Choice("paimon", "iceberg", "lance", "hudi"), None, "lake format", dynamic=True),
     # Network limits.
-    _o("netty.server.max-request-size", "memory", "100mb", "largest request frame", 1024),
-    _o("netty.server.max-queued-requests", "int", "500", "requests of one connection in work before reading pauses", 1),
-    _o("netty.connection.max-idle-time", "duration", "10min", "silence after which a connection is closed", 1),
-    _o("server.max-connections", "int", "10000", "open connections of all listeners together", 1),
-    _o("server.buffer.memory-size", "memory", "512mb", "request bytes in work over all connections before "
-       "reading pauses", MIB),
-    _o("server.connection.max-unsent-size", "memory", "64mb", "unsent answer bytes of one connection before its "
-       "reading pauses", 1024),
+    _o("netty.server.max-request-size", Size(1024), 100 * MB, "largest request frame"),
+    _o("netty.server.max-queued-requests", Whole(1), 500, "requests of one connection in work before reading pauses"),
+    _o("netty.connection.max-idle-time", Duration(1), 10 * MINUTE_MS, "silence after which a connection is closed"),
+    _o("server.max-connections", Whole(1), 10_000, "open connections of all listeners together; never more than half "
+       "of the process's limit of open files, whose other half is kept for data"),
+    _o("server.authentication.timeout", Duration(1), 30 * SECOND_MS, "time for a new connection to authenticate, or "
+       "to send its first request where that is not asked for"),
+    _o("server.frame.timeout", Duration(1), 30 * SECOND_MS, "time after which a request that arrives with less than "
+       "1 KB per second is given up and its connection closed"),
+    _o("server.buffer.memory-size", Size(MB), 512 * MB, "request bytes over all connections, from the first byte to "
+       "the answer; beyond it large requests wait unread"),
+    _o("server.connection.max-unsent-size", Size(1024), 64 * MB, "unsent answer bytes of one connection before its "
+       "reading pauses"),
     # Operations.
-    _o("metrics.prometheus.port", "int", None, "port of the /metrics page; unset means none", 0),
-    _o("metrics.prometheus.host", "string", "127.0.0.1", "address of the /metrics page"),
-    _o("log.level", "string", "INFO", "least severity written to standard error",
-       choices=("DEBUG", "INFO", "WARNING", "ERROR")),
-    _o("log.format", "string", "text", "form of the messages on standard error", choices=("text", "json")),
+    _o("metrics.reporters", Names(), (), "`prometheus` serves the /metrics page, on port 9249 if none is named"),
+    _o("metrics.prometheus.port", Whole(0, 65535), None, "port of the /metrics page; unset means none",
+       aliases=("metrics.reporter.prometheus.port",)),
+    _o("metrics.prometheus.host", Text(), "127.0.0.1", "address of the /metrics page"),
+    _o("log.level", Choice("DEBUG", "INFO", "WARNING", "ERROR"), "INFO", "least severity written to standard error"),
+    _o("log.format", Choice("text", "json"), "text", "form of the messages on standard error"),
 )  # fmt: skip
 
-SERVER_OPTIONS: Mapping[str, ServerOption] = {option.name: option for option in _ROWS}
+
+SERVER_OPTIONS: OptionTable[ServerOption[Any]] = OptionTable("server option", _ROWS, refused=REFUSED)
+"""Every server option, by key."""
 
 _LISTENER_JAAS = re.compile(r"security\.sasl\.listener\.name\.([a-z0-9_-]+)\.plain\.jaas\.config")
 _LAKE_SETTING = re.compile(r"datalake\.(paimon|iceberg|lance|hudi)\..+")
-
-# Known to an Apache Fluss cluster, without meaning here: the reason is told, so that nobody hunts for a typing error.
-_UNUSABLE: tuple[tuple[str, str], ...] = (
-    ("zookeeper.", "the embedded server needs no ZooKeeper"),
-    ("coordinator.", "the coordinator is part of this process"),
-    ("tablet-server.", "the tablet server is part of this process"),
-    ("kv.rocksdb.", "the state on disk is a cache of the log and not tuned by hand"),
-    ("log.replica.", "there is one replica only"),
-    ("kafka.", "the Kafka protocol is not served"),
-    ("client.", "it is an option of clients"),
-    ("table.", "it is a table property, set it when creating a table"),
-    ("plugin.", "there are no plugins"),
-    ("data.dirs", "one data folder is supported, use data.dir"),
-    ("remote.data.dirs", "one remote folder is supported, use remote.data.dir"),
-)
+_OTHERS = (("client.", "it is an option of clients"), ("table.", "it is a table property, set it for each table"))
 _SECRET = re.compile(r"password|secret|jaas|credential|token|access[-_.]?key", re.IGNORECASE)
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """True when the value of this option must never be shown."""
+    """Tell whether the value of this option must never be shown."""
     return _SECRET.search(name) is not None or is_hidden_lake_setting(name, value)
 
 
-def _option_for(name: str) -> ServerOption:
-    option = SERVER_OPTIONS.get(name)
+def is_dynamic(name: str) -> bool:
+    """Tell whether the option can be changed while the server runs."""
+    option = SERVER_OPTIONS.find(name)
+    return option.dynamic if option is not None else name.startswith("datalake.")
+
+
+def _option_for(name: str) -> ServerOption[Any]:
+    option = SERVER_OPTIONS.find(name)
     if option is not None:
         return option
     if _LISTENER_JAAS.fullmatch(name):
-        return ServerOption(name, "string", None, "login module line of one listener")
+        return ServerOption(name, Text(), None, "login module line of one listener", secret=True)
     if _LAKE_SETTING.fullmatch(name):
-        return ServerOption(name, "string", None, "setting of the lake catalog")
-    for prefix, reason in _UNUSABLE:
+        return ServerOption(name, Text(), None, "setting of the lake catalog", secret=is_secret(name))
+    for prefix, reason in _OTHERS:
         if name.startswith(prefix):
             raise ConfigError(f"server option '{name}' cannot be used: {reason}. Remove it.")
-    raise ConfigError(f"server option '{name}' is unknown. Check its spelling or remove it.")
-
-
-def _parse(option: ServerOption, text: str) -> object:
-    kind = option.kind
-    value: object
-    try:
-        if kind == "string":
-            value = text
-        elif kind == "int":
-            value = int(text)
-        elif kind == "double":
-            value = float(text)
-        elif kind == "boolean":
-            lowered = text.strip().lower()
-            if lowered not in ("true", "false"):
-                raise ValueError("expected true or false")
-            value = lowered == "true"
-        elif kind == "duration":
-            value = parse_duration_ms(text)
-        elif kind == "memory":
-            value = parse_memory_size(text)
-        elif kind == "list":
-            value = tuple(part.strip() for part in re.split(r"[;,]", text) if part.strip())
-        else:
-            value = _parse_map(text)
-    except (ValueError, InvalidConfigError) as error:
-        # A secret that does not parse must not be echoed, and its parser's text may quote it.
-        shown, reason = ("(hidden)", "") if is_secret(option.name) else (repr(text), f" {error}.")
-        raise ConfigError(f"server option '{option.name}' has the value {shown}, which is no {kind}.{reason}") from None
-    if option.minimum is not None and isinstance(value, int) and value < option.minimum:
-        raise ConfigError(f"server option '{option.name}' is {text!r}, but must be at least {option.minimum}.")
-    if option.choices and isinstance(value, str):
-        match = next((choice for choice in option.choices if choice.lower() == value.lower()), None)
-        if match is None:
-            raise ConfigError(
-                f"server option '{option.name}' is {text!r}, but must be one of: {', '.join(option.choices)}."
-            )
-        value = match
-    return value
-
-
-def _parse_map(text: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for part in text.split(","):
-        if not part.strip():
-            continue
-        key, colon, value = part.partition(":")
-        if not colon or not key.strip():
-            raise ValueError("expected key:value pairs separated by commas")
-        pairs[key.strip()] = value.strip()
-    return pairs
+    raise SERVER_OPTIONS.unknown(name)
 
 
 @dataclass(frozen=True)
@@ -249,16 +219,23 @@ class ServerConfig:
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self._explicit: dict[str, str] = {}
         self._values: dict[str, object] = {}
+        self.passed_over: dict[str, str] = {}
+        """Options of an Apache Fluss cluster that were given and have nothing to act on here, and why."""
         for name, value in (options or {}).items():
             if value is None:
                 continue
+            if name in PASSED_OVER or (name == "kafka.enabled" and _text(name, value).lower() == "false"):
+                self.passed_over[name] = PASSED_OVER.get(name, REFUSED["kafka.enabled"])
+                continue
+            option = _option_for(name)
             text = _text(name, value)
-            self._values[name] = _parse(_option_for(name), text)
-            self._explicit[name] = text
+            self._values[option.key] = option.parse(text)
+            self._explicit[option.key] = text
         for option in SERVER_OPTIONS.values():
-            if option.name not in self._values and option.default is not None:
-                self._values[option.name] = _parse(option, option.default)
+            if option.key not in self._values and option.default is not None:
+                self._values[option.key] = option.default
         self._check_listeners()
+        self._check_reporters()
 
     def __repr__(self) -> str:
         shown = {name: REDACTED if is_secret(name, text) else text for name, text in sorted(self._explicit.items())}
@@ -266,7 +243,7 @@ class ServerConfig:
 
     @property
     def explicit(self) -> Mapping[str, str]:
-        """The options somebody set, as text."""
+        """Return the options that were set, as text."""
         return dict(self._explicit)
 
     def with_options(self, changes: Mapping[str, object | None]) -> ServerConfig:
@@ -279,6 +256,7 @@ class ServerConfig:
         return {name: text for name, text in self._explicit.items() if name.startswith(prefix)}
 
     def get(self, name: str) -> object:
+        """Return the typed value of an option, None where it is not set."""
         if name not in self._values:
             _option_for(name)
             return None
@@ -361,6 +339,18 @@ class ServerConfig:
                     f"server option 'security.sasl.enabled.mechanisms' names '{mechanism}'; only PLAIN is known."
                 )
 
+    def _check_reporters(self) -> None:
+        for reporter in self.strings("metrics.reporters"):
+            if reporter.lower() != "prometheus":
+                raise ConfigError(f"server option 'metrics.reporters' names '{reporter}'; only prometheus is known.")
+            self._values.setdefault("metrics.prometheus.port", DEFAULT_METRICS_PORT)
+
+    def log_passed_over(self) -> None:
+        """Write one line about the options that have nothing to act on, if there are any."""
+        if self.passed_over:
+            listed = "; ".join(f"{name} ({reason})" for name, reason in sorted(self.passed_over.items()))
+            _log.info("Options of a cluster that have no effect on a single node: %s", listed)
+
 
 def _text(name: str, value: object) -> str:
     if isinstance(value, bool):
@@ -394,7 +384,7 @@ def load_config_file(path: str | Path) -> dict[str, object]:
 def _flatten(prefix: str, document: Mapping[object, object], flat: dict[str, object]) -> None:
     for key, value in document.items():
         name = f"{prefix}{key}"
-        option = SERVER_OPTIONS.get(name)
+        option = SERVER_OPTIONS.find(name)
         if isinstance(value, dict) and (option is None or option.kind != "map"):
             _flatten(f"{name}.", value, flat)
         else:

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from pathlib import Path
 
 from fluss.errors import ConfigError
+from fluss.server import disk
 
 LOCK_NAME = ".lock"
 CLEAN_NAME = ".clean-shutdown"
+_PARTS = ("catalog", "tables")
 
 
 class DataDir:
@@ -20,43 +21,56 @@ class DataDir:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # Its own name must be durable before the first row in it is.
+            disk.make_folders_durably(self.path)
+            self._fd = disk.open_file(self.path / LOCK_NAME, disk.READ_WRITE | disk.CREATE)
         except OSError as error:
             raise ConfigError(f"cannot use the data folder '{self.path}': {error.strerror}.") from None
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            disk.lock(self._fd)
         except OSError as error:
             holder = _holder(self._fd)
-            os.close(self._fd)
+            disk.close(self._fd)
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise ConfigError(f"cannot lock the data folder '{self.path}': {error.strerror}.") from None
             raise ConfigError(
                 f"the data folder '{self.path}' is in use by the server with process id {holder}. "
                 "Stop that server or choose another folder with --data-dir."
             ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        try:
+            self._begin()
+        except OSError as error:
+            disk.close(self._fd)
+            raise ConfigError(f"cannot write to the data folder '{self.path}': {error.strerror}.") from None
+
+    def _begin(self) -> None:
+        disk.truncate(self._fd, 0)
+        disk.write_at(self._fd, f"{os.getpid()}\n".encode(), 0)
         clean = self.path / CLEAN_NAME
-        self.was_clean = clean.exists()
+        self.was_clean = disk.exists(clean) or not any(disk.exists(self.path / part) for part in _PARTS)
+        """Whether there is nothing to recover: the last server ended cleanly, or there was none."""
+        for part in _PARTS:
+            # Folders of earlier releases could be read by every user of the machine.
+            disk.make_private(self.path / part)
         # From now on a crash must not look like a clean stop.
-        clean.unlink(missing_ok=True)
+        disk.unlink_if_there(clean)
+        disk.sync_folder(self.path)
 
     def release(self, *, clean: bool) -> None:
         """Give the folder free; ``clean`` says that everything was flushed."""
         if self._fd < 0:
             return
-        if clean:
-            fd = os.open(self.path / CLEAN_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        os.ftruncate(self._fd, 0)
-        os.close(self._fd)
-        self._fd = -1
+        fd, self._fd = self._fd, -1
+        try:
+            if clean:
+                disk.write_file(self.path / CLEAN_NAME, b"")
+            disk.truncate(fd, 0)
+        finally:
+            disk.close(fd)
 
 
 def _holder(fd: int) -> str:
-    text = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+    data = bytearray(32)
+    count = disk.read_into_at(fd, [memoryview(data)], 0)
+    text = bytes(data[:count]).decode("ascii", "replace").strip()
     return text if text.isdigit() else "unknown"

@@ -17,14 +17,25 @@ logger = logging.getLogger("fluss.server.listener")
 _BACKLOG = 1024
 _ACCEPTS_PER_WAKE = 64
 _RETRY_AFTER_S = 0.5
+_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Listener:
-    """Accepts connections on one address and hands the sockets on."""
+    """Accepts connections on one address and hands the sockets on.
 
-    def __init__(self, endpoint: Endpoint, accept: Callable[[socket.socket, str, str], None]) -> None:
+    `make_room` is asked to close a connection that is worth less than a new one when the process has no handle left.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        accept: Callable[[socket.socket, str, str], None],
+        make_room: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.name = endpoint.listener
         self._accept = accept
+        self._make_room = make_room
+        self._failing = False
         self._sock = _bind(endpoint)
         self._loop = asyncio.get_running_loop()
         self.host: str = endpoint.host or str(self._sock.getsockname()[0])
@@ -46,20 +57,38 @@ class Listener:
         for _ in range(_ACCEPTS_PER_WAKE):
             try:
                 sock, address = self._sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except (BlockingIOError, InterruptedError):
                 return
+            except ConnectionAbortedError:
+                continue
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    # Out of descriptors: the socket stays readable, so an immediate retry would spin.
-                    logger.error("cannot accept on %s: %s; trying again in %s s", self.address, error, _RETRY_AFTER_S)
-                    self._loop.remove_reader(self._sock.fileno())
-                    self._loop.call_later(_RETRY_AFTER_S, self._restart)
-                    return
-                logger.error("cannot accept on %s: %s", self.address, error)
+                if error.errno in _OUT_OF_RESOURCES and self._make_room():
+                    continue
+                self._pause(error)
                 return
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._accept(sock, self.name, f"{address[0]}:{address[1]}")
+            self._failing = False
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._accept(sock, self.name, f"{address[0]}:{address[1]}")
+            except Exception as error:
+                # One connection that cannot be served must not end the others, nor the listener.
+                logger.error("cannot serve a connection on %s", self.address, exc_info=error)
+                sock.close()
+
+    def _pause(self, error: OSError) -> None:
+        """Accept nothing for a while: the socket stays readable, so an immediate retry would spin."""
+        if not self._failing:
+            self._failing = True
+            logger.error(
+                "cannot accept on %s: %s; retrying every %s s until it succeeds. "
+                "Raise the limit of open files, or lower 'server.max-connections'",
+                self.address,
+                error.strerror or error,
+                _RETRY_AFTER_S,
+            )
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.call_later(_RETRY_AFTER_S, self._restart)
 
     def _restart(self) -> None:
         if self._sock.fileno() >= 0:

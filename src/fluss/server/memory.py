@@ -1,41 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bound on the bytes of requests in work over all connections."""
+"""A bound on the bytes of requests over all connections, those that have not arrived completely included.
+
+A large frame is charged with its whole length before it gets memory; one that cannot be charged waits unread in its
+socket. Small frames fit into the receive buffer of their connection and are charged when they are complete.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
+
+LARGE_BYTES_MIN: Final = 64 * 1024
+"""Frames of this size and more are charged before they are received."""
 
 
 class MemoryBudget:
-    """Counts bytes; who wants more than there is waits for a call back."""
+    """Counts bytes. Large frames are granted in the order in which they were announced.
+
+    There is no deadlock: a large frame is granted at the latest when no other large frame is held, whatever small ones
+    take, and those that are held either arrive, or are closed because they make no progress.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.taken_bytes = 0
-        self.partial_bytes = 0
+        """Everything that is charged."""
+        self.large_bytes = 0
+        """The part of it that large frames take, from their first byte until they are answered."""
+        self._queue: dict[Callable[[], None], int] = {}
         self._waiting: dict[Callable[[], None], None] = {}
 
     @property
     def exhausted(self) -> bool:
-        return self.taken_bytes + self.partial_bytes >= self.limit_bytes
+        """Whether a connection that has a request in flight should read no further one.
+
+        What the first large frame in the queue needs counts as taken: small requests must not overtake it for ever.
+        """
+        wanted = next(iter(self._queue.values())) if self._queue else 0
+        return self.taken_bytes + wanted >= self.limit_bytes
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a large frame waits for memory that others hold."""
+        return bool(self._queue)
 
     def take(self, size_bytes: int) -> None:
+        """Charge a small request that has arrived."""
         self.taken_bytes += size_bytes
 
-    def give_back(self, size_bytes: int) -> None:
-        self.taken_bytes -= size_bytes
-        self._wake()
+    def charge(self, size_bytes: int, granted: Callable[[], None]) -> bool:
+        """Charge a large frame before it is received; if that is not possible yet, `granted` is called once it is."""
+        if self._queue or not self._fits(size_bytes):
+            self._queue[granted] = size_bytes
+            return False
+        self._charge(size_bytes)
+        return True
 
-    def note_partial(self, change_bytes: int) -> None:
-        """Account for bytes of frames that are still arriving."""
-        self.partial_bytes += change_bytes
-        if change_bytes < 0:
+    def cancel(self, granted: Callable[[], None]) -> None:
+        """Forget a charge that was not granted yet."""
+        if self._queue.pop(granted, None) is not None:
+            self._wake()
+
+    def give_back(self, size_bytes: int) -> None:
+        """Return what a request took, small or large."""
+        self.taken_bytes -= size_bytes
+        if size_bytes >= LARGE_BYTES_MIN:
+            self.large_bytes -= size_bytes
+        if self._queue or self._waiting:
             self._wake()
 
     def wait_for_room(self, callback: Callable[[], None]) -> None:
+        """Call back once when the budget is no longer exhausted."""
         self._waiting[callback] = None
 
+    def stop_waiting(self, callback: Callable[[], None]) -> None:
+        self._waiting.pop(callback, None)
+
+    def _fits(self, size_bytes: int) -> bool:
+        return self.taken_bytes + size_bytes <= self.limit_bytes or not self.large_bytes
+
+    def _charge(self, size_bytes: int) -> None:
+        self.taken_bytes += size_bytes
+        self.large_bytes += size_bytes
+
     def _wake(self) -> None:
+        while self._queue:
+            granted, size_bytes = next(iter(self._queue.items()))
+            if not self._fits(size_bytes):
+                break
+            del self._queue[granted]
+            self._charge(size_bytes)
+            granted()
         if self._waiting and not self.exhausted:
             waiting, self._waiting = self._waiting, {}
             for callback in waiting:

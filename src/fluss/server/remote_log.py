@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor
 
 from fluss.errors import FlussError
+from fluss.metadata import TableBucket
 from fluss.metadata.documents import RemoteLogManifest
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
@@ -30,7 +32,10 @@ class RemoteLogManager:
         self._config = config
         self._clock = clock
         self._executor = executor
-        self._removals: set[asyncio.Future[None]] = set()
+        self._removals: set[asyncio.Task[None]] = set()
+        self._moving: LogTablet | None = None
+        """The log whose segments are moved now, and when that has ended."""
+        self._moved = asyncio.Event()
         catalog.on_table_dropped.append(self._table_dropped)
         catalog.on_partition_dropped.append(self._partition_dropped)
 
@@ -59,11 +64,19 @@ class RemoteLogManager:
             entry = self._catalog.table_by_id(tablet.bucket.table_id)
             if entry is None or tablet.remote is None or tablet.deleted or tablet.damage is not None:
                 continue
+            self._moving, self._moved = tablet, asyncio.Event()
             try:
                 await self._copy(tablet, tablet.remote)
-                await self._expire(tablet, tablet.remote, entry)
+                if not tablet.deleted:
+                    await self._expire(tablet, tablet.remote, entry)
             except (FlussError, OSError) as error:
-                logger.error("moving segments of %s to the remote log failed: %s", tablet.bucket, error)
+                if not tablet.deleted:  # a drop takes the files away, and that is no failure
+                    logger.error("moving segments of %s to the remote log failed: %s", tablet.bucket, error)
+                continue
+            finally:
+                self._moving = None
+                self._moved.set()
+            if tablet.deleted:
                 continue
             keep = entry.table_info.config.tiered_local_segments
             if len(tablet.segments) > keep:
@@ -82,7 +95,7 @@ class RemoteLogManager:
         if not ready:
             return
         loop = asyncio.get_running_loop()
-        manifest = await loop.run_in_executor(self._executor, remote.upload, ready)
+        manifest = await loop.run_in_executor(self._executor, remote.upload, ready, lambda: tablet.deleted)
         if not tablet.deleted:
             await self._put_in_force(remote, manifest)
             logger.info("copied %d segments of %s to '%s'", len(ready), tablet.bucket, remote.folder)
@@ -114,17 +127,26 @@ class RemoteLogManager:
 
     def _table_dropped(self, entry: TableEntry) -> None:
         path = entry.table_path
-        self._remove(f"{self.store.root}/log/{path.database_name}/{path.table_name}-{entry.table_id}")
+        folder = f"{self.store.root}/log/{path.database_name}/{path.table_name}-{entry.table_id}"
+        self._remove(folder, lambda bucket: bucket.table_id == entry.table_id)
 
     def _partition_dropped(self, entry: TableEntry, partition: PartitionEntry) -> None:
         path = entry.table_path
         table = f"{self.store.root}/log/{path.database_name}/{path.table_name}-{entry.table_id}"
-        self._remove(f"{table}/{partition.name}-p{partition.partition_id}")
+        folder = f"{table}/{partition.name}-p{partition.partition_id}"
+        self._remove(folder, lambda bucket: bucket.partition_id == partition.partition_id)
 
-    def _remove(self, folder: str) -> None:
-        work = asyncio.get_running_loop().run_in_executor(self._executor, self.store.remove_folder, folder)
+    def _remove(self, folder: str, owns: Callable[[TableBucket], bool]) -> None:
+        """Delete a remote folder in the background."""
+        work = asyncio.get_running_loop().create_task(self._remove_when_moved(folder, owns))
         self._removals.add(work)
         work.add_done_callback(self._removals.discard)
+
+    async def _remove_when_moved(self, folder: str, owns: Callable[[TableBucket], bool]) -> None:
+        if self._moving is not None and owns(self._moving.bucket):
+            # An upload that has begun would put its files back.
+            await self._moved.wait()
+        await asyncio.get_running_loop().run_in_executor(self._executor, self.store.remove_folder, folder)
 
     async def close(self) -> None:
         if self._removals:

@@ -62,6 +62,7 @@ async def serve(config: ServerConfig, *, watch_stdin: bool = False) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
+    config.log_passed_over()
     server = Server(config)
     await server.start()
     # What is loaded by now stays, and requests leave hardly any circles behind: looking for those among all objects,

@@ -12,7 +12,6 @@ import select
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 
 from fluss._version import VERSION
 from fluss.metadata import TableBucket
@@ -25,6 +24,7 @@ from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import Endpoint, ServerConfig
+from fluss.server.connections import Connections
 from fluss.server.datadir import DataDir
 from fluss.server.exposure import check_remote_dir
 from fluss.server.handlers import Handler, register_all
@@ -61,7 +61,8 @@ class Server:
         self.executor = ThreadPoolExecutor(self.config.integer("server.io-pool.size"), thread_name_prefix="fluss-io")
         self.handlers: dict[int, Handler] = {}
         register_all(self.handlers)
-        self.sessions: set[Session] = set()
+        self.connections = Connections(self)
+        self.sessions = self.connections.sessions
         self.requests = 0
         """Taken so far, of all sessions."""
         self._requests_seen = 0
@@ -83,7 +84,7 @@ class Server:
 
     @property
     def damaged_bucket_count(self) -> int:
-        return sum(1 for tablet in self.tablets if tablet.damage is not None)
+        return sum(1 for tablet in self.tablets if tablet.damage is not None or tablet.failure is not None)
 
     @property
     def tablet_server_id(self) -> int:
@@ -110,11 +111,11 @@ class Server:
     async def start(self) -> None:
         """Lock the folder, recover, listen. After this the server answers."""
         loop = asyncio.get_running_loop()
-        started = monotonic()
+        started = self.clock.monotonic()
         _raise_file_limit()
         self._data_dir = DataDir(str(self.config.get("data.dir")))
         try:
-            if not self._data_dir.was_clean and any(self._data_dir.path.glob("catalog/*")):
+            if not self._data_dir.was_clean:
                 logger.warning("the data folder '%s' was not closed cleanly; recovering", self._data_dir.path)
             self.catalog = Catalog(self._data_dir.path, self.config, clock_ms=self.clock.now_ms)
             self.config = self.catalog.configs.current
@@ -141,7 +142,7 @@ class Server:
             self.catalog.lake.log_end_of = self._log_end_of
             self.kv = Kv(self.catalog, self.tablets, self.config, self.executor)
             for endpoint in self.config.bind_endpoints:
-                self.listeners[endpoint.listener] = Listener(endpoint, self._accept)
+                self.listeners[endpoint.listener] = Listener(endpoint, self._accept, self.connections.make_room)
             if self.config.get("metrics.prometheus.port") is not None:
                 self.metrics_page = MetricsPage(
                     self.metrics,
@@ -150,7 +151,8 @@ class Server:
                 )
                 await self.metrics_page.start()
         except BaseException:
-            self._release(clean=False)
+            # No client has written anything: the folder is as clean as it was.
+            self._release(clean=self._data_dir.was_clean)
             raise
         self.committer.start()
         self._add_gauges()
@@ -159,11 +161,11 @@ class Server:
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
         self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)
-        self._tasks.append(loop.create_task(self._close_idle_sessions()))
+        self._tasks.append(loop.create_task(self.connections.watch()))
         self._tasks.extend(self.catalog.start())
         for listener in self.listeners.values():
             listener.start()
-        logger.info("%s", self._start_line(monotonic() - started))
+        logger.info("%s", self._start_line(self.clock.monotonic() - started))
         hidden = self.catalog.configs.hidden_lake_settings()
         if hidden:
             # Said because a reader that needs one of them has to bring it along.
@@ -230,7 +232,7 @@ class Server:
         for listener in self.listeners.values():
             with contextlib.suppress(OSError):
                 listener.close()
-        if not clean and getattr(self, "catalog", None) is not None and not self._stopping:
+        if getattr(self, "catalog", None) is not None and not self._stopping:
             self.catalog.close_now()
         self.executor.shutdown(wait=True)
         if self._data_dir is not None:
@@ -238,13 +240,11 @@ class Server:
             self._data_dir = None
 
     def _accept(self, sock: socket.socket, listener: str, peer: str) -> None:
-        if len(self.sessions) >= self.config.integer("server.max-connections"):
-            logger.warning("refusing %s: %d connections are open", peer, len(self.sessions))
-            self.metrics.add("tabletserver_refusedConnections_total")
+        if not self.connections.admit(peer):
             sock.close()
             return
         session = Session(self, sock, listener, peer)
-        self.sessions.add(session)
+        self.connections.add(session)
         self._incoming.register(sock, select.POLLIN)
         session.start()
 
@@ -262,7 +262,7 @@ class Server:
         self.config = config
 
     def session_closed(self, session: Session) -> None:
-        self.sessions.discard(session)
+        self.connections.remove(session)
         self._incoming.unregister(session.channel.fd)
         if not self.sessions:
             self._all_closed.set()
@@ -286,14 +286,6 @@ class Server:
             self.disk_full = False
             logger.warning("the disk of the data folder has room again; writes are accepted")
 
-    async def _close_idle_sessions(self) -> None:
-        idle_seconds = self.config.integer("netty.connection.max-idle-time") / 1000
-        while True:
-            await asyncio.sleep(min(max(idle_seconds / 4, 0.05), 30))
-            for session in tuple(self.sessions):
-                if not session.requests_in_work and monotonic() - session.channel.last_activity > idle_seconds:
-                    session.close()
-
     def _add_gauges(self) -> None:
         gauge = self.metrics.gauge
         gauge("coordinator_activeCoordinatorCount", lambda: 1)
@@ -308,6 +300,9 @@ class Server:
         gauge("tabletserver_kvMemorySize", lambda: self.kv.memory_bytes)
         gauge("tabletserver_kvRowCount", lambda: self.kv.row_count_total)
         gauge("tabletserver_openConnections", lambda: len(self.sessions))
+        gauge("tabletserver_unauthenticatedConnections", lambda: self.connections.unauthenticated_count)
+        gauge("tabletserver_maxConnections", lambda: self.connections.maximum)
+        gauge("tabletserver_requestMemorySize", lambda: self.memory.taken_bytes)
         gauge("tabletserver_request_requestQueueSize", lambda: sum(s.requests_in_work for s in self.sessions))
 
 

@@ -29,6 +29,7 @@ from fluss.protocol.frames import (
 from fluss.server.auth import ANONYMOUS, Principal
 from fluss.server.channel import Channel
 from fluss.server.handlers import Buffer, DirectHandler, Handler, RequestContext
+from fluss.server.memory import LARGE_BYTES_MIN
 
 if TYPE_CHECKING:
     from fluss.server.server import Server
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fluss.server.session")
 
 _BEFORE_AUTHENTICATION = frozenset({API_VERSIONS.key, AUTHENTICATE.key})
+
+# Before authentication a connection holds at most 64 KB: a receive buffer, one frame, and answers that it did not take.
+UNAUTHENTICATED_FRAME_BYTES_MAX = 32 * 1024
+_UNAUTHENTICATED_UNSENT_BYTES_MAX = 16 * 1024
+_FIRST_BUFFER_BYTES = 1024
+_BUFFER_BYTES = 64 * 1024
 
 
 class Session:
@@ -49,24 +56,41 @@ class Session:
         self.sasl = server.config.protocol_of(listener) == "SASL"
         self.principal: Principal = ANONYMOUS
         self.authenticated = not self.sasl
+        self.is_established = False
+        """Whether the client has authenticated, or, where that is not asked for, has sent its first request."""
         config = server.config
         self._requests_max = config.integer("netty.server.max-queued-requests")
-        self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")
+        self._unsent_bytes_max = (
+            config.integer("server.connection.max-unsent-size")
+            if self.authenticated
+            else _UNAUTHENTICATED_UNSENT_BYTES_MAX
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._replies: set[_Reply] = set()
         self._no_replies: asyncio.Future[None] | None = None
-        self._partial_bytes = 0
+        self._charged_bytes = 0
+        """Of large frames that have not arrived, or not been handled yet."""
         self.reading = asyncio.Lock()
         """Held while a large answer is made, so that they are made one at a time and only when there is room."""
         self._room_waiters: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
-        reader = FrameReader(
-            config.integer("netty.server.max-request-size"),
+        frame_bytes_max = config.integer("netty.server.max-request-size")
+        self._reader = FrameReader(
+            frame_bytes_max if self.authenticated else UNAUTHENTICATED_FRAME_BYTES_MAX,
             frame_bytes_min=REQUEST_HEADER_BYTES,
+            buffer_bytes=_BUFFER_BYTES if self.authenticated else _FIRST_BUFFER_BYTES,
+            first_buffer_bytes=_FIRST_BUFFER_BYTES,
             allocate=server.frame_buffers.take,
+            admit=self._admit_frame,
         )
         self.channel = Channel(
-            self._loop, sock, reader, on_frame=self._on_frame, on_closed=self._on_closed, on_sent=self._on_sent
+            self._loop,
+            sock,
+            self._reader,
+            on_frame=self._on_frame,
+            on_closed=self._on_closed,
+            on_sent=self._on_sent,
+            on_error=self._on_error,
         )
 
     def __repr__(self) -> str:
@@ -90,7 +114,41 @@ class Session:
     def start(self) -> None:
         self.channel.resume_reading()
 
+    @property
+    def waits_for_peer(self) -> bool:
+        """Whether the next step is the peer's: to send the rest of a frame, or to take answers."""
+        return self.channel.reading or self.channel.unsent_bytes > self._unsent_bytes_max
+
+    def authenticate(self, principal: Principal) -> None:
+        """Take the client for this principal from now on, with the limits of clients that are known."""
+        config = self.server.config
+        self.principal = principal
+        self.authenticated = True
+        self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")
+        self._reader.set_limits(config.integer("netty.server.max-request-size"), _BUFFER_BYTES)
+        self._establish()
+
+    def _establish(self) -> None:
+        self.is_established = True
+        self.server.connections.established(self)
+
+    def _admit_frame(self, length: int) -> bool:
+        """Charge a large frame before it gets memory. One that has to wait is left unread in the socket."""
+        if length < LARGE_BYTES_MIN:
+            return True
+        if not self.server.memory.charge(length, self._frame_granted):
+            return False
+        self._charged_bytes += length
+        return True
+
+    def _frame_granted(self) -> None:
+        self._charged_bytes += self._reader.blocked_bytes
+        self.channel.unblock()
+
     def _on_frame(self, frame: memoryview) -> None:
+        size_bytes = len(frame)
+        if size_bytes >= LARGE_BYTES_MIN:
+            self._charged_bytes -= size_bytes  # from here on it is charged to the request
         try:
             request = parse_request(frame)
         except FormatError as error:
@@ -99,7 +157,7 @@ class Session:
             return
         self.server.requests += 1
         api_key, version, request_id, body = request
-        reply = _Reply(self, api_key, request_id, len(frame))
+        reply = _Reply(self, api_key, request_id, size_bytes)
         try:
             handler = self._handler(api_key)
             context = RequestContext(self.server, self, api_key, version, request_id)
@@ -113,18 +171,25 @@ class Session:
             reply.fail(error)
         if not reply.ended:
             self._replies.add(reply)
-            self.server.memory.take(len(frame))
+            if size_bytes < LARGE_BYTES_MIN:
+                self.server.memory.take(size_bytes)
             self._adjust_reading()
-        elif self.channel.unsent_bytes:
+            return
+        if size_bytes >= LARGE_BYTES_MIN:
+            self.server.memory.give_back(size_bytes)
+        if self.channel.unsent_bytes:
             self._adjust_reading()
 
     def _handler(self, api_key: int) -> Handler:
-        if not self.authenticated and api_key not in _BEFORE_AUTHENTICATION:
-            self.server.audit.login_failed(self.peer, self.listener, None, f"{api_name(api_key)} before a login")
-            raise AuthenticateError(
-                "The connection has not completed authentication yet. This may be caused by a missing or incorrect "
-                "configuration of 'client.security.protocol' on the client side."
-            )
+        if not self.is_established:
+            if self.authenticated:
+                self._establish()
+            elif api_key not in _BEFORE_AUTHENTICATION:
+                self.server.audit.login_failed(self.peer, self.listener, None, f"{api_name(api_key)} before a login")
+                raise AuthenticateError(
+                    "The connection has not completed authentication yet. This may be caused by a missing or incorrect "
+                    "configuration of 'client.security.protocol' on the client side."
+                )
         handler = self.server.handlers.get(api_key)
         if handler is None:
             raise UnsupportedVersionError(f"this server does not serve {api_name(api_key)}")
@@ -169,15 +234,12 @@ class Session:
         if self.channel.closed:
             return
         memory = self.server.memory
-        partial = self.channel.buffered_bytes
-        if partial != self._partial_bytes:
-            memory.note_partial(partial - self._partial_bytes)
-            self._partial_bytes = partial
         in_work = len(self._replies)
         if in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
             self.channel.pause_reading()
-        elif in_work and memory.exhausted:
-            # A session with no request in work may always read one more: otherwise nobody could.
+        elif in_work and memory.exhausted and not self.channel.is_receiving_large:
+            # A session with no request in work may always read one more: otherwise none could. A large frame that is
+            # arriving has its memory, and gives it back the sooner the sooner it is complete.
             memory.wait_for_room(self._adjust_reading)
             self.channel.pause_reading()
         else:
@@ -185,12 +247,20 @@ class Session:
 
     def _on_closed(self, reason: str) -> None:
         logger.debug("%s: %s", self, reason)
-        self.server.memory.note_partial(-self._partial_bytes)
-        self._partial_bytes = 0
+        memory = self.server.memory
+        memory.cancel(self._frame_granted)
+        memory.stop_waiting(self._adjust_reading)
+        if self._charged_bytes:
+            memory.give_back(self._charged_bytes)
+            self._charged_bytes = 0
         for task in tuple(self._tasks):
             # A parked fetch would otherwise hold its place until its time is over. Appends are shielded by their queue.
             task.cancel()
         self.server.session_closed(self)
+
+    def _on_error(self, error: Exception) -> None:
+        logger.error("closed %s: an error in the server", self, exc_info=error)
+        self.server.metrics.add("tabletserver_failedConnections_total")
 
     def close(self) -> None:
         self.channel.close()

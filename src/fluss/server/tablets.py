@@ -4,24 +4,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import os
 import re
-import shutil
+import resource
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
-from fluss.errors import UnknownTableOrBucketError
+from fluss.errors import FlussError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
+from fluss.server import disk
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
-from fluss.server.log.files import OpenFiles
+from fluss.server.log.files import HANDLES_MAX, OpenFiles
+from fluss.server.log.opening import LogOpener
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import Metrics
+from fluss.server.register import BucketRegister
 from fluss.server.remote_log import RemoteLogManager
 
 logger = logging.getLogger("fluss.server.tablets")
@@ -56,9 +59,13 @@ class Tablets:
         self._committer = committer
         self._executor = executor
         self._metrics = metrics
-        self._open_files = OpenFiles()
+        self._open_files = OpenFiles(_handles_max())
+        self._register = BucketRegister(catalog.storage)
+        self._opener = LogOpener(self._open_files, executor, self._register.add)
         self._logs: dict[TableBucket, LogTablet] = {}
-        self._removals: set[asyncio.Future[None]] = set()
+        self._parents: dict[tuple[int, int | None], Path] = {}
+        """The folders of tables and partitions: putting a path together takes longer than all else of a new bucket."""
+        self._removals: set[asyncio.Future[bool]] = set()
         self._remote: RemoteLogManager | None = None
         root = config.text("remote.data.dir")
         if root is not None and config.integer("remote.log.task-interval-duration") > 0:
@@ -104,10 +111,11 @@ class Tablets:
             raise UnknownTableOrBucketError(
                 f"table '{entry.table_path}' has {entry.bucket_count} buckets, not {bucket}"
             )
-        folder = self.table_folder(entry)
-        if partition is not None:
-            folder = self.partition_folder(entry, partition)
-        return folder / f"{kind}-{bucket.bucket_id}"
+        parent = self._parents.get((bucket.table_id, bucket.partition_id))
+        if parent is None:
+            parent = self.table_folder(entry) if partition is None else self.partition_folder(entry, partition)
+            self._parents[bucket.table_id, bucket.partition_id] = parent
+        return parent / f"{kind}-{bucket.bucket_id}"
 
     def table_folder(self, entry: TableEntry) -> Path:
         path = entry.table_path
@@ -125,17 +133,23 @@ class Tablets:
             open_files=self._open_files,
             executor=self._executor,
             on_append=self._committer.dirty,
+            opener=self._opener,
+            registered=bucket in self._register,
         )
 
     # Opening and closing -----------------------------------------------------------------------------------------
 
     def open_existing(self) -> None:
-        """Recover every log on disk, before the server listens."""
-        if not self._root.is_dir():
-            self._root.mkdir(parents=True, exist_ok=True)
-            return
+        """Recover every log on disk, before the server listens. Logs that should be there and are not are missed."""
+        disk.make_folders_durably(self._root)
         started = self._clock.monotonic()
-        found = [self._new(bucket, folder) for bucket, folder in self._scan_folders()]
+        self._register.load(entry.table_id for entry in self._catalog.tables())
+        folders = dict(self._scan_folders())
+        for bucket in self._register.buckets():
+            if bucket not in folders and self._catalog.owns_data_of(bucket.table_id, bucket.partition_id):
+                with contextlib.suppress(UnknownTableOrBucketError):
+                    folders[bucket] = self.bucket_folder(bucket, "log")
+        found = [self._new(bucket, folder) for bucket, folder in folders.items()]
         if found:
             with ThreadPoolExecutor(_RECOVERY_THREADS, thread_name_prefix="fluss-recovery") as pool:
                 checked_bytes = sum(pool.map(LogTablet.open, found))
@@ -147,6 +161,23 @@ class Tablets:
                 len(found), self._clock.monotonic() - started, checked_bytes, damaged,
             )  # fmt: skip
         self._logs.update((log.bucket, log) for log in found)
+        self._register_found(found)
+
+    def _register_found(self, found: list[LogTablet]) -> None:
+        """Register buckets that an earlier release wrote."""
+        unknown: dict[int, list[LogTablet]] = {}
+        for log in found:
+            if log.segments and not log.registered and log.bucket.table_id in self._catalog.tables_by_id:
+                unknown.setdefault(log.bucket.table_id, []).append(log)
+        for logs in unknown.values():
+            try:
+                self._register.add([log.bucket for log in logs])
+            except OSError as error:
+                # The next start tries again.
+                logger.error("cannot register %d buckets: %s", len(logs), error)
+                continue
+            for log in logs:
+                log.registered = True
 
     def _scan_folders(self) -> Iterator[tuple[TableBucket, Path]]:
         """The logs on disk. What belongs to nothing in the catalog is left from a drop that a crash cut short."""
@@ -154,12 +185,12 @@ class Tablets:
             for table in _folders(database):
                 match = _TABLE_FOLDER.fullmatch(table.name)
                 if match is None or table.name.endswith(_DELETED_SUFFIX):
-                    _remove_tree(table)
+                    disk.remove_tree(table)
                     continue
                 table_id = int(match.group(2))
                 if not self._catalog.owns_data_of(table_id):
                     logger.info("removing '%s': its table was dropped", table)
-                    _remove_tree(table)
+                    disk.remove_tree(table)
                     continue
                 yield from self._scan_table(table, table_id)
 
@@ -172,12 +203,12 @@ class Tablets:
             partition = _PARTITION_FOLDER.fullmatch(folder.name)
             if partition is None:
                 if folder.name.endswith(_DELETED_SUFFIX):
-                    _remove_tree(folder)
+                    disk.remove_tree(folder)
                 continue
             partition_id = int(partition.group(2))
             if not self._catalog.owns_data_of(table_id, partition_id):
                 logger.info("removing '%s': its partition was dropped", folder)
-                _remove_tree(folder)
+                disk.remove_tree(folder)
                 continue
             for inner in _folders(folder):
                 log = _LOG_FOLDER.fullmatch(inner.name)
@@ -206,6 +237,7 @@ class Tablets:
         """Forget a table that left the catalog and delete its files."""
         self._forget(lambda bucket: bucket.table_id == entry.table_id)
         self._metrics.forget_table(entry.table_path.database_name, entry.table_path.table_name)
+        self._register.forget(entry.table_id)
         self._remove(self.table_folder(entry))
 
     def drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
@@ -215,18 +247,20 @@ class Tablets:
     def _forget(self, matches: Callable[[TableBucket], bool]) -> None:
         for bucket in [bucket for bucket in self._logs if matches(bucket)]:
             self._logs.pop(bucket).forget()
+            self._parents.pop((bucket.table_id, bucket.partition_id), None)
 
     def _remove(self, folder: Path) -> None:
         """Rename at once, so that the data is gone for a restart, and delete in the background."""
+        self._open_files.unsynced.forget_under(folder)
         doomed = folder.with_name(folder.name + _DELETED_SUFFIX)
         try:
-            os.replace(folder, doomed)
+            disk.rename(folder, doomed)
         except FileNotFoundError:
             return
         except OSError:
             logger.exception("cannot remove '%s'; the next start will", folder)
             return
-        work = asyncio.get_running_loop().run_in_executor(self._executor, _remove_tree, doomed)
+        work = asyncio.get_running_loop().run_in_executor(self._executor, disk.remove_tree, doomed)
         self._removals.add(work)
         work.add_done_callback(self._removals.discard)
 
@@ -256,7 +290,11 @@ class Tablets:
             entry = self._catalog.table_by_id(log.bucket.table_id)
             if entry is None or not log.segments or log.damage is not None:
                 continue
-            deleted = self._expire(log, entry, now_ms, roll_active)
+            try:
+                deleted = self._expire(log, entry, now_ms, roll_active)
+            except (FlussError, OSError) as error:
+                logger.error("segments of %s cannot be expired, it is tried again later: %s", log.bucket, error)
+                continue
             if deleted:
                 logger.info("deleted %d expired segments of %s", deleted, log.bucket)
 
@@ -282,13 +320,14 @@ class Tablets:
         return log.delete_segments_before(min(expired_end, limit))
 
     def disk_usage(self) -> float:
-        usage = shutil.disk_usage(self._root)
-        return usage.used / max(usage.used + usage.free, 1)
+        return disk.usage(self._root)
+
+
+def _handles_max() -> int:
+    """Files that logs may keep open: at most half of what the process may open, the rest is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return HANDLES_MAX if soft == resource.RLIM_INFINITY else max(min(HANDLES_MAX, soft // 2), 16)
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(entry for entry in path.iterdir() if entry.is_dir())
-
-
-def _remove_tree(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+    return [path / name for name in disk.names(path) if disk.is_folder(path / name)]

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from fluss.spark.lookup import lookup_join
     from fluss.spark.options import OPTIONS
     from fluss.spark.source import FlussDataSource
+    from fluss.spark.threads import activate
     from fluss.spark.types import to_fluss_schema, to_spark_schema
 
 __all__ = [
     "OPTIONS",
     "FlussDataSource",
+    "activate",
     "create_table",
     "ensure_java",
     "lookup_join",
@@ -31,6 +33,7 @@ __all__ = [
 _HOMES = {
     "OPTIONS": "options",
     "FlussDataSource": "source",
+    "activate": "threads",
     "create_table": "catalog",
     "lookup_join": "lookup",
     "tables": "catalog",

@@ -19,7 +19,7 @@ from fluss.errors import ConfigError, FlussError, InvalidArgumentError
 from fluss.metadata import TableDescriptor, TablePath
 from fluss.spark.connect import Client
 from fluss.spark.options import is_client_option, is_lake_option
-from fluss.spark.types import to_fluss_schema, to_spark_schema
+from fluss.spark.types import all_nullable, to_fluss_schema, to_spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,6 +112,7 @@ def create_table(
     bootstrap_servers: str | None = None,
     *,
     primary_key: Sequence[str] = (),
+    not_null: Sequence[str] = (),
     partitioned_by: Sequence[str] = (),
     bucket_key: Sequence[str] | None = None,
     buckets: int | None = None,
@@ -123,10 +124,13 @@ def create_table(
     """Create a Fluss table for the rows of a DataFrame.
 
     Args:
-        source: The DataFrame, or its schema. A type that Fluss does not have is refused by its name.
+        source: The DataFrame, or a schema. The columns of a DataFrame become nullable, apart from the key: Spark
+            calls a column NOT NULL wherever the query happens to produce no null. A schema is taken as it is written.
+            A type that Fluss does not have is refused by its name.
         table: The new table, `database.table`; the database is made if need be.
         bootstrap_servers: The server, `host:port`.
-        primary_key: Columns of the primary key; none makes a log table.
+        primary_key: Columns of the primary key, which become NOT NULL; none makes a log table.
+        not_null: More columns that become NOT NULL.
         partitioned_by: Columns to partition by.
         bucket_key: Columns that decide on the bucket of a row.
         buckets: How many buckets; default what the server says.
@@ -135,15 +139,16 @@ def create_table(
         if_not_exists: Leave a table alone that is there already.
         options: More options of the client.
     """
-    schema = source if isinstance(source, StructType) else source.schema
+    schema = source if isinstance(source, StructType) else all_nullable(source.schema)
+    assert isinstance(schema, StructType)
     parts = table.split(".")
     if len(parts) != 2 or not all(parts):
         raise InvalidArgumentError(f"{table!r:.200} is not the name of a table; write 'database.table'")
-    for name in (*partitioned_by, *(bucket_key or ())):
+    for name in (*partitioned_by, *(bucket_key or ()), *not_null):
         if name not in schema.names:
             raise InvalidArgumentError(f"column '{name}' is not among {', '.join(schema.names)}")
     descriptor = TableDescriptor(
-        schema=to_fluss_schema(schema, primary_key),
+        schema=to_fluss_schema(schema, primary_key, not_null),
         partition_keys=list(partitioned_by),
         bucket_count=buckets,
         bucket_keys=list(bucket_key) if bucket_key is not None else None,

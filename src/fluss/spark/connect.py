@@ -50,28 +50,11 @@ class Client:
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Make a plain call on the connection's loop."""
-
-        async def run() -> T:
-            return function(*arguments)
-
-        return self._loop.run(run())
+        return self._loop.call(function, *arguments)
 
     def iterate(self, generator: AsyncGenerator[T, None]) -> Iterator[T]:
-        """The items of an asynchronous generator, for a plain loop."""
-        done = object()
-
-        async def step() -> Any:
-            return await anext(generator, done)
-
-        async def stop() -> None:
-            await generator.aclose()
-
-        try:
-            while (item := self.run(step())) is not done:
-                yield item
-        finally:
-            if not self.closed:
-                self.run(stop())
+        """Give the items of an asynchronous generator to a plain loop."""
+        return self._loop.iterate(generator)
 
     def table(self, path: TablePath) -> aio.FlussTable:
         return self.run(self.connection.get_table(path))
@@ -85,8 +68,6 @@ class Client:
                 self.run(self.connection.close())
         self._loop.close()
 
-
-_DAEMONS = ("pyspark.daemon", "fluss.spark.daemon")
 
 _lock = threading.Lock()
 _clients: dict[tuple[Any, ...], Client] = {}
@@ -115,9 +96,10 @@ def _kept(options: dict[str, Any], *, here: bool) -> Client:
 
 
 def _is_worker() -> bool:
-    """Whether this process is one of Spark's own, for planning or for tasks, and not a user's."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return getattr(spec, "name", None) in _DAEMONS
+    """Tell whether this process is one of Spark's own, for planning or for tasks, and not a user's."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    return getattr(spec, "name", None) == "pyspark.daemon" or getattr(main, "IS_SPARK_DAEMON", False)
 
 
 def set_aside_what_is_loaded() -> None:

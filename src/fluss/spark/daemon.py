@@ -14,6 +14,9 @@ import fluss.aio
 import fluss.spark.source
 from fluss.spark.connect import set_aside_what_is_loaded
 
+IS_SPARK_DAEMON = True
+"""How the workers, which are forked from this module, know what they are."""
+
 # Names of the client load when they are first used; here, before the fork.
 for _name in ("FlussConnection", "TableScan", "FlussAdmin", "Lookuper"):
     getattr(fluss.aio, _name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fluss.errors import MissingDependencyError
+from fluss.spark.threads import activate_on_write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +79,7 @@ def session(
     finally:
         if only_now:
             del os.environ["SPARK_LOCAL_IP"]
+    activate_on_write()
     if "spark.log.level" not in (config or {}):
         spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -92,7 +92,10 @@ class Layout:
             return self.latest()
 
     def given(self, name: str, offsets: Offsets, others: int) -> dict[Bucket, int]:
-        """Offsets as a user gave them; `others` (earliest or latest) where none was given."""
+        """Offsets as a user gave them; `others` (earliest or latest) where none was given.
+
+        An offset beyond the end of its bucket is refused: a reader would wait there, and skip the rows before it.
+        """
         known = {(bucket.partition_name, bucket.bucket): bucket for bucket in self.buckets}
         wanted = dict.fromkeys(self.buckets, others)
         for partition, by_bucket in offsets.items():
@@ -106,9 +109,14 @@ class Layout:
         special: dict[int, dict[Bucket, int]] = {}
         if EARLIEST in wanted.values():
             special[EARLIEST] = self.earliest()
-        if LATEST in wanted.values():
+        if LATEST in wanted.values() or any(offset > 0 for offset in wanted.values()):
             special[LATEST] = self.latest()
         for bucket, offset in wanted.items():
+            if offset > 0 and offset > (end := special[LATEST].get(bucket, 0)):
+                raise ConfigError(
+                    f"{name}: offset {offset} is beyond the end of {bucket} of {self.info.table_path}, which is {end}; "
+                    "give an offset up to it, or -1 for the end"
+                )
             found[bucket] = special[offset][bucket] if offset < 0 else offset
         return found
 

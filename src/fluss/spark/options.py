@@ -8,331 +8,337 @@ table. Every option of the client (`bootstrap.servers`, `security.*`, `writer.*`
 from __future__ import annotations
 
 import datetime
-import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fluss.config import CONFIG_OPTIONS, Config
 from fluss.errors import ConfigError
 from fluss.metadata import TablePath
+from fluss.options import LONG_MAX, Boolean, Choice, Names, Option, OptionTable, OptionType, Text, Whole
 
 EARLIEST = -2
 """In offsets given as JSON: the first offset of the bucket."""
 LATEST = -1
 """In offsets given as JSON: the end of the bucket."""
 
-STARTUP_MODES = ("full", "earliest", "latest", "timestamp", "offsets")
-WRITE_MODES = ("auto", "append", "upsert", "delete")
-DELIVERIES = ("exactly-once", "at-least-once")
-
 Offsets = dict[str, dict[int, int]]
 """Partition name (empty for tables without partitions) to bucket to offset."""
 
 
-@dataclass(frozen=True)
-class SparkOption:
-    """One option of the data source."""
-
-    name: str
-    default: object
-    doc: str
-    parse: Callable[[str, str], Any]
-    aliases: tuple[str, ...] = ()
-    reads: bool = False
-    writes: bool = False
+T = TypeVar("T")
 
 
-def _text(name: str, value: str) -> str:
-    return value.strip()
+class Moment(OptionType[int]):
+    """A time, kept as milliseconds since 1970; text without a zone is in that of the driver."""
+
+    kind = "time"
+
+    def convert(self, value: object) -> int | None:
+        text = str(value).strip()
+        if text.isascii() and text.isdigit() and len(text) <= 18:
+            return int(text)
+        try:
+            moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+            return int(moment.timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            return None
+
+    def allowed(self) -> str:
+        return "milliseconds since 1970 or 'yyyy-MM-dd HH:mm:ss'"
 
 
-def _names(name: str, value: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in value.split(",") if part.strip())
-    if not names:
-        raise ConfigError(f"{name}: got {value!r:.100}, but it takes names separated by commas")
-    if len(set(names)) != len(names):
-        raise ConfigError(f"{name}: got {value!r:.100}, which names something twice")
-    return names
+class BucketOffsets(OptionType[Offsets]):
+    """Offsets by bucket, or by partition and bucket, as JSON; -2 is earliest, -1 is latest."""
+
+    kind = "offsets"
+
+    def convert(self, value: object) -> Offsets | None:
+        try:
+            document = json.loads(str(value))
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(document, dict) or not document:
+            return None
+        nested = all(isinstance(part, dict) for part in document.values())
+        offsets: Offsets = {}
+        for partition, buckets in (document if nested else {"": document}).items():
+            offsets[partition] = {}
+            for bucket, offset in buckets.items():
+                whole = isinstance(offset, int) and not isinstance(offset, bool) and EARLIEST <= offset <= LONG_MAX
+                if not bucket.isascii() or not bucket.isdigit() or not whole:
+                    return None
+                offsets[partition][int(bucket)] = offset
+        return offsets
+
+    def allowed(self) -> str:
+        return '{"<bucket>": <offset>} or {"<partition>": {"<bucket>": <offset>}} as JSON'
 
 
-def _boolean(name: str, value: str) -> bool:
-    known = {"true": True, "false": False}.get(value.strip().lower())
-    if known is None:
-        raise ConfigError(f"{name}: got {value!r:.100}, but it takes true or false")
-    return known
+class StartingPoint(OptionType["str | Offsets"]):
+    """Where a read starts: a mode, or offsets as JSON."""
+
+    kind = "choice"
+    modes = Choice("full", "earliest", "latest", "timestamp", "offsets")
+
+    def convert(self, value: object) -> str | Offsets | None:
+        return BucketOffsets().convert(value) if str(value).strip().startswith("{") else self.modes.convert(value)
+
+    def allowed(self) -> str:
+        return f"{self.modes.allowed()}, or offsets as JSON"
 
 
-def _number(minimum: int) -> Callable[[str, str], int]:
-    def parse(name: str, value: str) -> int:
-        text = value.strip()
-        if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 19 or int(text) < minimum:
-            raise ConfigError(f"{name}: got {value!r:.100}, but it takes a whole number from {minimum} on")
-        return int(text)
+class SparkOption(Option[T]):
+    """One option of the data source, for reads, for writes or for both."""
 
-    return parse
-
-
-def _choice(*choices: str) -> Callable[[str, str], str]:
-    def parse(name: str, value: str) -> str:
-        found = value.strip().lower()
-        if found not in choices:
-            raise ConfigError(f"{name}: got {value!r:.100}, but it takes one of {', '.join(choices)}")
-        return found
-
-    return parse
-
-
-def parse_timestamp_ms(name: str, value: str) -> int:
-    """Epoch milliseconds, or `yyyy-MM-dd HH:mm:ss` in the zone of the driver (or with a zone of its own)."""
-    text = value.strip()
-    if text.isascii() and text.isdigit() and len(text) <= 18:
-        return int(text)
-    try:
-        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
-        return int(moment.timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise ConfigError(
-            f"{name}: got {value!r:.100}, but it takes milliseconds since 1970 or 'yyyy-MM-dd HH:mm:ss'"
-        ) from None
+    def __init__(
+        self,
+        key: str,
+        type: OptionType[T],
+        default: T,
+        doc: str,
+        *,
+        aliases: tuple[str, ...] = (),
+        reads: bool = False,
+        writes: bool = False,
+    ) -> None:
+        super().__init__(key, type, default, doc, aliases=aliases)
+        self.reads = reads
+        self.writes = writes
 
 
-def parse_offsets(name: str, value: str) -> Offsets:
-    """`{"0": 5, "1": -2}` by bucket, or `{"partition": {"0": 5}}`; -2 is earliest, -1 is latest."""
-    shape = '{"<bucket>": <offset>} or {"<partition>": {"<bucket>": <offset>}} as JSON'
-    try:
-        document = json.loads(value)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict) or not document:
-        raise ConfigError(f"{name}: got {value!r:.100}, but it takes {shape}")
-    nested = all(isinstance(part, dict) for part in document.values())
-    parts = document if nested else {"": document}
-    offsets: Offsets = {}
-    for partition, buckets in parts.items():
-        offsets[partition] = {}
-        for bucket, offset in buckets.items():
-            whole = isinstance(offset, int) and not isinstance(offset, bool) and LATEST - 1 <= offset < 2**63
-            if not bucket.isascii() or not bucket.isdigit() or not whole:
-                raise ConfigError(f"{name}: {bucket!r:.40}: {offset!r:.40} is no bucket and offset; take {shape}")
-            offsets[partition][int(bucket)] = offset
-    return offsets
+_COUNT = Whole(1, LONG_MAX)
 
-
-def _starting(name: str, value: str) -> str:
-    """`startingOffsets`: a mode, or offsets as JSON; checked when the mode is known."""
-    return value.strip()
-
-
-OPTIONS: tuple[SparkOption, ...] = (
-    SparkOption(
-        "table",
-        None,
-        "The table, `database.table`; the argument of `load`, `save`, `start` means the same.",
-        _text,
-        ("path",),
-        reads=True,
-        writes=True,
+OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
+    "option",
+    (
+        SparkOption(
+            "table",
+            Text(),
+            None,
+            "The table, `database.table`; the argument of `load`, `save`, `start` means the same.",
+            aliases=("path",),
+            reads=True,
+            writes=True,
+        ),
+        SparkOption(
+            "columns",
+            Names(distinct=True),
+            None,
+            "Columns to read, separated by commas; the server sends no others.",
+            reads=True,
+        ),
+        SparkOption(
+            "scan.startup.mode",
+            StartingPoint(),
+            "full",
+            "Where a stream starts: `full` (the rows there are, then what comes), "
+            "`earliest`, `latest`, `timestamp`, `offsets`. Batch reads know all but `latest`.",
+            aliases=("startingOffsets",),
+            reads=True,
+        ),
+        SparkOption(
+            "scan.startup.timestamp",
+            Moment(),
+            None,
+            "With `timestamp`: start with rows committed then or later; epoch milliseconds or `yyyy-MM-dd HH:mm:ss`.",
+            aliases=("startingTimestamp",),
+            reads=True,
+        ),
+        SparkOption(
+            "scan.startup.offsets",
+            BucketOffsets(),
+            None,
+            "With `offsets`: the first offset of each bucket, as JSON: "
+            '`{"0": 5}` or `{"partition": {"0": 5}}`; -2 is earliest, -1 latest. Buckets not named: earliest.',
+            reads=True,
+        ),
+        SparkOption(
+            "endingOffsets",
+            BucketOffsets(),
+            None,
+            "Batch reads: the offsets to stop before, as JSON. Buckets not named: latest.",
+            reads=True,
+        ),
+        SparkOption(
+            "scan.incremental.start.timestamp",
+            Moment(),
+            None,
+            "Batch reads: only rows committed then or later.",
+            reads=True,
+        ),
+        SparkOption(
+            "scan.incremental.end.timestamp",
+            Moment(),
+            None,
+            "Batch reads: only rows committed before then.",
+            reads=True,
+        ),
+        SparkOption(
+            "scan.partitions",
+            Names(distinct=True),
+            None,
+            "Partitions to read, by name, separated by commas. Default: all.",
+            reads=True,
+        ),
+        SparkOption(
+            "scan.filter",
+            Text(),
+            None,
+            "Only rows that match, judged where the rows lie; batches and streams. Comparisons joined by `and`: "
+            "`id >= 5 and day in ('a', 'b') and name like 'x%' and note is not null`.",
+            reads=True,
+        ),
+        SparkOption(
+            "scan.pushFilters",
+            Boolean(),
+            False,
+            "Take filters of the query from Spark, where `spark.sql.python.filterPushdown.enabled` is on. Only for "
+            "DataFrames that are used once: Spark keeps the filters of the first query for later ones without any.",
+            reads=True,
+        ),
+        SparkOption(
+            "client.options.file",
+            Text(),
+            None,
+            "A JSON file on the driver with more options of the client, such as passwords.",
+            reads=True,
+            writes=True,
+        ),
+        SparkOption(
+            "scan.maxRecordsPerPartition",
+            _COUNT,
+            None,
+            "Split buckets so that no Spark partition reads more rows.",
+            reads=True,
+        ),
+        SparkOption(
+            "minPartitions",
+            _COUNT,
+            None,
+            "Split buckets so that there are at least so many Spark partitions.",
+            reads=True,
+        ),
+        SparkOption(
+            "maxRowsPerTrigger",
+            _COUNT,
+            None,
+            "Streams: the most rows of one micro-batch.",
+            aliases=("maxOffsetsPerTrigger",),
+            reads=True,
+        ),
+        SparkOption(
+            "maxBytesPerTrigger",
+            _COUNT,
+            None,
+            "Streams: about the most bytes of one micro-batch (from the size of rows seen).",
+            reads=True,
+        ),
+        SparkOption(
+            "failOnDataLoss",
+            Boolean(),
+            True,
+            "Streams: fail when rows vanished before they were read; false goes on with those that are left.",
+            reads=True,
+        ),
+        SparkOption(
+            "includeMetadata",
+            Boolean(),
+            False,
+            "Add the columns `_change_type`, `_log_offset`, `_commit_timestamp`, `_bucket`.",
+            reads=True,
+        ),
+        SparkOption(
+            "read.changelog",
+            Boolean(),
+            False,
+            "Primary-key tables: every change (in batches instead of current rows), with the column `_change_type`. "
+            "Without that column a stream gives new rows only: no deletes, no rows before updates.",
+            reads=True,
+        ),
+        SparkOption(
+            "read.optimized",
+            Boolean(),
+            False,
+            "Tables with a lake: the newest snapshot of the lake alone, without the log after it. Other primary-key "
+            "tables: current rows as each task finds them, without bringing all buckets to the one moment of planning.",
+            reads=True,
+        ),
+        SparkOption(
+            "scan.snapshot-id",
+            Whole(0, LONG_MAX),
+            None,
+            "Batch reads: the table as this snapshot of its lake has it, without the log.",
+            aliases=("snapshot-id", "snapshot_id"),
+            reads=True,
+        ),
+        SparkOption("ignoreDeletes", Boolean(), False, "Leave out deletes and the rows before updates.", reads=True),
+        SparkOption(
+            "write.mode",
+            Choice("auto", "append", "upsert", "delete"),
+            "auto",
+            "`append` (log tables), `upsert` or `delete` (primary-key tables); `auto` is "
+            "append or upsert, whichever the table takes.",
+            writes=True,
+        ),
+        SparkOption(
+            "write.columns",
+            Names(distinct=True),
+            None,
+            "Partial update: write only these columns (the primary key among them).",
+            writes=True,
+        ),
+        SparkOption(
+            "rowkind.column",
+            Text(),
+            None,
+            "A column that says of each row what it is: `+I`, `+U`, `insert`, `update` are "
+            "written, `-D`, `delete` delete, `-U` is passed over. It is not written itself.",
+            aliases=("rowkindColumn",),
+            writes=True,
+        ),
+        SparkOption(
+            "write.delivery",
+            Choice("exactly-once", "at-least-once"),
+            None,
+            "Log tables: `exactly-once` (the default of streams, and with `txnAppId`) or `at-least-once`.",
+            writes=True,
+        ),
+        SparkOption(
+            "write.ledger",
+            Text(),
+            None,
+            "The table that exactly-once deliveries are noted in. Default: "
+            "`spark_write_ledger` in the database of the table.",
+            writes=True,
+        ),
+        SparkOption(
+            "txnAppId",
+            Text(),
+            None,
+            "Batch writes: with `txnVersion`, a write that was done before is not done again.",
+            writes=True,
+        ),
+        SparkOption(
+            "txnVersion",
+            Whole(0, LONG_MAX),
+            None,
+            "Batch writes: the number of this write; it grows with each one.",
+            writes=True,
+        ),
+        SparkOption(
+            "overwrite.partitions",
+            Names(distinct=True),
+            None,
+            "With mode `overwrite`: replace only these partitions.",
+            writes=True,
+        ),
     ),
-    SparkOption(
-        "columns", None, "Columns to read, separated by commas; the server sends no others.", _names, reads=True
-    ),
-    SparkOption(
-        "scan.startup.mode",
-        "full",
-        "Where a stream starts: `full` (the rows there are, then what comes), "
-        "`earliest`, `latest`, `timestamp`, `offsets`. Batch reads know all but `latest`.",
-        _starting,
-        ("startingOffsets",),
-        reads=True,
-    ),
-    SparkOption(
-        "scan.startup.timestamp",
-        None,
-        "With `timestamp`: start with rows committed then or later; epoch milliseconds or `yyyy-MM-dd HH:mm:ss`.",
-        parse_timestamp_ms,
-        ("startingTimestamp",),
-        reads=True,
-    ),
-    SparkOption(
-        "scan.startup.offsets",
-        None,
-        "With `offsets`: the first offset of each bucket, as JSON: "
-        '`{"0": 5}` or `{"partition": {"0": 5}}`; -2 is earliest, -1 latest. Buckets not named: earliest.',
-        parse_offsets,
-        reads=True,
-    ),
-    SparkOption(
-        "endingOffsets",
-        None,
-        "Batch reads: the offsets to stop before, as JSON. Buckets not named: latest.",
-        parse_offsets,
-        reads=True,
-    ),
-    SparkOption(
-        "scan.incremental.start.timestamp",
-        None,
-        "Batch reads: only rows committed then or later.",
-        parse_timestamp_ms,
-        reads=True,
-    ),
-    SparkOption(
-        "scan.incremental.end.timestamp",
-        None,
-        "Batch reads: only rows committed before then.",
-        parse_timestamp_ms,
-        reads=True,
-    ),
-    SparkOption(
-        "scan.partitions", None, "Partitions to read, by name, separated by commas. Default: all.", _names, reads=True
-    ),
-    SparkOption(
-        "scan.filter",
-        None,
-        "Only rows that match, judged where the rows lie; batches and streams. Comparisons joined by `and`: "
-        "`id >= 5 and day in ('a', 'b') and name like 'x%' and note is not null`.",
-        _text,
-        reads=True,
-    ),
-    SparkOption(
-        "scan.pushFilters",
-        False,
-        "Take filters of the query from Spark, where `spark.sql.python.filterPushdown.enabled` is on. Only for "
-        "DataFrames that are used once: Spark keeps the filters of the first query for later ones without any.",
-        _boolean,
-        reads=True,
-    ),
-    SparkOption(
-        "client.options.file",
-        None,
-        "A JSON file on the driver with more options of the client, such as passwords.",
-        _text,
-        reads=True,
-        writes=True,
-    ),
-    SparkOption(
-        "scan.maxRecordsPerPartition",
-        None,
-        "Split buckets so that no Spark partition reads more rows.",
-        _number(1),
-        reads=True,
-    ),
-    SparkOption(
-        "minPartitions",
-        None,
-        "Split buckets so that there are at least so many Spark partitions.",
-        _number(1),
-        reads=True,
-    ),
-    SparkOption(
-        "maxRowsPerTrigger",
-        None,
-        "Streams: the most rows of one micro-batch.",
-        _number(1),
-        ("maxOffsetsPerTrigger",),
-        reads=True,
-    ),
-    SparkOption(
-        "maxBytesPerTrigger",
-        None,
-        "Streams: about the most bytes of one micro-batch (from the size of rows seen).",
-        _number(1),
-        reads=True,
-    ),
-    SparkOption(
-        "failOnDataLoss",
-        True,
-        "Streams: fail when rows vanished before they were read; false goes on with those that are left.",
-        _boolean,
-        reads=True,
-    ),
-    SparkOption(
-        "includeMetadata",
-        False,
-        "Add the columns `_change_type`, `_log_offset`, `_commit_timestamp`, `_bucket`.",
-        _boolean,
-        reads=True,
-    ),
-    SparkOption(
-        "read.changelog",
-        False,
-        "Primary-key tables: every change (in batches instead of current rows), with the column `_change_type`. "
-        "Without that column a stream gives new rows only: no deletes, no rows before updates.",
-        _boolean,
-        reads=True,
-    ),
-    SparkOption(
-        "read.optimized",
-        False,
-        "Tables with a lake: the newest snapshot of the lake alone, without the log after it. Other primary-key "
-        "tables: current rows as each task finds them, without bringing all buckets to the one moment of planning.",
-        _boolean,
-        reads=True,
-    ),
-    SparkOption(
-        "scan.snapshot-id",
-        None,
-        "Batch reads: the table as this snapshot of its lake has it, without the log.",
-        _number(0),
-        ("snapshot-id", "snapshot_id"),
-        reads=True,
-    ),
-    SparkOption("ignoreDeletes", False, "Leave out deletes and the rows before updates.", _boolean, reads=True),
-    SparkOption(
-        "write.mode",
-        "auto",
-        "`append` (log tables), `upsert` or `delete` (primary-key tables); `auto` is "
-        "append or upsert, whichever the table takes.",
-        _choice(*WRITE_MODES),
-        writes=True,
-    ),
-    SparkOption(
-        "write.columns",
-        None,
-        "Partial update: write only these columns (the primary key among them).",
-        _names,
-        writes=True,
-    ),
-    SparkOption(
-        "rowkind.column",
-        None,
-        "A column that says of each row what it is: `+I`, `+U`, `insert`, `update` are "
-        "written, `-D`, `delete` delete, `-U` is passed over. It is not written itself.",
-        _text,
-        ("rowkindColumn",),
-        writes=True,
-    ),
-    SparkOption(
-        "write.delivery",
-        None,
-        "Log tables: `exactly-once` (the default of streams, and with `txnAppId`) or `at-least-once`.",
-        _choice(*DELIVERIES),
-        writes=True,
-    ),
-    SparkOption(
-        "write.ledger",
-        None,
-        "The table that exactly-once deliveries are noted in. Default: "
-        "`spark_write_ledger` in the database of the table.",
-        _text,
-        writes=True,
-    ),
-    SparkOption(
-        "txnAppId",
-        None,
-        "Batch writes: with `txnVersion`, a write that was done before is not done again.",
-        _text,
-        writes=True,
-    ),
-    SparkOption(
-        "txnVersion", None, "Batch writes: the number of this write; it grows with each one.", _number(0), writes=True
-    ),
-    SparkOption(
-        "overwrite.partitions", None, "With mode `overwrite`: replace only these partitions.", _names, writes=True
-    ),
+    ignore_case=True,
 )
+"""Every option of the data source, by key."""
 
 _IGNORED = frozenset(
     {"checkpointlocation", "queryname", "provider", "owner", "location", "external", "is_managed_location", "comment"}
@@ -345,17 +351,12 @@ _CATALOG_PREFIX = "option."
 _LAKE_PREFIX = "datalake."
 """Options of the lake catalog, named as on the server, for those that the server does not show."""
 
-_BY_NAME: dict[str, SparkOption] = {
-    name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)
-}
-_CLIENT: dict[str, str] = {
-    name.lower(): option.key for option in CONFIG_OPTIONS for name in (option.key, *option.aliases)
-}
+_CLIENT = OptionTable("option", CONFIG_OPTIONS.values(), prefix="client.", ignore_case=True)
 
 
 def is_client_option(name: str) -> bool:
     """Whether an option is one of the client's."""
-    return name.lower() in _CLIENT
+    return _CLIENT.find(name) is not None
 
 
 def is_lake_option(name: str) -> bool:
@@ -373,8 +374,8 @@ class SourceOptions:
     lake: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Any:
-        option = _BY_NAME[name.lower()]
-        return self.values.get(option.name, option.default)
+        option = OPTIONS.require(name)
+        return self.values.get(option.key, option.default)
 
     def config(self) -> Config:
         return Config(self.client)
@@ -384,16 +385,27 @@ def read_options(options: Mapping[str, str], *, streaming: bool = False) -> Sour
     """The options of a read, checked; a ConfigError names what is wrong."""
     parsed = _parse(options, "reads")
     values = parsed.values
+    _settle_startup_mode(values)
+    _check_startup(values)
+    _check_side(values, streaming)
+    return parsed
+
+
+def _settle_startup_mode(values: dict[str, Any]) -> None:
+    """Name the mode that offsets or a timestamp given without one stand for."""
     mode = values.get("scan.startup.mode")
-    if mode is not None and mode.startswith("{"):
-        values["scan.startup.offsets"] = parse_offsets("startingOffsets", mode)
+    if isinstance(mode, dict):
+        values["scan.startup.offsets"] = mode
         values["scan.startup.mode"] = "offsets"
-    elif mode is not None:
-        values["scan.startup.mode"] = _choice(*STARTUP_MODES)("scan.startup.mode", mode)
-    elif "scan.startup.timestamp" in values:
-        values["scan.startup.mode"] = "timestamp"
-    elif "scan.startup.offsets" in values:
-        values["scan.startup.mode"] = "offsets"
+    elif mode is None:
+        for implied in ("timestamp", "offsets"):
+            if f"scan.startup.{implied}" in values:
+                values["scan.startup.mode"] = implied
+                break
+
+
+def _check_startup(values: Mapping[str, Any]) -> None:
+    """Check the options that say where a read starts against each other."""
     mode = values.get("scan.startup.mode", "full")
     for needed in ("timestamp", "offsets"):
         if mode == needed and f"scan.startup.{needed}" not in values:
@@ -411,6 +423,10 @@ def read_options(options: Mapping[str, str], *, streaming: bool = False) -> Sour
                 raise ConfigError(f"scan.snapshot-id reads the lake, where there is no {name}; leave one of them out")
         if mode != "full":
             raise ConfigError(f"scan.snapshot-id reads the lake alone, not the log from scan.startup.mode {mode!r} on")
+
+
+def _check_side(values: Mapping[str, Any], streaming: bool) -> None:
+    """Refuse options of streams in batch reads, and the other way round."""
     if streaming:
         batch_only = (
             "endingOffsets",
@@ -423,12 +439,11 @@ def read_options(options: Mapping[str, str], *, streaming: bool = False) -> Sour
             if name in values:
                 raise ConfigError(f"{name} is for batch reads; a stream takes scan.startup.mode and goes on for ever")
     else:
-        if mode == "latest":
+        if values.get("scan.startup.mode") == "latest":
             raise ConfigError("scan.startup.mode 'latest' would read nothing in a batch; use it with readStream")
         for name in ("maxRowsPerTrigger", "maxBytesPerTrigger"):
             if name in values:
                 raise ConfigError(f"{name} is for streams; a batch read takes scan.maxRecordsPerPartition")
-    return parsed
 
 
 def write_options(options: Mapping[str, str]) -> SourceOptions:
@@ -460,16 +475,17 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
         name = given.lower()
         if name in _IGNORED:
             continue
-        option = _BY_NAME.get(name)
+        option = OPTIONS.find(name)
+        client_option = _CLIENT.find(name)
         if option is not None:
             if not getattr(option, side):
                 kind = "writing" if option.writes else "reading"
-                raise ConfigError(f"option {option.name} is for {kind}, not for this; leave it out")
-            if option.name in values:
-                raise ConfigError(f"option {option.name} is given twice, also as {', '.join(option.aliases)}")
-            values[option.name] = option.parse(option.name, str(text))
-        elif name in _CLIENT:
-            client[_CLIENT[name]] = text
+                raise ConfigError(f"option {option.key} is for {kind}, not for this; leave it out")
+            if option.key in values:
+                raise ConfigError(f"option {option.key} is given twice, also as {', '.join(option.aliases)}")
+            values[option.key] = option.parse(str(text).strip())
+        elif client_option is not None:
+            client[client_option.key] = text
         elif is_lake_option(name) and side == "reads":
             lake[name] = str(text)
         else:
@@ -495,10 +511,11 @@ def _from_file(name: str) -> dict[str, Any]:
 
 
 def _unknown(given: str, side: str) -> str:
-    names = [option.name for option in OPTIONS if getattr(option, side)]
-    close = difflib.get_close_matches(given.lower(), [*(name.lower() for name in names), *_CLIENT], 1, 0.6)
-    spelled = {name.lower(): name for name in (*names, *_CLIENT.values())}
-    hint = f"did you mean {spelled.get(close[0], close[0])}?" if close else f"the options are {', '.join(names)}"
+    if given.removeprefix("client.") in CONFIG_OPTIONS.refused:
+        return CONFIG_OPTIONS.unknown(given).message
+    names = [option.key for option in OPTIONS.values() if getattr(option, side)]
+    near = OPTIONS.suggest(given) or _CLIENT.suggest(given)
+    hint = f"did you mean {near}?" if near else f"the options are {', '.join(names)}"
     return f"unknown option {given!r:.100} for format 'fluss'; {hint}"
 
 

@@ -98,17 +98,12 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
 
     def _range(self, layout: Layout, kind: str) -> tuple[dict[Bucket, int], dict[Bucket, int]]:
         options = self._options
-        latest = layout.latest()
-        stop = latest
         if options["endingOffsets"] is not None:
             stop = layout.given("endingOffsets", options["endingOffsets"], LATEST)
-            for bucket, offset in stop.items():
-                if offset > latest[bucket]:
-                    raise ConfigError(
-                        f"endingOffsets: {bucket} of {layout.info.table_path} ends at {latest[bucket]}, before {offset}"
-                    )
         elif options["scan.incremental.end.timestamp"] is not None:
             stop = layout.at(options["scan.incremental.end.timestamp"])
+        else:
+            stop = layout.latest()
         if kind == ROWS:
             return dict.fromkeys(stop, 0), stop
         earliest = layout.earliest()

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from fluss import aio
 from fluss.errors import ConfigError, InvalidArgumentError, InvalidRowError
 from fluss.metadata import TableInfo
+from fluss.metadata.validation import check_target_columns
 from fluss.spark.connect import Client
 from fluss.spark.options import SourceOptions
 from fluss.spark.types import to_fluss_type, to_spark_type
@@ -70,7 +71,11 @@ class RowsIn:
             missing = [name for name in info.schema.primary_key if name not in options["write.columns"]]
             if missing:
                 raise ConfigError(f"write.columns must name the primary key too; {missing[0]!r} is missing")
+            generated = set(options["write.columns"]) & set(info.schema.get_auto_increment_columns())
+            if generated:
+                raise ConfigError(f"write.columns: {sorted(generated)[0]!r} is filled by the server; leave it out")
             self.partial = [name for name in names if name in options["write.columns"]]
+            check_target_columns(info.schema, [names.index(name) for name in self.partial])
             return set(self.partial)
         generated = set(info.schema.get_auto_increment_columns())
         known = {name.lower() for name in names}
@@ -136,8 +141,8 @@ class RowsIn:
             return array
         # A finer time is cut to the precision of its column, as a cast in SQL does; nothing else may lose anything.
         timelike = pa.types.is_timestamp(field.type) or pa.types.is_time(field.type)
-        if pa.types.is_timestamp(field.type) and field.type.unit != "ns" and pa.types.is_timestamp(array.type):
-            array = pc.floor_temporal(array, unit=_UNITS[field.type.unit])
+        if pa.types.is_timestamp(field.type) and pa.types.is_timestamp(array.type):
+            array = _floor(array, field.type.unit)
         try:
             return array.cast(field.type, safe=not timelike or field.type in (pa.timestamp("ns"),))
         except pa.ArrowException as error:
@@ -212,7 +217,21 @@ class RowsIn:
 
 _KIND = "__kind"
 _AT = "__at"
-_UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond"}
+_UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
+_FINENESS = list(_UNITS)
+
+
+def _floor(array: pa.Array, unit: str) -> pa.Array:
+    """Cut times to a coarser unit; times that fit already stay as they are.
+
+    The instants are floored in UTC. In the zone of the session, the local times of the hour that is repeated when
+    daylight saving ends stand for two instants each, and Arrow refuses to floor them.
+    """
+    if _FINENESS.index(array.type.unit) <= _FINENESS.index(unit):
+        return array
+    if array.type.tz is not None:
+        array = array.cast(pa.timestamp(array.type.unit, "UTC"))
+    return pc.floor_temporal(array, unit=_UNITS[unit])
 
 
 def _mode(info: TableInfo, options: SourceOptions) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from pyspark.sql.datasource import InputPartition
 
@@ -62,7 +62,3 @@ def cut(
         bounds = [begin + (end - begin) * i // parts for i in range(parts + 1)]
         splits += [Split(table_id, bucket, low, high) for low, high in itertools.pairwise(bounds) if high > low]
     return splits
-
-
-def of_kind(splits: Iterable[Split], kind: str) -> list[Split]:
-    return [Split(one.table_id, one.bucket, one.start, one.stop, kind) for one in splits]

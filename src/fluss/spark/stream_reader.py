@@ -141,9 +141,23 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _check_dropped(self, begin: Mapping[Bucket, int], layout: Layout) -> None:
         if not self._options["failOnDataLoss"]:
             return
-        for bucket, offset in begin.items():
-            unread = self._seen.get(bucket, 0) - offset
-            if bucket.partition_id not in layout.partitions and unread > 0:
+        gone = [bucket for bucket in begin if bucket.partition_id not in layout.partitions]
+        if not gone:
+            return
+        # Partitions that a filter leaves out by now still exist.
+        existing = Layout.load(layout.client, layout.info).partitions
+        for bucket in gone:
+            if bucket.partition_id in existing:
+                continue
+            if bucket not in self._seen:
+                # The checkpoint is all that is known of it: rows may have come while no query was running.
+                raise LogOffsetOutOfRangeError(
+                    f"partition '{bucket.partition_name}' of {self._info.table_path} was dropped while this query was "
+                    f"not running; rows of {bucket} from offset {begin[bucket]} on may not have been read. Set "
+                    "failOnDataLoss to false to go on without them"
+                )
+            unread = self._seen[bucket] - begin[bucket]
+            if unread > 0:
                 raise LogOffsetOutOfRangeError(
                     f"partition '{bucket.partition_name}' of {self._info.table_path} was dropped with {unread} rows of "
                     f"bucket {bucket.bucket} not read; set failOnDataLoss to false to go on without them"

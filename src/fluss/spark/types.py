@@ -122,15 +122,28 @@ def to_spark_schema(schema: f.Schema, columns: Sequence[str] | None = None) -> s
     return s.StructType(fields)
 
 
-def to_fluss_schema(schema: s.StructType, primary_key: Sequence[str] = ()) -> f.Schema:
-    """The schema of a Fluss table for rows of a Spark schema. Primary key columns become NOT NULL."""
+def all_nullable(data_type: s.DataType) -> s.DataType:
+    """The same type with every field, element and value nullable."""
+    if isinstance(data_type, s.ArrayType):
+        return s.ArrayType(all_nullable(data_type.elementType), True)
+    if isinstance(data_type, s.MapType):
+        return s.MapType(data_type.keyType, all_nullable(data_type.valueType), True)
+    if isinstance(data_type, s.StructType):
+        return s.StructType(
+            [s.StructField(x.name, all_nullable(x.dataType), True, x.metadata) for x in data_type.fields]
+        )
+    return data_type
+
+
+def to_fluss_schema(schema: s.StructType, primary_key: Sequence[str] = (), not_null: Sequence[str] = ()) -> f.Schema:
+    """The schema of a Fluss table for rows of a Spark schema. Columns of the primary key become NOT NULL."""
     for name in primary_key:
         if name not in schema.names:
             raise InvalidArgumentError(f"primary key column '{name}' is not among {', '.join(schema.names)}")
     columns = [
         f.Column(
             x.name,
-            to_fluss_type(x.dataType, x.nullable and x.name not in primary_key, x.name),
+            to_fluss_type(x.dataType, x.nullable and x.name not in (*primary_key, *not_null), x.name),
             x.metadata.get("comment") if x.metadata else None,
         )
         for x in schema.fields

@@ -131,16 +131,16 @@ def test_all_rows_of_a_primary_key_table(run, config, database, monkeypatch, cur
 
 
 def test_a_cursor_gives_batches_and_is_given_back(run, config, database, monkeypatch):
-    monkeypatch.setattr(batch_scanner, "_KV_STEP_BYTES", 500)
+    config.scanner_kv_fetch_max_bytes = 500
     closed = []
-    scan_kv = batch_scanner._scan_kv
+    scan_kv = batch_scanner.BatchScanner._scan_kv
 
-    async def watched(connection, request):
+    async def watched(self, connection, request):
         if request.close_scanner:
             closed.append(request.scanner_id)
-        return await scan_kv(connection, request)
+        return await scan_kv(self, connection, request)
 
-    monkeypatch.setattr(batch_scanner, "_scan_kv", watched)
+    monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", watched)
 
     async def use(conn, table):
         rows = await fill_keys(table)
@@ -225,8 +225,8 @@ def test_a_changelog_without_its_beginning_is_not_folded(run, config, database, 
         scanner = table.new_scan().create_bucket_batch_scanner(bucket_of(table))
         offsets = type(scanner._plan).offsets
 
-        async def later(self, buckets, spec):
-            found = await offsets(self, buckets, spec)
+        async def later(self, buckets, spec, deadline=None):
+            found = await offsets(self, buckets, spec, deadline)
             return dict.fromkeys(found, 7) if spec.kind == "earliest" else found
 
         monkeypatch.setattr(type(scanner._plan), "offsets", later)

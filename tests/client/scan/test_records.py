@@ -143,3 +143,39 @@ def test_rows_of_any_width(width):
     rows = rows_to_python(batch, [DataTypes.bigint()] * width)
     assert rows == [{f"c{i}": i for i in range(width)}, dict.fromkeys(names)]
     assert all(list(row) == names for row in rows), "columns keep their order"
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("ticks", [2**63 - 1, -(2**63), 2**62, 10**14 * 10**6, -62_135_596_801 * 10**6, -1])
+@pytest.mark.parametrize(
+    "data_type",
+    [
+        *(DataTypes.timestamp(precision) for precision in (0, 3, 6, 9)),
+        *(DataTypes.timestamp_ltz(precision) for precision in (0, 3, 6, 9)),
+        *(DataTypes.time(precision) for precision in (0, 3, 6, 9)),
+        DataTypes.date(),
+        DataTypes.decimal(10, 2),
+        DataTypes.decimal(38, 5),
+    ],
+    ids=str,
+)
+def test_bits_that_are_no_value_of_python(data_type, ticks, nulls):
+    """Every pattern of bits is the right value or an error of ours: numpy would wrap around, and Python overflow."""
+    kind = data_type.to_arrow()
+    bits = b"".join((ticks % 2**kind.bit_width).to_bytes(kind.bit_width // 8, "little") for _ in range(3))
+    validity = pa.py_buffer(b"\x05") if nulls else None
+    array = pa.Array.from_buffers(kind, 3, [validity, pa.py_buffer(bits)])
+    try:
+        values = column_to_python(array, data_type)
+    except InvalidRowError:
+        return
+    assert (values[1] is None) == nulls
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        assert pa.array(values, kind).cast(pa.int64()).to_pylist() == array.cast(pa.int64()).to_pylist()
+
+
+@pytest.mark.parametrize(("precision", "micros"), [(0, 0), (3, 999_000), (6, 999_999)])
+def test_the_last_moments_of_python(precision, micros):
+    data_type = DataTypes.timestamp(precision)
+    for moment in (dt.datetime.min, dt.datetime(9999, 12, 31, 23, 59, 59, micros)):
+        assert column_to_python(pa.array([moment], data_type.to_arrow()), data_type) == [moment]

@@ -13,7 +13,7 @@ from tests.client.support import read_all, with_table
 
 import fluss
 import fluss.aio
-from fluss.client.faces import CLOSE_TIMEOUT_S
+from fluss.client.background import CLOSE_TIMEOUT_S
 from fluss.client.write import append as append_module
 from fluss.client.write import writer as writer_module
 from fluss.client.write.batch import WriteBatch
@@ -262,7 +262,7 @@ def test_flush_waits_for_rows_that_another_thread_has_in_hand(run, config, datab
 
     async def use(conn, table):
         writer = table.new_append().create_writer()
-        writer._collector.limit(2)
+        writer._accumulator.limit(2)
         writer.append((1, "first"))
         monkeypatch.setattr(append_module.AppendWriter, "_convert", slowly)
         thread = threading.Thread(target=writer.append, args=((2, "completes the chunk"),))
@@ -436,13 +436,13 @@ def test_servers_are_kept_busy(run, config, database, monkeypatch, keyed, busy):
     async def use(conn, table):
         writer = table.new_upsert().create_writer() if keyed else table.new_append().create_writer()
         found = []
-        monkeypatch.setattr(writer._sender, "under_way", lambda *key: found.pop(0))
+        monkeypatch.setattr(writer._sender, "queued_batches", lambda *key: found.pop(0))
         sealed = []
         seal = writer._seal
         monkeypatch.setattr(writer, "_seal", lambda key, early=False: (sealed.append(early), seal(key, early))[1])
-        for under_way in (busy, busy - 1):
-            found.append(under_way)
-            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [under_way], "name": ["a"]}))
+        for queued_batches in (busy, busy - 1):
+            found.append(queued_batches)
+            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [queued_batches], "name": ["a"]}))
             await asyncio.sleep(0)
         assert (sealed, found) == ([True], [])
         monkeypatch.undo()

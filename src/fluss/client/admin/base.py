@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from fluss.client.runner import Runner
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket, TablePath
+from fluss.net.deadline import Deadline
 from fluss.protocol import Api
 from fluss.protocol import messages as pb
 
@@ -23,13 +24,30 @@ class AdminBase:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    async def _ask(self, api: Api[RequestT, ResponseT], request: RequestT) -> ResponseT:
-        """A question, or a change that may safely be made twice."""
-        return await self._runner.run(lambda cluster: cluster.call_coordinator(api, request))
+    def _deadline(self, timeout: float | Deadline | None) -> Deadline:
+        """Make the one deadline of a call: `timeout` in seconds, or the configured default."""
+        return self._runner.cluster.deadline(timeout)
 
-    async def _change(self, api: Api[RequestT, ResponseT], request: RequestT, *, idempotent: bool = False) -> ResponseT:
-        """A change; sent again after a lost connection only if making it twice does no harm."""
-        return await self._runner.run(lambda cluster: cluster.call_coordinator(api, request, idempotent=idempotent))
+    async def _ask(
+        self, api: Api[RequestT, ResponseT], request: RequestT, *, timeout: float | Deadline | None
+    ) -> ResponseT:
+        """Send a question, or a change that may safely be made twice."""
+        deadline = self._deadline(timeout)
+        return await self._runner.run(lambda cluster: cluster.call_coordinator(api, request, deadline=deadline))
+
+    async def _change(
+        self,
+        api: Api[RequestT, ResponseT],
+        request: RequestT,
+        *,
+        timeout: float | Deadline | None,
+        idempotent: bool = False,
+    ) -> ResponseT:
+        """Send a change; it is sent again after a lost connection only if making it twice does no harm."""
+        deadline = self._deadline(timeout)
+        return await self._runner.run(
+            lambda cluster: cluster.call_coordinator(api, request, idempotent=idempotent, deadline=deadline)
+        )
 
 
 def table_path_message(path: TablePath) -> pb.PbTablePath:

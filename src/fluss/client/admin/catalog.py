@@ -29,6 +29,7 @@ from fluss.metadata import (
     partition_name,
 )
 from fluss.net.connection import Connection
+from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
@@ -46,6 +47,8 @@ class CatalogAdmin(AdminBase):
         database_name: str,
         database_descriptor: DatabaseDescriptor | None = None,
         ignore_if_exists: bool = False,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Create a database."""
         request = pb.CreateDatabaseRequest(
@@ -53,16 +56,23 @@ class CatalogAdmin(AdminBase):
         )
         if database_descriptor is not None:
             request.database_json = database_descriptor.to_json_bytes()
-        await self._change(apis.CREATE_DATABASE, request, idempotent=bool(ignore_if_exists))
+        await self._change(apis.CREATE_DATABASE, request, idempotent=bool(ignore_if_exists), timeout=timeout)
 
-    async def drop_database(self, database_name: str, ignore_if_not_exists: bool = False, cascade: bool = True) -> None:
+    async def drop_database(
+        self,
+        database_name: str,
+        ignore_if_not_exists: bool = False,
+        cascade: bool = True,
+        *,
+        timeout: float | None = None,
+    ) -> None:
         """Drop a database; with `cascade` its tables too, without it a database that has tables is refused."""
         request = pb.DropDatabaseRequest(
             database_name=check_name(database_name, "database name"),
             ignore_if_not_exists=bool(ignore_if_not_exists),
             cascade=bool(cascade),
         )
-        await self._change(apis.DROP_DATABASE, request, idempotent=bool(ignore_if_not_exists))
+        await self._change(apis.DROP_DATABASE, request, idempotent=bool(ignore_if_not_exists), timeout=timeout)
 
     async def alter_database(
         self,
@@ -72,6 +82,7 @@ class CatalogAdmin(AdminBase):
         reset_properties: Iterable[str] = (),
         comment: str | None = None,
         ignore_if_not_exists: bool = False,
+        timeout: float | None = None,
     ) -> None:
         """Change custom properties or the comment of a database."""
         request = pb.AlterDatabaseRequest(
@@ -80,27 +91,27 @@ class CatalogAdmin(AdminBase):
             comment=comment,
         )
         request.config_changes.extend(_config_changes(set_properties, reset_properties))
-        await self._change(apis.ALTER_DATABASE, request, idempotent=True)
+        await self._change(apis.ALTER_DATABASE, request, idempotent=True, timeout=timeout)
 
-    async def list_databases(self) -> list[str]:
+    async def list_databases(self, *, timeout: float | None = None) -> list[str]:
         """The names of all databases you may see."""
-        response = await self._ask(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        response = await self._ask(apis.LIST_DATABASES, pb.ListDatabasesRequest(), timeout=timeout)
         return list(response.database_name)
 
-    async def list_database_summaries(self) -> list[DatabaseSummary]:
+    async def list_database_summaries(self, *, timeout: float | None = None) -> list[DatabaseSummary]:
         """All databases with their age and number of tables."""
-        response = await self._ask(apis.LIST_DATABASES, pb.ListDatabasesRequest(include_summary=True))
+        response = await self._ask(apis.LIST_DATABASES, pb.ListDatabasesRequest(include_summary=True), timeout=timeout)
         return [DatabaseSummary(s.database_name, s.created_time, s.table_count) for s in response.database_summary]
 
-    async def database_exists(self, database_name: str) -> bool:
+    async def database_exists(self, database_name: str, *, timeout: float | None = None) -> bool:
         """Whether a database exists."""
         request = pb.DatabaseExistsRequest(database_name=check_name(database_name, "database name"))
-        return (await self._ask(apis.DATABASE_EXISTS, request)).exists
+        return (await self._ask(apis.DATABASE_EXISTS, request, timeout=timeout)).exists
 
-    async def get_database_info(self, database_name: str) -> DatabaseInfo:
+    async def get_database_info(self, database_name: str, *, timeout: float | None = None) -> DatabaseInfo:
         """Description, creation and modification time of a database."""
         request = pb.GetDatabaseInfoRequest(database_name=check_name(database_name, "database name"))
-        response = await self._ask(apis.GET_DATABASE_INFO, request)
+        response = await self._ask(apis.GET_DATABASE_INFO, request, timeout=timeout)
         descriptor = DatabaseDescriptor.from_json_bytes(response.database_json)
         return DatabaseInfo(database_name, descriptor, response.created_time, response.modified_time)
 
@@ -111,6 +122,8 @@ class CatalogAdmin(AdminBase):
         table_path: TablePath,
         table_descriptor: TableDescriptor,
         ignore_if_exists: bool | None = False,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Create a table."""
         if not isinstance(table_descriptor, TableDescriptor):
@@ -121,14 +134,16 @@ class CatalogAdmin(AdminBase):
             table_json=table_descriptor.to_json_bytes(),
             ignore_if_exists=bool(ignore_if_exists),
         )
-        await self._change(apis.CREATE_TABLE, request, idempotent=bool(ignore_if_exists))
+        await self._change(apis.CREATE_TABLE, request, idempotent=bool(ignore_if_exists), timeout=timeout)
 
-    async def drop_table(self, table_path: TablePath, ignore_if_not_exists: bool = False) -> None:
+    async def drop_table(
+        self, table_path: TablePath, ignore_if_not_exists: bool = False, *, timeout: float | None = None
+    ) -> None:
         """Drop a table with all its data."""
         request = pb.DropTableRequest(
             table_path=table_path_message(table_path), ignore_if_not_exists=bool(ignore_if_not_exists)
         )
-        await self._change(apis.DROP_TABLE, request, idempotent=bool(ignore_if_not_exists))
+        await self._change(apis.DROP_TABLE, request, idempotent=bool(ignore_if_not_exists), timeout=timeout)
 
         async def forget(cluster: Cluster) -> None:
             cluster.invalidate(table_path)
@@ -143,6 +158,7 @@ class CatalogAdmin(AdminBase):
         set_properties: Mapping[str, str] | None = None,
         reset_properties: Iterable[str] = (),
         ignore_if_not_exists: bool = False,
+        timeout: float | None = None,
     ) -> None:
         """Add columns at the end, or set and reset properties; a server takes only one of the two per call.
 
@@ -167,17 +183,17 @@ class CatalogAdmin(AdminBase):
         if not request.config_changes and not request.add_columns:
             raise InvalidArgumentError("alter_table needs something to change: columns to add, or properties")
         # Properties may be set twice; a column added twice is an error.
-        await self._change(apis.ALTER_TABLE, request, idempotent=not request.add_columns)
+        await self._change(apis.ALTER_TABLE, request, idempotent=not request.add_columns, timeout=timeout)
 
         async def forget(cluster: Cluster) -> None:
             cluster.invalidate(table_path)
 
         await self._runner.run(forget)
 
-    async def get_table_info(self, table_path: TablePath) -> TableInfo:
+    async def get_table_info(self, table_path: TablePath, *, timeout: float | None = None) -> TableInfo:
         """The description of a table, fresh from the server."""
         request = pb.GetTableInfoRequest(table_path=table_path_message(table_path))
-        response = await self._ask(apis.GET_TABLE_INFO, request)
+        response = await self._ask(apis.GET_TABLE_INFO, request, timeout=timeout)
         return TableInfo(
             table_path,
             response.table_id,
@@ -188,25 +204,27 @@ class CatalogAdmin(AdminBase):
             response.remote_data_dir if response.HasField("remote_data_dir") else None,
         )
 
-    async def get_table(self, table_path: TablePath) -> TableInfo:
+    async def get_table(self, table_path: TablePath, *, timeout: float | None = None) -> TableInfo:
         """Older name of `get_table_info`."""
-        return await self.get_table_info(table_path)
+        return await self.get_table_info(table_path, timeout=timeout)
 
-    async def get_table_schema(self, table_path: TablePath, schema_id: int | None = None) -> SchemaInfo:
+    async def get_table_schema(
+        self, table_path: TablePath, schema_id: int | None = None, *, timeout: float | None = None
+    ) -> SchemaInfo:
         """One version of a table's schema; the latest unless an id is given."""
         request = pb.GetTableSchemaRequest(table_path=table_path_message(table_path), schema_id=schema_id)
-        response = await self._ask(apis.GET_TABLE_SCHEMA, request)
+        response = await self._ask(apis.GET_TABLE_SCHEMA, request, timeout=timeout)
         return SchemaInfo(response.schema_id, Schema.from_json_bytes(response.schema_json))
 
-    async def list_tables(self, database_name: str) -> list[str]:
+    async def list_tables(self, database_name: str, *, timeout: float | None = None) -> list[str]:
         """The names of the tables in a database."""
         request = pb.ListTablesRequest(database_name=check_name(database_name, "database name"))
-        return list((await self._ask(apis.LIST_TABLES, request)).table_name)
+        return list((await self._ask(apis.LIST_TABLES, request, timeout=timeout)).table_name)
 
-    async def table_exists(self, table_path: TablePath) -> bool:
+    async def table_exists(self, table_path: TablePath, *, timeout: float | None = None) -> bool:
         """Whether a table exists."""
         request = pb.TableExistsRequest(table_path=table_path_message(table_path))
-        return (await self._ask(apis.TABLE_EXISTS, request)).exists
+        return (await self._ask(apis.TABLE_EXISTS, request, timeout=timeout)).exists
 
     # -- partitions -----------------------------------------------------------------------------------------------
 
@@ -215,6 +233,8 @@ class CatalogAdmin(AdminBase):
         table_path: TablePath,
         partition_spec: PartitionSpec | Mapping[str, str],
         ignore_if_exists: bool = False,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Create a partition: `{"region": "US"}`, with a value for each partition column."""
         request = pb.CreatePartitionRequest(
@@ -223,13 +243,15 @@ class CatalogAdmin(AdminBase):
             # The field's name on the wire notwithstanding, it means "ignore if it exists".
             ignore_if_not_exists=bool(ignore_if_exists),
         )
-        await self._change(apis.CREATE_PARTITION, request, idempotent=bool(ignore_if_exists))
+        await self._change(apis.CREATE_PARTITION, request, idempotent=bool(ignore_if_exists), timeout=timeout)
 
     async def drop_partition(
         self,
         table_path: TablePath,
         partition_spec: PartitionSpec | Mapping[str, str],
         ignore_if_not_exists: bool = False,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Drop a partition with its data."""
         request = pb.DropPartitionRequest(
@@ -237,7 +259,7 @@ class CatalogAdmin(AdminBase):
             partition_spec=_spec_message(partition_spec),
             ignore_if_not_exists=bool(ignore_if_not_exists),
         )
-        await self._change(apis.DROP_PARTITION, request, idempotent=bool(ignore_if_not_exists))
+        await self._change(apis.DROP_PARTITION, request, idempotent=bool(ignore_if_not_exists), timeout=timeout)
 
         async def forget(cluster: Cluster) -> None:
             cluster.invalidate(table_path)
@@ -245,13 +267,25 @@ class CatalogAdmin(AdminBase):
         await self._runner.run(forget)
 
     async def list_partition_infos(
-        self, table_path: TablePath, partition_spec: PartitionSpec | Mapping[str, str] | None = None
+        self,
+        table_path: TablePath,
+        partition_spec: PartitionSpec | Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> list[PartitionInfo]:
         """The partitions of a table; with a spec of some partition columns only those that match."""
+        return await self._partition_infos(table_path, partition_spec, timeout)
+
+    async def _partition_infos(
+        self,
+        table_path: TablePath,
+        partition_spec: PartitionSpec | Mapping[str, str] | None,
+        timeout: float | Deadline | None,
+    ) -> list[PartitionInfo]:
         request = pb.ListPartitionInfosRequest(table_path=table_path_message(table_path))
         if partition_spec is not None:
             request.partial_partition_spec.CopyFrom(_spec_message(partition_spec))
-        response = await self._ask(apis.LIST_PARTITION_INFOS, request)
+        response = await self._ask(apis.LIST_PARTITION_INFOS, request, timeout=timeout)
         return [
             PartitionInfo(
                 info.partition_id,
@@ -263,10 +297,14 @@ class CatalogAdmin(AdminBase):
         ]
 
     async def list_partition_infos_with_spec(
-        self, table_path: TablePath, partition_spec: PartitionSpec | Mapping[str, str] | None
+        self,
+        table_path: TablePath,
+        partition_spec: PartitionSpec | Mapping[str, str] | None,
+        *,
+        timeout: float | None = None,
     ) -> list[PartitionInfo]:
         """The same as `list_partition_infos(table_path, partition_spec)`."""
-        return await self.list_partition_infos(table_path, partition_spec)
+        return await self.list_partition_infos(table_path, partition_spec, timeout=timeout)
 
     # -- offsets, statistics, nodes -------------------------------------------------------------------------------
 
@@ -278,6 +316,7 @@ class CatalogAdmin(AdminBase):
         *,
         offset_type: str | None = None,
         timestamp: int | None = None,
+        timeout: float | None = None,
     ) -> dict[int, int]:
         """Offsets of buckets: `OffsetSpec.earliest()`, `.latest()` or `.timestamp(ms)`.
 
@@ -285,7 +324,10 @@ class CatalogAdmin(AdminBase):
         """
         check_table_path(table_path)
         spec = _offset_spec(offset_spec, offset_type, timestamp)
-        return await self._runner.run(lambda cluster: list_offsets(cluster, table_path, bucket_ids, spec))
+        deadline = self._deadline(timeout)
+        return await self._runner.run(
+            lambda cluster: list_offsets(cluster, table_path, bucket_ids, spec, None, deadline)
+        )
 
     async def list_partition_offsets(
         self,
@@ -296,39 +338,53 @@ class CatalogAdmin(AdminBase):
         *,
         offset_type: str | None = None,
         timestamp: int | None = None,
+        timeout: float | None = None,
     ) -> dict[int, int]:
         """Offsets of the buckets of one partition (its values joined with `$`, as in `PartitionInfo`)."""
         check_table_path(table_path)
         spec = _offset_spec(offset_spec, offset_type, timestamp)
+        deadline = self._deadline(timeout)
         name = check_name(partition_name, "partition name")
-        return await self._runner.run(lambda cluster: list_offsets(cluster, table_path, bucket_ids, spec, name))
+        return await self._runner.run(
+            lambda cluster: list_offsets(cluster, table_path, bucket_ids, spec, name, deadline)
+        )
 
-    async def get_table_stats(self, table_path: TablePath, partition_name: str | None = None) -> TableStats:
+    async def get_table_stats(
+        self, table_path: TablePath, partition_name: str | None = None, *, timeout: float | None = None
+    ) -> TableStats:
         """Row counts of a table (all partitions unless one is named), per bucket and in all."""
         check_table_path(table_path)
+        deadline = self._deadline(timeout)
         names: list[str | None] = [partition_name]
         if partition_name is None:
-            state = await self._runner.run(lambda cluster: cluster.table(table_path))
+            state = await self._runner.run(lambda cluster: cluster.table(table_path, deadline=deadline))
             if state.is_partitioned:
-                names = [info.partition_name for info in await self.list_partition_infos(table_path)]
+                names = [info.partition_name for info in await self._partition_infos(table_path, None, deadline)]
         counts: dict[TableBucket, int | None] = {}
         for name in names:
-            counts.update(await self._runner.run(lambda cluster, n=name: _bucket_stats(cluster, table_path, n)))  # type: ignore[misc]
+
+            async def of_partition(cluster: Cluster, name: str | None = name) -> dict[TableBucket, int | None]:
+                return await _bucket_stats(cluster, table_path, name, deadline)
+
+            counts.update(await self._runner.run(of_partition))
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else None
         return TableStats(table_path, total, counts)
 
-    async def get_server_nodes(self) -> list[ServerNode]:
+    async def get_server_nodes(self, *, timeout: float | None = None) -> list[ServerNode]:
         """All servers alive: the coordinator, then the tablet servers."""
-        return await self._runner.run(lambda cluster: cluster.refresh_nodes())
+        deadline = self._deadline(timeout)
+        return await self._runner.run(lambda cluster: cluster.refresh_nodes(deadline))
 
 
-async def _bucket_stats(cluster: Cluster, path: TablePath, partition_name: str | None) -> dict[TableBucket, int | None]:
+async def _bucket_stats(
+    cluster: Cluster, path: TablePath, partition_name: str | None, deadline: Deadline
+) -> dict[TableBucket, int | None]:
     async def send(connection: Connection, group: list[TableBucket]) -> dict[TableBucket, int | None]:
         request = pb.GetTableStatsRequest(table_id=group[0].table_id)
         for bucket in group:
             request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id)
-        response = await cluster.call(connection, apis.GET_TABLE_STATS, request)
+        response = await cluster.call(connection, apis.GET_TABLE_STATS, request, deadline)
         counts: dict[TableBucket, int | None] = dict.fromkeys(group)
         for part in response.buckets_resp:
             raise_for_code(part, f"table '{path}', bucket {part.bucket_id}")
@@ -338,13 +394,14 @@ async def _bucket_stats(cluster: Cluster, path: TablePath, partition_name: str |
         return counts
 
     async def attempt() -> dict[TableBucket, int | None]:
-        buckets = await buckets_of(cluster, path, None, partition_name)
+        buckets = await buckets_of(cluster, path, None, partition_name, deadline)
         merged: dict[TableBucket, int | None] = {}
-        for counts in await per_leader(cluster, path, buckets, send):
+        for counts in await per_leader(cluster, path, buckets, send, deadline):
             merged.update(counts)
         return merged
 
-    return await cluster.retry(attempt, what=apis.GET_TABLE_STATS.name, path=path)
+    what = f"{apis.GET_TABLE_STATS.name} of table '{path}'"
+    return await cluster.retry(attempt, what=what, path=path, deadline=deadline)
 
 
 def _config_changes(

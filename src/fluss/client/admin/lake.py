@@ -26,6 +26,7 @@ from fluss.client.admin.types import (
 from fluss.client.cluster import raise_for_code
 from fluss.errors import InvalidArgumentError, UnknownServerError, error_for_code
 from fluss.metadata import LakeSnapshot, TableBucket, TablePath
+from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
@@ -35,22 +36,28 @@ class LakeAdmin(AdminBase):
 
     # -- lake snapshots -------------------------------------------------------------------------------------------
 
-    async def get_latest_lake_snapshot(self, table_path: TablePath) -> LakeSnapshot:
+    async def get_latest_lake_snapshot(self, table_path: TablePath, *, timeout: float | None = None) -> LakeSnapshot:
         """The newest snapshot of the table in the lake, and the log offset each bucket continues from."""
-        return await self._lake_snapshot(pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path)))
+        return await self._lake_snapshot(
+            pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path)), timeout=timeout
+        )
 
-    async def get_lake_snapshot(self, table_path: TablePath, snapshot_id: int) -> LakeSnapshot:
+    async def get_lake_snapshot(
+        self, table_path: TablePath, snapshot_id: int, *, timeout: float | None = None
+    ) -> LakeSnapshot:
         """One snapshot of the table in the lake by its id."""
         request = pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path), snapshot_id=snapshot_id)
-        return await self._lake_snapshot(request)
+        return await self._lake_snapshot(request, timeout=timeout)
 
-    async def get_readable_lake_snapshot(self, table_path: TablePath) -> LakeSnapshot:
+    async def get_readable_lake_snapshot(self, table_path: TablePath, *, timeout: float | None = None) -> LakeSnapshot:
         """The newest snapshot that readers may use."""
         request = pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path), readable=True)
-        return await self._lake_snapshot(request)
+        return await self._lake_snapshot(request, timeout=timeout)
 
-    async def _lake_snapshot(self, request: pb.GetLakeSnapshotRequest) -> LakeSnapshot:
-        response = await self._ask(apis.GET_LAKE_SNAPSHOT, request)
+    async def _lake_snapshot(
+        self, request: pb.GetLakeSnapshotRequest, timeout: float | Deadline | None
+    ) -> LakeSnapshot:
+        response = await self._ask(apis.GET_LAKE_SNAPSHOT, request, timeout=timeout)
         offsets = {
             bucket_from(
                 response.table_id, bucket.partition_id if bucket.HasField("partition_id") else None, bucket.bucket_id
@@ -70,6 +77,7 @@ class LakeAdmin(AdminBase):
         failed: Iterable[TieringTable] = (),
         force_finished: Iterable[int] = (),
         request_table: bool = False,
+        timeout: float | None = None,
     ) -> TieringHeartbeat:
         """Tell the coordinator what a tiering worker is doing, and ask for the next table."""
         request = pb.LakeTieringHeartbeatRequest(request_table=request_table, force_finished_tables=force_finished)
@@ -80,7 +88,9 @@ class LakeAdmin(AdminBase):
             request.finished_tables.append(_tiering_message(table, stat))
         for table in failed:
             request.failed_tables.append(_tiering_message(table, None))
-        response = await self._change(apis.LAKE_TIERING_HEARTBEAT, request, idempotent=not request_table)
+        response = await self._change(
+            apis.LAKE_TIERING_HEARTBEAT, request, idempotent=not request_table, timeout=timeout
+        )
         assigned = None
         if response.HasField("tiering_table"):
             info = response.tiering_table
@@ -100,6 +110,7 @@ class LakeAdmin(AdminBase):
         offsets: Mapping[TableBucket, int],
         *,
         ignore_previous_offsets: bool = False,
+        timeout: float | None = None,
     ) -> str:
         """Store the offsets a lake snapshot will cover; gives the path to pass to the commit."""
         request = pb.PrepareLakeTableSnapshotRequest(ignore_previous_table_offsets=ignore_previous_offsets)
@@ -108,7 +119,7 @@ class LakeAdmin(AdminBase):
             message.bucket_offsets.add(
                 partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, log_end_offset=offset
             )
-        response = await self._change(apis.PREPARE_LAKE_TABLE_SNAPSHOT, request, idempotent=True)
+        response = await self._change(apis.PREPARE_LAKE_TABLE_SNAPSHOT, request, idempotent=True, timeout=timeout)
         for result in response.prepare_lake_table_resp:
             raise_for_code(result, f"table '{table_path}'")
             return result.lake_table_offsets_path
@@ -122,6 +133,7 @@ class LakeAdmin(AdminBase):
         *,
         readable_offsets_path: str | None = None,
         earliest_snapshot_id_to_keep: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Make a lake snapshot known, with the offsets that `prepare_lake_table_snapshot` stored."""
         request = pb.CommitLakeTableSnapshotRequest()
@@ -132,31 +144,36 @@ class LakeAdmin(AdminBase):
             readable_bucket_offsets_file_path=readable_offsets_path,
             earliest_snapshot_id_to_keep=earliest_snapshot_id_to_keep,
         )
-        response = await self._change(apis.COMMIT_LAKE_TABLE_SNAPSHOT, request, idempotent=True)
+        response = await self._change(apis.COMMIT_LAKE_TABLE_SNAPSHOT, request, idempotent=True, timeout=timeout)
         for result in response.table_resp:
             raise_for_code(result, f"table {table_id}, snapshot {snapshot_id}")
 
     # -- snapshots of primary-key tables, remote log --------------------------------------------------------------
 
     async def get_latest_kv_snapshots(
-        self, table_path: TablePath, partition_name: str | None = None
+        self, table_path: TablePath, partition_name: str | None = None, *, timeout: float | None = None
     ) -> list[KvSnapshot]:
         """The newest snapshot of each bucket of a primary-key table, or of one of its partitions."""
         request = pb.GetLatestKvSnapshotsRequest(
             table_path=table_path_message(table_path), partition_name=partition_name
         )
-        response = await self._ask(apis.GET_LATEST_KV_SNAPSHOTS, request)
+        response = await self._ask(apis.GET_LATEST_KV_SNAPSHOTS, request, timeout=timeout)
         partition_id = response.partition_id if response.HasField("partition_id") else None
         return [_kv_snapshot(response.table_id, partition_id, s) for s in response.latest_snapshots]
 
-    async def list_kv_snapshots(self, table_path: TablePath, partition_name: str | None = None) -> list[KvSnapshot]:
+    async def list_kv_snapshots(
+        self, table_path: TablePath, partition_name: str | None = None, *, timeout: float | None = None
+    ) -> list[KvSnapshot]:
         """All snapshots that are kept, several per bucket. Needs a server that has this call."""
-        table_id, partition_id = await self._ids(table_path, partition_name)
+        deadline = self._deadline(timeout)
+        table_id, partition_id = await self._ids(table_path, partition_name, deadline)
         request = pb.ListKvSnapshotsRequest(table_id=table_id, partition_id=partition_id)
-        response = await self._ask(apis.LIST_KV_SNAPSHOTS, request)
+        response = await self._ask(apis.LIST_KV_SNAPSHOTS, request, timeout=deadline)
         return [_kv_snapshot(table_id, partition_id, s) for s in response.active_snapshots]
 
-    async def get_kv_snapshot_metadata(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshotMetadata:
+    async def get_kv_snapshot_metadata(
+        self, bucket: TableBucket, snapshot_id: int, *, timeout: float | None = None
+    ) -> KvSnapshotMetadata:
         """The files of one snapshot."""
         request = pb.GetKvSnapshotMetadataRequest(
             table_id=bucket.table_id,
@@ -164,12 +181,12 @@ class LakeAdmin(AdminBase):
             bucket_id=bucket.bucket_id,
             snapshot_id=snapshot_id,
         )
-        response = await self._ask(apis.GET_KV_SNAPSHOT_METADATA, request)
+        response = await self._ask(apis.GET_KV_SNAPSHOT_METADATA, request, timeout=timeout)
         files = {file.remote_path: file.local_file_name for file in response.snapshot_files}
         return KvSnapshotMetadata(bucket, snapshot_id, response.log_offset, files)
 
     async def acquire_kv_snapshot_lease(
-        self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int]
+        self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, timeout: float | None = None
     ) -> dict[TableBucket, int]:
         """Keep snapshots from being deleted for a while; gives those that were gone already."""
         request = pb.AcquireKvSnapshotLeaseRequest(
@@ -182,7 +199,7 @@ class LakeAdmin(AdminBase):
             tables[bucket.table_id].bucket_snapshots.add(
                 partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, snapshot_id=snapshot_id
             )
-        response = await self._change(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request, idempotent=True)
+        response = await self._change(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request, idempotent=True, timeout=timeout)
         return {
             bucket_from(
                 table.table_id, b.partition_id if b.HasField("partition_id") else None, b.bucket_id
@@ -191,24 +208,27 @@ class LakeAdmin(AdminBase):
             for b in table.bucket_snapshots
         }
 
-    async def release_kv_snapshot_lease(self, lease_id: str, buckets: Iterable[TableBucket]) -> None:
+    async def release_kv_snapshot_lease(
+        self, lease_id: str, buckets: Iterable[TableBucket], *, timeout: float | None = None
+    ) -> None:
         """Let go of the snapshots of some buckets."""
         request = pb.ReleaseKvSnapshotLeaseRequest(lease_id=check_name(lease_id, "lease id"))
         request.buckets_to_release.extend(bucket_message(bucket) for bucket in buckets)
-        await self._change(apis.RELEASE_KV_SNAPSHOT_LEASE, request, idempotent=True)
+        await self._change(apis.RELEASE_KV_SNAPSHOT_LEASE, request, idempotent=True, timeout=timeout)
 
-    async def drop_kv_snapshot_lease(self, lease_id: str) -> None:
+    async def drop_kv_snapshot_lease(self, lease_id: str, *, timeout: float | None = None) -> None:
         """Let go of everything a lease holds."""
         request = pb.DropKvSnapshotLeaseRequest(lease_id=check_name(lease_id, "lease id"))
-        await self._change(apis.DROP_KV_SNAPSHOT_LEASE, request, idempotent=True)
+        await self._change(apis.DROP_KV_SNAPSHOT_LEASE, request, idempotent=True, timeout=timeout)
 
     async def list_remote_log_manifests(
-        self, table_path: TablePath, partition_name: str | None = None
+        self, table_path: TablePath, partition_name: str | None = None, *, timeout: float | None = None
     ) -> list[RemoteLogManifest]:
         """Where the tiered log of each bucket is described. Needs a server that has this call."""
-        table_id, partition_id = await self._ids(table_path, partition_name)
+        deadline = self._deadline(timeout)
+        table_id, partition_id = await self._ids(table_path, partition_name, deadline)
         request = pb.ListRemoteLogManifestsRequest(table_id=table_id, partition_id=partition_id)
-        response = await self._ask(apis.LIST_REMOTE_LOG_MANIFESTS, request)
+        response = await self._ask(apis.LIST_REMOTE_LOG_MANIFESTS, request, timeout=deadline)
         return [
             RemoteLogManifest(
                 bucket_from(
@@ -222,11 +242,12 @@ class LakeAdmin(AdminBase):
             for entry in response.manifests
         ]
 
-    async def get_file_system_security_token(self) -> FileSystemToken:
+    async def get_file_system_security_token(self, *, timeout: float | None = None) -> FileSystemToken:
         """Credentials for the store of tiered data; an empty token means none are needed."""
         request = pb.GetFileSystemSecurityTokenRequest()
+        deadline = self._deadline(timeout)
         response = await self._runner.run(
-            lambda cluster: cluster.call_tablet(apis.GET_FILESYSTEM_SECURITY_TOKEN, request)
+            lambda cluster: cluster.call_tablet(apis.GET_FILESYSTEM_SECURITY_TOKEN, request, deadline=deadline)
         )
         return FileSystemToken(
             response.schema,
@@ -238,7 +259,12 @@ class LakeAdmin(AdminBase):
     # -- producer offsets -----------------------------------------------------------------------------------------
 
     async def register_producer_offsets(
-        self, producer_id: str, offsets: Mapping[TableBucket, int], ttl_ms: int | None = None
+        self,
+        producer_id: str,
+        offsets: Mapping[TableBucket, int],
+        ttl_ms: int | None = None,
+        *,
+        timeout: float | None = None,
     ) -> bool:
         """Keep the offsets a producer started from; False if some were kept before (those stay)."""
         request = pb.RegisterProducerOffsetsRequest(producer_id=check_name(producer_id, "producer id"), ttl_ms=ttl_ms)
@@ -249,13 +275,13 @@ class LakeAdmin(AdminBase):
             tables[bucket.table_id].bucket_offsets.add(
                 partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, log_end_offset=offset
             )
-        response = await self._change(apis.REGISTER_PRODUCER_OFFSETS, request)
+        response = await self._change(apis.REGISTER_PRODUCER_OFFSETS, request, timeout=timeout)
         return response.result == 0
 
-    async def get_producer_offsets(self, producer_id: str) -> ProducerOffsets:
+    async def get_producer_offsets(self, producer_id: str, *, timeout: float | None = None) -> ProducerOffsets:
         """The offsets a producer registered; none if it did not."""
         request = pb.GetProducerOffsetsRequest(producer_id=check_name(producer_id, "producer id"))
-        response = await self._ask(apis.GET_PRODUCER_OFFSETS, request)
+        response = await self._ask(apis.GET_PRODUCER_OFFSETS, request, timeout=timeout)
         offsets = {
             bucket_from(
                 table.table_id, b.partition_id if b.HasField("partition_id") else None, b.bucket_id
@@ -266,17 +292,21 @@ class LakeAdmin(AdminBase):
         expires = response.expiration_time if response.HasField("expiration_time") else None
         return ProducerOffsets(producer_id, expires, offsets)
 
-    async def delete_producer_offsets(self, producer_id: str) -> None:
+    async def delete_producer_offsets(self, producer_id: str, *, timeout: float | None = None) -> None:
         """Forget the offsets a producer registered."""
         request = pb.DeleteProducerOffsetsRequest(producer_id=check_name(producer_id, "producer id"))
-        await self._change(apis.DELETE_PRODUCER_OFFSETS, request, idempotent=True)
+        await self._change(apis.DELETE_PRODUCER_OFFSETS, request, idempotent=True, timeout=timeout)
 
-    async def _ids(self, table_path: TablePath, partition_name: str | None) -> tuple[int, int | None]:
+    async def _ids(
+        self, table_path: TablePath, partition_name: str | None, deadline: Deadline
+    ) -> tuple[int, int | None]:
         check_table_path(table_path)
-        state = await self._runner.run(lambda cluster: cluster.table(table_path, refresh=True))
+        state = await self._runner.run(lambda cluster: cluster.table(table_path, refresh=True, deadline=deadline))
         if partition_name is None:
             return state.table_id, None
-        partition = await self._runner.run(lambda cluster: cluster.partition(table_path, partition_name))
+        partition = await self._runner.run(
+            lambda cluster: cluster.partition(table_path, partition_name, deadline=deadline)
+        )
         if partition is None:
             raise InvalidArgumentError(f"Table '{table_path}' has no partition '{partition_name}'")
         return state.table_id, partition.partition_id

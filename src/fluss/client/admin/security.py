@@ -27,22 +27,22 @@ from fluss.protocol import messages as pb
 class SecurityAdmin(AdminBase):
     """ACLs, cluster options, health."""
 
-    async def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+    async def create_acls(self, bindings: Iterable[AclBinding], *, timeout: float | None = None) -> None:
         """Allow what the bindings say. Needs an authorizer on the server."""
         request = pb.CreateAclsRequest(acl=[_acl_message(binding) for binding in bindings])
-        response = await self._change(apis.CREATE_ACLS, request, idempotent=True)
+        response = await self._change(apis.CREATE_ACLS, request, idempotent=True, timeout=timeout)
         for result in response.aclRes:
             raise_for_code(result, f"ACL {_acl(result.acl)}")
 
-    async def list_acls(self, acl_filter: AclFilter | None = None) -> list[AclBinding]:
+    async def list_acls(self, acl_filter: AclFilter | None = None, *, timeout: float | None = None) -> list[AclBinding]:
         """The ACLs that match; all of them without a filter."""
         request = pb.ListAclsRequest(acl_filter=_filter_message(acl_filter or AclFilter()))
-        return [_acl(acl) for acl in (await self._ask(apis.LIST_ACLS, request)).acl]
+        return [_acl(acl) for acl in (await self._ask(apis.LIST_ACLS, request, timeout=timeout)).acl]
 
-    async def drop_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+    async def drop_acls(self, filters: Iterable[AclFilter], *, timeout: float | None = None) -> list[AclBinding]:
         """Drop the ACLs that match any of the filters; gives those that were dropped."""
         request = pb.DropAclsRequest(acl_filter=[_filter_message(acl_filter) for acl_filter in filters])
-        response = await self._change(apis.DROP_ACLS, request, idempotent=True)
+        response = await self._change(apis.DROP_ACLS, request, idempotent=True, timeout=timeout)
         dropped = []
         for result in response.filter_results:
             raise_for_code(result)
@@ -51,15 +51,17 @@ class SecurityAdmin(AdminBase):
                 dropped.append(_acl(match.acl))
         return dropped
 
-    async def describe_cluster_configs(self) -> list[ConfigEntry]:
+    async def describe_cluster_configs(self, *, timeout: float | None = None) -> list[ConfigEntry]:
         """The options of the cluster in force, and where each comes from."""
-        response = await self._ask(apis.DESCRIBE_CLUSTER_CONFIGS, pb.DescribeClusterConfigsRequest())
+        response = await self._ask(apis.DESCRIBE_CLUSTER_CONFIGS, pb.DescribeClusterConfigsRequest(), timeout=timeout)
         return [
             ConfigEntry(c.config_key, c.config_value if c.HasField("config_value") else None, c.config_source)
             for c in response.configs
         ]
 
-    async def alter_cluster_configs(self, changes: Iterable[AlterConfig] | Mapping[str, str | None]) -> None:
+    async def alter_cluster_configs(
+        self, changes: Iterable[AlterConfig] | Mapping[str, str | None], *, timeout: float | None = None
+    ) -> None:
         """Change options of the running cluster: `AlterConfig` objects, or a dict (value None: back to the default)."""
         if isinstance(changes, Mapping):
             changes = [
@@ -71,11 +73,11 @@ class SecurityAdmin(AdminBase):
         for change in changes:
             request.alter_configs.add(config_key=change.key, config_value=change.value, op_type=int(change.op))
             repeatable = repeatable and change.op in (AlterConfigOp.SET, AlterConfigOp.DELETE)
-        await self._change(apis.ALTER_CLUSTER_CONFIGS, request, idempotent=repeatable)
+        await self._change(apis.ALTER_CLUSTER_CONFIGS, request, idempotent=repeatable, timeout=timeout)
 
-    async def get_cluster_health(self) -> ClusterHealth:
+    async def get_cluster_health(self, *, timeout: float | None = None) -> ClusterHealth:
         """Replicas and leaders, wanted and present. Needs a server that has this call."""
-        r = await self._ask(apis.GET_CLUSTER_HEALTH, pb.GetClusterHealthRequest())
+        r = await self._ask(apis.GET_CLUSTER_HEALTH, pb.GetClusterHealthRequest(), timeout=timeout)
         status = HealthStatus(r.status) if r.status in HealthStatus._value2member_map_ else HealthStatus.UNKNOWN
         return ClusterHealth(
             r.num_replicas, r.in_sync_replicas, r.num_leader_replicas, r.active_leader_replicas, status

@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fluss._lazy import lazy_names
+from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, ScanRecord, ScanRecords
-from fluss.client.scan.scan import ScanPlan, TableScan
 from fluss.client.scan.scanner import LogScanner
+from fluss.client.scan.table_scan import TableScan
 
 if TYPE_CHECKING:
     from fluss.client.scan.batch_scanner import BatchScanner

@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from fluss.client.scan.fold import merge_by_key
 from fluss.client.scan.frames import to_pandas, to_polars
+from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.errors import FlussError, FormatError, InvalidArgumentError, UnsupportedVersionError, error_for_code
 from fluss.metadata import OffsetSpec, Schema, TableBucket
+from fluss.net.deadline import Deadline
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import ScanKvResponse, decode_limit_scan_response, decode_scan_kv_response
 from fluss.records import align_batch, decode_value_batch, iter_log_batches
@@ -24,10 +26,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from fluss.client.scan.scan import ScanPlan
     from fluss.net.connection import Connection
 
-_KV_STEP_BYTES = 4 * 1024 * 1024
+T = TypeVar("T")
+
 _FOLD_ROWS = 500_000
 """Changes that are collected before they are folded; more when there are more rows, so that folding stays linear."""
 
@@ -66,60 +68,71 @@ class BatchScanner:
         self.log_offset: int | None = None
         """The end of the changelog that the rows read so far stand for; None where the server does not say."""
         self._arrow_schema = plan.arrow_schema
+        self._deadline = plan.cluster.deadline()
+        """The deadline of the call that the requests of this scanner are made for."""
 
     @property
     def bucket(self) -> TableBucket:
         """The bucket this scanner reads."""
         return self._bucket
 
-    async def next_batch(self) -> RecordBatch | None:
-        """The next batch, or None when there is no more.
+    async def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
+        """Return the next batch, or None when there is no more.
+
+        `timeout` is in seconds; by default a batch takes at most twice the request timeout.
 
         Example:
             while (found := await scanner.next_batch()) is not None:
                 print(found.batch.num_rows)
         """
+        return await self._next(self._plan.cluster.deadline(timeout))
+
+    async def _next(self, deadline: Deadline) -> RecordBatch | None:
+        self._deadline = deadline
         if self._batches is None:
             self._batches = self._run()
         async for batch in self._batches:
             return batch
         return None
 
-    async def collect_all_batches(self) -> list[RecordBatch]:
-        """All batches that are left.
+    async def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
+        """Return all batches that are left.
+
+        `timeout` is the time for all of them, in seconds; by default each has its own, as with `next_batch()`.
 
         Example:
             batches = await scanner.collect_all_batches()
         """
         batches = []
-        while (batch := await self.next_batch()) is not None:
+        deadline = self._plan.read_deadline(timeout)
+        while (batch := await self._next(self._plan.cluster.deadline(deadline))) is not None:
             batches.append(batch)
         return batches
 
-    async def to_arrow(self) -> pa.Table:
+    async def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
         """All rows that are left as an Arrow table.
 
         Example:
             table = await scanner.to_arrow()
         """
-        batches = [batch.batch for batch in await self.collect_all_batches()]
+        batches = [batch.batch for batch in await self.collect_all_batches(timeout=timeout)]
         return pa.Table.from_batches(batches, self._arrow_schema)
 
-    async def to_pandas(self) -> pd.DataFrame:
+    async def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """All rows that are left as a pandas DataFrame.
 
         Example:
             frame = await scanner.to_pandas()
         """
-        return to_pandas(await self.to_arrow())
+        return to_pandas(await self.to_arrow(timeout=timeout))
 
-    async def to_polars(self) -> pl.DataFrame:
+    async def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
         """All rows that are left as a polars DataFrame.
 
         Example:
             frame = await scanner.to_polars()
         """
-        return to_polars(await self.to_arrow())
+        return to_polars(await self.to_arrow(timeout=timeout))
 
     async def close(self) -> None:
         """Stop reading; a cursor that the server keeps is given back.
@@ -158,14 +171,26 @@ class BatchScanner:
             request.partition_id = bucket.partition_id
 
         async def attempt() -> memoryview:
-            connection = await plan.cluster.leader(bucket, plan.info.table_path)
-            body = await connection.call_parts(apis.LIMIT_SCAN, [request.SerializeToString()])
+            connection = await self._leader()
+            timeout_ms = self._request_timeout_ms()
+            body = await connection.call_parts(apis.LIMIT_SCAN, [request.SerializeToString()], timeout_ms=timeout_ms)
             response = decode_limit_scan_response(body)
             if response.error_code:
                 raise error_for_code(response.error_code, response.error_message)
             return response.records if response.records is not None else memoryview(b"")
 
-        return await plan.cluster.retry(attempt, what="LIMIT_SCAN", path=plan.info.table_path, bucket=bucket)
+        return await self._retry(attempt, "LIMIT_SCAN")
+
+    async def _leader(self) -> Connection:
+        return await self._plan.cluster.leader(self._bucket, self._plan.info.table_path, self._deadline)
+
+    def _request_timeout_ms(self) -> float:
+        return self._deadline.limit_ms(self._plan.config.request_timeout_ms)
+
+    async def _retry(self, attempt: Callable[[], Awaitable[T]], api: str) -> T:
+        path, bucket = self._plan.info.table_path, self._bucket
+        what = f"{api} of {bucket} of table '{path}'"
+        return await self._plan.cluster.retry(attempt, what=what, path=path, bucket=bucket, deadline=self._deadline)
 
     async def _last_rows(self) -> AsyncGenerator[RecordBatch, None]:
         """The last rows of a log, as one batch."""
@@ -177,12 +202,12 @@ class BatchScanner:
         for batch in iter_log_batches(records, verify=True):
             schema_id = batch.header.schema_id
             if schema_id not in schemas:
-                schemas[schema_id] = await plan.cluster.schema(plan.info.table_path, schema_id)
+                schemas[schema_id] = await plan.cluster.schema(plan.info.table_path, schema_id, self._deadline)
             found.append(batch)
         decoder = plan.decoder(schemas.__getitem__)
         parts = []
         for batch in found:
-            decoded = decoder.decode(batch, batch.header.base_offset, None, projected=False)
+            decoded = decoder.decode(batch, self._bucket, batch.header.base_offset, None, projected=False)
             if decoded is not None:
                 parts.append(decoded)
         if not parts:
@@ -203,30 +228,30 @@ class BatchScanner:
 
     async def _all_values(self) -> AsyncGenerator[RecordBatch, None]:
         """All current rows: with the server's cursor where it has one, else by folding the changelog."""
-        plan, bucket = self._plan, self._bucket
 
         async def has_cursors() -> bool:
-            return (await plan.cluster.leader(bucket, plan.info.table_path)).supports(apis.SCAN_KV)
+            return (await self._leader()).supports(apis.SCAN_KV)
 
-        known = await plan.cluster.retry(has_cursors, what="SCAN_KV", path=plan.info.table_path, bucket=bucket)
+        known = await self._retry(has_cursors, "SCAN_KV")
         async with contextlib.aclosing(self._with_cursor() if known else self._from_changelog()) as batches:
             async for batch in batches:
                 yield batch
 
     async def _with_cursor(self) -> AsyncGenerator[RecordBatch, None]:
         plan, bucket = self._plan, self._bucket
-        request = messages.ScanKvRequest(call_seq_id=0, batch_size_bytes=_KV_STEP_BYTES)
+        step_bytes = plan.cluster.config.scanner_kv_fetch_max_bytes
+        request = messages.ScanKvRequest(call_seq_id=0, batch_size_bytes=step_bytes)
         request.bucket_scan_req.table_id = bucket.table_id
         request.bucket_scan_req.bucket_id = bucket.bucket_id
         if bucket.partition_id is not None:
             request.bucket_scan_req.partition_id = bucket.partition_id
 
         async def begin() -> tuple[Connection, ScanKvResponse[memoryview]]:
-            connection = await plan.cluster.leader(bucket, plan.info.table_path)
-            return connection, await _scan_kv(connection, request)
+            connection = await self._leader()
+            return connection, await self._scan_kv(connection, request)
 
-        # Only the beginning can be tried again: the cursor is a server's own, and dies with it.
-        connection, response = await plan.cluster.retry(begin, what="SCAN_KV", path=plan.info.table_path, bucket=bucket)
+        # Only the beginning can be retried: the cursor is a server's own, and dies with it.
+        connection, response = await self._retry(begin, "SCAN_KV")
         scanner_id = b""
         sequence = rows = 0
         try:
@@ -242,25 +267,23 @@ class BatchScanner:
                 if not more:
                     return
                 sequence += 1
-                response = await _scan_kv(
+                response = await self._scan_kv(
                     connection,
-                    messages.ScanKvRequest(
-                        scanner_id=scanner_id, call_seq_id=sequence, batch_size_bytes=_KV_STEP_BYTES
-                    ),
+                    messages.ScanKvRequest(scanner_id=scanner_id, call_seq_id=sequence, batch_size_bytes=step_bytes),
                 )
         finally:
             if scanner_id and not connection.closed:
                 # A server that cannot be told forgets the cursor by itself.
                 with contextlib.suppress(FlussError):
-                    await _scan_kv(connection, messages.ScanKvRequest(scanner_id=scanner_id, close_scanner=True))
+                    await self._scan_kv(connection, messages.ScanKvRequest(scanner_id=scanner_id, close_scanner=True))
 
     async def _from_changelog(self) -> AsyncGenerator[RecordBatch, None]:
         """The last image of every key, for servers that cannot list rows. Folded as it is read, to bound memory."""
         plan, bucket = self._plan, self._bucket
         names = [column.name for column in plan.info.schema.columns]
         key = [names.index(name) for name in plan.info.physical_primary_key]
-        start = (await plan.offsets([bucket], OffsetSpec.earliest()))[bucket]
-        stop = (await plan.offsets([bucket], OffsetSpec.latest()))[bucket]
+        start = (await plan.offsets([bucket], OffsetSpec.earliest(), self._deadline))[bucket]
+        stop = (await plan.offsets([bucket], OffsetSpec.latest(), self._deadline))[bucket]
         if start > 0:
             raise UnsupportedVersionError(
                 f"this server cannot list the rows of {plan.info.table_path}, and the changelog of {bucket} begins at "
@@ -305,7 +328,7 @@ class BatchScanner:
 
     async def _decode_rows(self, schema_id: int, rows: Slices) -> pa.RecordBatch:
         info = self._plan.info
-        schema = await self._plan.cluster.schema(info.table_path, schema_id)
+        schema = await self._plan.cluster.schema(info.table_path, schema_id, self._deadline)
         types = [column.data_type for column in schema.columns]
         if info.kv_format == "COMPACTED":
             arrays: Sequence[pa.Array] = decode_compacted(types, rows)
@@ -316,6 +339,14 @@ class BatchScanner:
         batch = pa.RecordBatch.from_arrays(list(arrays), schema=schema.arrow_schema)
         return align_batch(batch, schema, info.schema)
 
+    async def _scan_kv(self, connection: Connection, request: messages.ScanKvRequest) -> ScanKvResponse[memoryview]:
+        body = [request.SerializeToString()]
+        answer = await connection.call_parts(apis.SCAN_KV, body, timeout_ms=self._request_timeout_ms())
+        response = decode_scan_kv_response(answer)
+        if response.error_code:
+            raise error_for_code(response.error_code, response.error_message)
+        return response
+
     def _project(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._plan.projection is None:
             return batch
@@ -324,10 +355,3 @@ class BatchScanner:
 
     def __repr__(self) -> str:
         return f"<BatchScanner of {self._plan.info.table_path} {self._bucket}>"
-
-
-async def _scan_kv(connection: Connection, request: messages.ScanKvRequest) -> ScanKvResponse[memoryview]:
-    response = decode_scan_kv_response(await connection.call_parts(apis.SCAN_KV, [request.SerializeToString()]))
-    if response.error_code:
-        raise error_for_code(response.error_code, response.error_message)
-    return response

@@ -6,59 +6,46 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fluss.client.scan.plan import ScanPlan
 from fluss.metadata import TableBucket
 from fluss.net.background import LoopThread
-
-if TYPE_CHECKING:
-    from fluss.client.scan.scan import ScanPlan
+from fluss.net.bridge import Bridge, RunningLoop
+from fluss.net.deadline import Deadline
 
 
 def blocking_batches(
-    plan: ScanPlan, start_offsets: dict[TableBucket, int], loop: asyncio.AbstractEventLoop
+    plan: ScanPlan,
+    start_offsets: dict[TableBucket, int],
+    loop: asyncio.AbstractEventLoop,
+    deadline: Deadline | None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The batches of `plan.read`, one at a time, for a plain `for` loop.
+    """Give the batches of `plan.read` to a plain `for` loop, one at a time.
 
-    Who reads, and in which thread, is known when the first batch is asked for.
+    Which thread reads is known when the first batch is asked for.
     """
     if asyncio._get_running_loop() is loop:
-        yield from _with_own_connection(plan, start_offsets)
+        yield from _with_own_connection(plan, start_offsets, deadline)
     else:
-        yield from _on_loop(plan, start_offsets, loop)
+        yield from _batches(plan, start_offsets, RunningLoop(loop), deadline)
 
 
-def _on_loop(
-    plan: ScanPlan, start_offsets: dict[TableBucket, int], loop: asyncio.AbstractEventLoop
+def _batches(
+    plan: ScanPlan, start_offsets: dict[TableBucket, int], bridge: Bridge, deadline: Deadline | None
 ) -> Generator[pa.RecordBatch, None, None]:
-    batches = plan.read(start_offsets)
-
-    async def step() -> Any:
-        return await anext(batches, None)
-
-    async def stop() -> None:
-        await batches.aclose()
-
-    try:
-        while (found := asyncio.run_coroutine_threadsafe(step(), loop).result()) is not None:
-            yield found.batch
-    finally:
-        if not loop.is_closed():
-            asyncio.run_coroutine_threadsafe(stop(), loop)
+    for found in bridge.iterate(plan.read(start_offsets, None, deadline)):
+        yield found.batch
 
 
 def _with_own_connection(
-    plan: ScanPlan, start_offsets: dict[TableBucket, int]
+    plan: ScanPlan, start_offsets: dict[TableBucket, int], deadline: Deadline | None
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Where the caller sits on the very loop that would have to work, the read gets a loop of its own."""
-    thread = LoopThread()
-    try:
-        cluster = thread.run(type(plan.cluster).connect(plan.config))
+    """Read on a loop of its own: the caller runs on the loop that would otherwise have to do the work."""
+    with LoopThread() as thread:
+        cluster = thread.run(type(plan.cluster).connect(plan.config, deadline))
         try:
-            yield from _on_loop(replace(plan, cluster=cluster), start_offsets, thread.loop)
+            yield from _batches(replace(plan, cluster=cluster), start_offsets, thread, deadline)
         finally:
             thread.run(cluster.close())
-    finally:
-        thread.close()

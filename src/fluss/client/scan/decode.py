@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from fluss._lazy import LazyModule
-from fluss.metadata import Predicate, Schema, TableInfo
+from fluss.errors import CorruptRecordError, FormatError, InvalidRowError
+from fluss.metadata import Predicate, Schema, TableBucket, TableInfo
 from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch
 
 if TYPE_CHECKING:
@@ -92,11 +93,33 @@ class BatchDecoder:
             # Before the filter; what it alone looks at is cut off after it.
             self._read_schema = pa.schema([info.schema.arrow_schema.field(i) for i in self._sorted])
 
-    def decode(self, batch: LogBatch, from_offset: int, to_offset: int | None, *, projected: bool) -> Decoded | None:
+    def decode(
+        self, batch: LogBatch, bucket: TableBucket, from_offset: int, to_offset: int | None, *, projected: bool
+    ) -> Decoded | None:
         """The wanted rows of one batch: offsets in [from_offset, to_offset), filtered and projected.
 
         None when nothing of it is wanted. `projected`: the server cut the columns of this very batch.
+
+        Raises:
+            CorruptRecordError: The batch is not valid. The message names it, and how to read on behind it.
         """
+        try:
+            return self._decode(batch, from_offset, to_offset, projected)
+        except (FormatError, InvalidRowError, pa.ArrowException) as error:
+            raise self._invalid(batch, bucket, error) from error
+
+    def _invalid(self, batch: LogBatch, bucket: TableBucket, error: Exception) -> CorruptRecordError:
+        header = batch.header
+        of_partition = "" if bucket.partition_id is None else f"partition_id={bucket.partition_id}, "
+        subscribe = "subscribe" if bucket.partition_id is None else "subscribe_partition"
+        return CorruptRecordError(
+            f"The batch with the offsets {header.base_offset} to {header.last_offset} of {bucket} of table "
+            f"'{self.info.table_path}' is not valid: {getattr(error, 'message', error)}. No row of it was returned. To "
+            f"read on behind it, call {subscribe}({of_partition}bucket_id={bucket.bucket_id}, "
+            f"start_offset={header.next_offset})."
+        )
+
+    def _decode(self, batch: LogBatch, from_offset: int, to_offset: int | None, projected: bool) -> Decoded | None:
         header = batch.header
         count = header.record_count
         base = header.base_offset

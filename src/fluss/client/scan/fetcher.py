@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps buckets flowing: the next fetch is on its way while the rows of the last one are decoded and used.
+"""Fetches ahead: the next fetch is in flight while the rows of the last one are decoded and used.
 
 A bucket is in at most one request at a time; all idle buckets of one server share a request. What arrives waits in the
 bucket's queue, and is decoded there by threads, or when it is taken out if threads would gain nothing. A bucket whose
@@ -18,9 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from fluss.client.retry import DEFAULT_BACKOFF
+from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text
 from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.remote import RemoteReader
 from fluss.client.scan.subscription import FetchOptions, Subscription, Waiting
@@ -39,6 +37,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket, TableInfo
+from fluss.net.deadline import Deadline
 from fluss.net.eager import look_at, start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import FetchedBucket, decode_fetch_log_response
@@ -122,6 +121,8 @@ class Fetcher:
         self._wake: asyncio.TimerHandle | None = None
         self._asked = eager
         self._closed = False
+        self._retry_logged = False
+        """Whether a warning about fetches that fail was logged since the last one that did not."""
         cluster.metrics.gauge("scanner_buffer_bytes", self.buffered_bytes)
 
     def buffered_bytes(self) -> int:
@@ -195,7 +196,7 @@ class Fetcher:
                 if subscription.error is not None:
                     error, subscription.error = subscription.error, None
                     raise error
-            if all(subscription.done for subscription in self.subscriptions.values()):
+            if self.done:
                 return None
             if not self._changed.is_set():
                 remaining = None if deadline is None else deadline - self._loop.time()
@@ -205,6 +206,24 @@ class Fetcher:
                     await asyncio.wait_for(self._changed.wait(), remaining)
                 except asyncio.TimeoutError:
                     return None
+
+    @property
+    def done(self) -> bool:
+        """Whether all buckets were read to their stop offsets."""
+        return all(subscription.done for subscription in self.subscriptions.values())
+
+    def late_error(self, deadline: Deadline) -> FlussError:
+        """Describe a bounded read that did not finish by its deadline."""
+        open_ones = [subscription for subscription in self.subscriptions.values() if not subscription.done]
+        causes = [s.last_error for s in open_ones if s.failures and s.last_error is not None]
+        what = f"Reading table '{self.info.table_path}'"
+        if causes:
+            attempts = max(subscription.failures for subscription in open_ones)
+            return type(causes[0])(gave_up_text(what, attempts, deadline.total_ms, causes[0]), causes[0].error_code)
+        counted = "1 bucket was" if len(open_ones) == 1 else f"{len(open_ones)} buckets were"
+        return DeadlineExceededError(
+            f"{what} did not finish within {deadline.total_ms:.0f} ms: {counted} not read to the end. {CHECK_SERVERS}"
+        )
 
     async def _take(self, subscription: Subscription) -> Decoded | None:
         while subscription.queue:
@@ -216,7 +235,7 @@ class Fetcher:
             try:
                 decoded = waiting.result() if isinstance(waiting, asyncio.Future) else waiting()
             except Exception:
-                # No row is passed over: whoever asks again has it fetched again, and perhaps it comes in order then.
+                # No row is skipped: the next poll fetches it again.
                 self._rewind(subscription)
                 raise
             _, next_offset, size = subscription.queue.popleft()
@@ -231,7 +250,7 @@ class Fetcher:
         return None
 
     def _rewind(self, old: Subscription) -> None:
-        """Begin again after what was handed out last. An answer that is still under way belongs to the old one."""
+        """Start again after what was handed out last. A response that is still in flight belongs to the old one."""
         again = Subscription(old.bucket, old.position, old.stop_offset)
         again.high_watermark = old.high_watermark
         self.add(again)
@@ -244,7 +263,7 @@ class Fetcher:
             return
         now = self._loop.time()
         groups: dict[int, list[Subscription]] = {}
-        homeless = []
+        without_leader = []
         for subscription in self.subscriptions.values():
             if subscription.busy or subscription.fetched_all or subscription.error is not None:
                 continue
@@ -255,13 +274,13 @@ class Fetcher:
                 continue
             node_id = self.cluster.known_leader(subscription.bucket)
             if node_id is None:
-                homeless.append(subscription)
+                without_leader.append(subscription)
             else:
                 groups.setdefault(node_id, []).append(subscription)
         for node_id, group in groups.items():
             self._start(group, self._fetch(node_id, group))
-        if homeless:
-            self._start(homeless, self._find_leaders(homeless))
+        if without_leader:
+            self._start(without_leader, self._find_leaders(without_leader))
 
     def _pump_at(self, when: float) -> None:
         if self._wake is None or self._wake.cancelled() or not self._loop.time() < self._wake.when() <= when:
@@ -278,13 +297,15 @@ class Fetcher:
             task.add_done_callback(self._tasks.discard)
 
     async def _find_leaders(self, group: list[Subscription]) -> None:
+        started = self._loop.time()
         for subscription in group:
             try:
-                await self.cluster.leader_id(subscription.bucket, self.info.table_path)
+                deadline = self._deadline((subscription,))
+                await self.cluster.leader_id(subscription.bucket, self.info.table_path, deadline)
             except FlussError as error:
-                self._note(subscription, error)
+                self._record_error(subscription, error, started)
             except Exception as error:
-                self._note_strange(subscription, error)
+                self._record_unexpected_error(subscription, error)
             finally:
                 subscription.busy = False
         self.pump()
@@ -294,7 +315,7 @@ class Fetcher:
         started = self._loop.time()
         projected = self._projection is not None
         try:
-            connection = await self.cluster.node(node_id)
+            connection = await self.cluster.node(node_id, self._deadline(group))
             answer = await self._exchange(connection, group)
             by_bucket = {(s.bucket.partition_id, s.bucket.bucket_id): s for s in group}
             for table in answer:
@@ -304,17 +325,17 @@ class Fetcher:
                     if subscription is not None and self.subscriptions.get(subscription.bucket) is subscription:
                         await self._received(subscription, part, started, projected)
             for subscription in by_bucket.values():
-                self._note(subscription, UnknownServerError("the server's answer does not mention this bucket"))
+                self._record_error(subscription, UnknownServerError("the server's answer does not mention this bucket"))
         except FlussError as error:
             if isinstance(error, DeadlineExceededError) and connection is not None:
                 connection.abandon("no answer to a fetch")
             if isinstance(error, (NetworkError, DeadlineExceededError)):
                 self.cluster.invalidate_node(node_id)
             for subscription in group:
-                self._note(subscription, error)
+                self._record_error(subscription, error, started)
         except Exception as error:
             for subscription in group:
-                self._note_strange(subscription, error)
+                self._record_unexpected_error(subscription, error)
         finally:
             for subscription in group:
                 subscription.busy = subscription.remote is not None
@@ -362,9 +383,10 @@ class Fetcher:
             self._projection = None
             return
         if part.error_code:
-            self._note(subscription, error_for_code(part.error_code, part.error_message))
+            self._record_error(subscription, error_for_code(part.error_code, part.error_message))
             return
         subscription.failures = 0
+        self._retry_logged = False
         if part.high_watermark is not None:
             subscription.high_watermark = part.high_watermark
         if part.remote_log_fetch_info is not None:
@@ -405,11 +427,12 @@ class Fetcher:
                     batch.verify_crc()
                 except FlussError as error:
                     raise _located(error, remote_dir) from None
-            schema = await self.cluster.schema(self.info.table_path, header.schema_id)
+            deadline = self._deadline((subscription,))
+            schema = await self.cluster.schema(self.info.table_path, header.schema_id, deadline)
             self._schemas[header.schema_id] = schema
         start = subscription.fetch_offset if subscription.fetch_offset != EARLIEST_OFFSET else header.base_offset
         stop = subscription.stop_offset
-        work = partial(self._decode, batch, start, stop, projected, remote_dir)
+        work = partial(self._decode, batch, subscription.bucket, start, stop, projected, remote_dir)
         waiting: Waiting = work
         if self._ahead and header.size_bytes >= _DECODE_INLINE_BYTES:
             waiting = asyncio.ensure_future(self._loop.run_in_executor(decode_threads(), work))
@@ -422,17 +445,19 @@ class Fetcher:
         self._changed.set()
 
     def _decode(
-        self, batch: LogBatch, start: int, stop: int | None, projected: bool, remote_dir: str | None
+        self,
+        batch: LogBatch,
+        bucket: TableBucket,
+        start: int,
+        stop: int | None,
+        projected: bool,
+        remote_dir: str | None,
     ) -> Decoded | None:
         try:
             # A server that projects leaves the checksum of the whole batch in place: nothing to verify there.
-            if not projected:
+            if not projected and self.cluster.config.scanner_log_check_crc:
                 batch.verify_crc()
-            return self.decoder.decode(batch, start, stop, projected=projected)
-        except pa.ArrowException as error:
-            raise FormatError(
-                f"the batch of {self.info.table_path} at offset {batch.header.base_offset} cannot be read: {error}"
-            ) from None
+            return self.decoder.decode(batch, bucket, start, stop, projected=projected)
         except FlussError as error:
             raise _located(error, remote_dir) from None
 
@@ -464,9 +489,9 @@ class Fetcher:
                     f"{subscription.fetch_offset}, but its last segment should reach {end}"
                 )
         except FlussError as error:
-            self._note(subscription, error)
+            self._record_error(subscription, error)
         except Exception as error:
-            self._note_strange(subscription, error)
+            self._record_unexpected_error(subscription, error)
         finally:
             subscription.remote = None
             subscription.busy = False
@@ -483,31 +508,45 @@ class Fetcher:
 
     # -- failures -------------------------------------------------------------------------------------------------
 
-    def _note(self, subscription: Subscription, error: FlussError) -> None:
-        """Try again later, or have the error raised from the next poll."""
+    def _deadline(self, group: Iterable[Subscription]) -> Deadline:
+        """Return until when a request for these buckets may take: what is left of their patience."""
+        now = self._loop.time()
+        failing_ms = max(((now - s.failing_since) * 1000 for s in group if s.failures), default=0.0)
+        return Deadline(max(1.0, self.options.patience_ms - failing_ms))
+
+    def _record_error(self, subscription: Subscription, error: FlussError, started: float | None = None) -> None:
+        """Retry later, or have the error raised from the next poll. `started`: when the failed request began."""
         now = self._loop.time()
         if not subscription.failures:
-            subscription.failing_since = now
+            subscription.failing_since = now if started is None else started
         subscription.failures += 1
+        subscription.last_error = error
         passing = error.is_stale_metadata or isinstance(error, _PASSING)
         if not passing or (now - subscription.failing_since) * 1000 > self.options.patience_ms:
             subscription.error = error
             subscription.failures = 0
             self._changed.set()
             return
-        logger.debug("%s: %s; the scan goes on", subscription.bucket, error)
+        if subscription.failures == 1 and not self._retry_logged:
+            # One warning for all buckets that fail at the same time, usually for the same reason.
+            self._retry_logged = True
+            left_s = self.options.patience_ms / 1000 - (now - subscription.failing_since)
+            text = "reading %s of table %s failed: %s; retrying for up to %.1f s"
+            logger.warning(text, subscription.bucket, self.info.table_path, error, left_s)
+        else:
+            logger.debug("%s: %s; the scan goes on", subscription.bucket, error)
         self.cluster.invalidate(subscription.bucket)
         subscription.not_before = now + DEFAULT_BACKOFF.delay_ms(subscription.failures - 1) / 1000
 
-    def _note_strange(self, subscription: Subscription, error: Exception) -> None:
-        """An error that is not ours must not leave a reader waiting for ever."""
+    def _record_unexpected_error(self, subscription: Subscription, error: Exception) -> None:
+        """Have an unexpected error raised from the next poll, so that no reader waits for ever."""
         logger.error("reading %s failed", subscription.bucket, exc_info=error)
         subscription.error = FormatError(f"{subscription.bucket} cannot be read: {error!r:.300}")
         self._changed.set()
 
 
 def _located(error: FlussError, remote_dir: str | None) -> FlussError:
-    """No server looked at bytes of the remote log, so nobody but their reader can say where they lie."""
+    """Say where bytes of the remote log are: no server has checked them."""
     if remote_dir is None:
         return error
     return type(error)(f"{error.message} (in the remote log '{remote_dir}')", error.error_code)

@@ -82,7 +82,7 @@ class RemoteReader:
                 segment.close()
 
     async def _read_ahead(self, filesystem: pafs.FileSystem, waiting: deque[_Segment], opened: deque[_Segment]) -> None:
-        """Start reads until enough are under way, opening further segments as need be."""
+        """Start reads until enough are in flight, opening further segments as need be."""
         while sum(len(segment.reads) for segment in opened) < self._reads_ahead:
             unread = next((segment for segment in opened if segment.position < segment.size), None)
             if unread is None:

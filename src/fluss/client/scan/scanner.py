@@ -18,16 +18,16 @@ from fluss.client.scan.blocking import blocking_batches
 from fluss.client.scan.decode import Decoded
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.frames import to_pandas, to_polars
+from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, Run, ScanRecord, ScanRecords
 from fluss.client.scan.subscription import Subscription
-from fluss.errors import ConnectionClosedError, FlussError, InvalidArgumentError
+from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, LATEST_OFFSET, OffsetSpec, TableBucket
+from fluss.net.deadline import Deadline
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-
-    from fluss.client.scan.scan import ScanPlan
 
 logger = logging.getLogger("fluss.client.scan")
 
@@ -38,8 +38,8 @@ class LogScanner:
     """Reads buckets of a table's log from given offsets on.
 
     A record scanner gives records (`poll`), a batch scanner Arrow (`poll_arrow`, `poll_record_batch`, `to_arrow`).
-    Subscribe to buckets first; `poll*` then goes on from where the last one ended. `to_arrow` and its kin read from the
-    current position up to the log's end at the time of the call and leave the position where it is.
+    Subscribe to buckets first; `poll*` then goes on from where the last one ended. `to_arrow` and the like read from
+    the current position up to the log's end at the time of the call and leave the position where it is.
 
     Example:
         scanner = await table.new_scan().create_log_scanner()
@@ -52,7 +52,7 @@ class LogScanner:
         self._plan = plan
         self._batches = batches
         self._loop = asyncio.get_running_loop()
-        # Who reads batches may want everything at once (`to_arrow`), which fetches by itself: to fetch ahead for a poll
+        # A caller of `to_arrow` wants everything at once, which fetches by itself: to fetch ahead for a poll
         # that never comes would be double work. Records can only be polled.
         self._fetcher = plan.fetcher(plan.fetch_options(), eager=not batches)
         self._leftover: dict[TableBucket, Decoded] = {}
@@ -66,21 +66,23 @@ class LogScanner:
         self._reader: weakref.ref[Any] | None = None
         self._closed = False
         plan.cluster.attach(self)
-        # A scanner that is dropped without close() must not go on fetching for nobody.
+        # A scanner that is dropped without close() must not go on fetching.
         self._finalizer = weakref.finalize(self, _abandon, self._loop, self._fetcher)
         self._finalizer.atexit = False
 
     # -- subscriptions --------------------------------------------------------------------------------------------
 
-    def subscribe(self, bucket_id: int, start_offset: int) -> None:
+    def subscribe(self, bucket_id: int, start_offset: int, *, timeout: float | None = None) -> None:
         """Read a bucket from `start_offset` on (`EARLIEST_OFFSET`, `LATEST_OFFSET` or an offset).
+
+        `timeout` is the time, in seconds, within which the latest offset must be known; see `settled()`.
 
         Example:
             scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
         """
-        self.subscribe_buckets({bucket_id: start_offset})
+        self.subscribe_buckets({bucket_id: start_offset}, timeout=timeout)
 
-    def subscribe_buckets(self, bucket_offsets: Mapping[int, int]) -> None:
+    def subscribe_buckets(self, bucket_offsets: Mapping[int, int], *, timeout: float | None = None) -> None:
         """Read several buckets: `{bucket id: start offset}`.
 
         Example:
@@ -92,17 +94,21 @@ class LogScanner:
                 "subscribe_partition_buckets()"
             )
         table_id = self._plan.info.table_id
-        self._subscribe({TableBucket(table_id, self._checked(b)): o for b, o in bucket_offsets.items()})
+        self._subscribe({TableBucket(table_id, self._checked(b)): o for b, o in bucket_offsets.items()}, timeout)
 
-    def subscribe_partition(self, partition_id: int, bucket_id: int, start_offset: int) -> None:
+    def subscribe_partition(
+        self, partition_id: int, bucket_id: int, start_offset: int, *, timeout: float | None = None
+    ) -> None:
         """Read one bucket of one partition from `start_offset` on.
 
         Example:
             scanner.subscribe_partition(partition_id=7, bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
         """
-        self.subscribe_partition_buckets({(partition_id, bucket_id): start_offset})
+        self.subscribe_partition_buckets({(partition_id, bucket_id): start_offset}, timeout=timeout)
 
-    def subscribe_partition_buckets(self, partition_bucket_offsets: Mapping[tuple[int, int], int]) -> None:
+    def subscribe_partition_buckets(
+        self, partition_bucket_offsets: Mapping[tuple[int, int], int], *, timeout: float | None = None
+    ) -> None:
         """Read several buckets of partitions: `{(partition id, bucket id): start offset}`.
 
         Example:
@@ -117,7 +123,8 @@ class LogScanner:
             {
                 TableBucket.with_partition(table_id, partition_id, self._checked(bucket_id)): offset
                 for (partition_id, bucket_id), offset in partition_bucket_offsets.items()
-            }
+            },
+            timeout,
         )
 
     def _checked(self, bucket_id: int) -> int:
@@ -128,8 +135,9 @@ class LogScanner:
             )
         return bucket_id
 
-    def _subscribe(self, offsets: dict[TableBucket, int]) -> None:
+    def _subscribe(self, offsets: dict[TableBucket, int], timeout: float | None) -> None:
         self._check_open()
+        deadline = self._plan.cluster.deadline(timeout)
         self._check_no_reader()
         for bucket, offset in offsets.items():
             if offset < 0 and offset not in (EARLIEST_OFFSET, LATEST_OFFSET):
@@ -147,13 +155,15 @@ class LogScanner:
                 self._fetcher.add(Subscription(bucket, offset))
         if latest:
             self._latest.update(latest)
-            self._resolving = asyncio.ensure_future(self._resolve_latest(latest, self._resolving))
+            self._resolving = asyncio.ensure_future(self._resolve_latest(latest, self._resolving, deadline))
 
-    async def _resolve_latest(self, buckets: list[TableBucket], before: asyncio.Task[None] | None) -> None:
+    async def _resolve_latest(
+        self, buckets: list[TableBucket], before: asyncio.Task[None] | None, deadline: Deadline
+    ) -> None:
         if before is not None:
             await before
         try:
-            ends = await self._plan.offsets(buckets, OffsetSpec.latest())
+            ends = await self._plan.offsets(buckets, OffsetSpec.latest(), deadline)
         except FlussError:
             self._latest.difference_update(buckets)
             raise
@@ -261,7 +271,12 @@ class LogScanner:
         room = self._plan.config.scanner_log_max_poll_records
         timeout_s: float = max(0, timeout_ms) / 1000
         while room > 0:
-            taken = await self._next(room, timeout_s)
+            try:
+                taken = await self._next(room, timeout_s)
+            except FlussError:
+                if runs:
+                    break  # rows that were taken must not be lost; what is wrong behind them is met by the next poll
+                raise
             if taken is None:
                 break
             bucket, decoded = taken
@@ -273,7 +288,7 @@ class LogScanner:
     def poll_leftover(self) -> ScanRecords | None:
         """What an earlier poll fetched and had no room for, as a poll of its own; None when there is nothing.
 
-        May be called in any thread: who polls in another one need not wake the loop for records that are here.
+        May be called in any thread: a poll from another one need not wake the loop for records that are here.
 
         Example:
             records = scanner.poll_leftover() or await scanner.poll(timeout_ms=1000)
@@ -304,7 +319,12 @@ class LogScanner:
         timeout_s: float = max(0, timeout_ms) / 1000
         room_bytes = self._plan.config.scanner_log_fetch_max_bytes
         while room_bytes > 0:
-            taken = await self._next(None, timeout_s)
+            try:
+                taken = await self._next(None, timeout_s)
+            except FlussError:
+                if found:
+                    break  # as in `poll`
+                raise
             if taken is None:
                 break
             found.append(_record_batch(*taken))
@@ -389,8 +409,10 @@ class LogScanner:
 
     # -- bounded reads --------------------------------------------------------------------------------------------
 
-    async def read_batches(self) -> AsyncGenerator[RecordBatch, None]:
-        """All rows from the current position up to the end of the log now, batch by batch, in bounded memory.
+    async def read_batches(self, *, timeout: float | None = None) -> AsyncGenerator[RecordBatch, None]:
+        """Read all rows from the current position up to the end of the log now, batch by batch, in bounded memory.
+
+        `timeout` is the time for the whole read, in seconds; by default it may take as long as it makes progress.
 
         Example:
             async for found in scanner.read_batches():
@@ -398,12 +420,16 @@ class LogScanner:
         """
         self._check_kind(batches=True, call="to_arrow")
         self._check_subscribed()
-        await self.settled()
-        async with contextlib.aclosing(self._plan.read(self._positions())) as batches:
+        deadline = self._plan.read_deadline(timeout)
+        if not await self.settled(None if deadline is None else deadline.remaining_ms / 1000):
+            raise DeadlineExceededError(
+                f"The latest offsets of table '{self._plan.info.table_path}' were not known within {timeout:g} s"
+            )
+        async with contextlib.aclosing(self._plan.read(self._positions(), None, deadline)) as batches:
             async for batch in batches:
                 yield batch
 
-    async def to_arrow(self, *, include_lake: bool = False) -> pa.Table:
+    async def to_arrow(self, *, include_lake: bool = False, timeout: float | None = None) -> pa.Table:
         """Everything from the current position up to the end of the log now, as an Arrow table.
 
         With `include_lake`: the whole table instead, the rows of its newest lake snapshot and the log after it; for
@@ -414,27 +440,27 @@ class LogScanner:
             table = await scanner.to_arrow()
         """
         if include_lake:
-            return await self._plan.read_with_lake()
-        async with contextlib.aclosing(self.read_batches()) as batches:
+            return await self._plan.read_with_lake(timeout)
+        async with contextlib.aclosing(self.read_batches(timeout=timeout)) as batches:
             return self._plan.to_table([found.batch async for found in batches])
 
-    async def to_pandas(self) -> pd.DataFrame:
+    async def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """`to_arrow()` as a pandas DataFrame.
 
         Example:
             frame = await scanner.to_pandas()
         """
-        return to_pandas(await self.to_arrow())
+        return to_pandas(await self.to_arrow(timeout=timeout))
 
-    async def to_polars(self) -> pl.DataFrame:
+    async def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
         """`to_arrow()` as a polars DataFrame.
 
         Example:
             frame = await scanner.to_polars()
         """
-        return to_polars(await self.to_arrow())
+        return to_polars(await self.to_arrow(timeout=timeout))
 
-    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+    def to_arrow_batch_reader(self, *, timeout: float | None = None) -> pa.RecordBatchReader:
         """Everything from the current position up to the end of the log now, batch by batch as you read.
 
         The reader is a plain iterator for plain code. While it is in use the subscriptions cannot be changed.
@@ -446,7 +472,7 @@ class LogScanner:
         self._check_kind(batches=True, call="to_arrow_batch_reader")
         self._check_subscribed()
         self._check_no_reader()
-        batches = blocking_batches(self._plan, self._positions(), self._loop)
+        batches = blocking_batches(self._plan, self._positions(), self._loop, self._plan.read_deadline(timeout))
         reader = pa.RecordBatchReader.from_batches(self.arrow_schema, batches)
         self._reader = weakref.ref(batches)
         return reader
@@ -513,7 +539,7 @@ class LogScanner:
     def _check_subscribed(self) -> None:
         self._check_open()
         if not self._fetcher.subscriptions and not self._latest:
-            raise InvalidArgumentError("No buckets subscribed: call subscribe() or one of its kin first")
+            raise InvalidArgumentError("No buckets subscribed. Call subscribe() or subscribe_buckets() first.")
 
     def _check_kind(self, *, batches: bool, call: str) -> None:
         if batches != self._batches:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fluss.client.retry import DEFAULT_DEADLINE_MS
 from fluss.client.scan.decode import Decoded
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket
@@ -30,8 +29,8 @@ class FetchOptions:
     request_timeout_ms: int
     buffered_bytes: int = 64 * 1024 * 1024
     """What all buckets together may have waiting."""
-    patience_ms: int = DEFAULT_DEADLINE_MS
-    """How long a bucket may fail with errors that pass before the last one is raised."""
+    patience_ms: float = 60_000
+    """How long a bucket may fail with retriable errors before the last one is raised."""
     remote_prefetch: int = 4
     remote_threads: int = 3
     remote_reads: int = 4
@@ -49,6 +48,7 @@ class Subscription:
         "failures",
         "fetch_offset",
         "high_watermark",
+        "last_error",
         "not_before",
         "position",
         "queue",
@@ -74,6 +74,9 @@ class Subscription:
         self.failures = 0
         self.failing_since = 0.0
         self.error: FlussError | None = None
+        """What the next poll raises."""
+        self.last_error: FlussError | None = None
+        """Why the last fetch failed that did."""
         self.remote: asyncio.Task[None] | None = None
         self.remote_offset: int | None = None
         """Where the next batch of the remote log must begin; None before the first one."""

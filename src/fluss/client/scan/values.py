@@ -36,6 +36,14 @@ _NUMBERS = (TinyIntType, SmallIntType, IntType, BigIntType, FloatType, DoubleTyp
 _OBJECTS = (StringType, CharType, BytesType)
 _UTC = dt.timezone.utc
 _GENERATED_WIDTH_MAX = 64
+_SECONDS_MIN, _SECONDS_MAX = (
+    (moment - dt.datetime(1970, 1, 1)) // dt.timedelta(seconds=1) for moment in (dt.datetime.min, dt.datetime.max)
+)
+_DATETIME_RANGES = {
+    **{unit: (_SECONDS_MIN * n, _SECONDS_MAX * n) for unit, n in (("s", 1), ("ms", 10**3), ("us", 10**6))},
+    "ns": (1 - 2**63, 2**63 - 1),
+}
+"""Per unit of a timestamp what Python's datetime holds. The least number of 64 bits means "no time" to numpy."""
 
 
 def column_to_python(array: pa.Array, data_type: DataType) -> list[Any]:
@@ -50,17 +58,18 @@ def column_to_python(array: pa.Array, data_type: DataType) -> list[Any]:
         return values
     if isinstance(data_type, _OBJECTS):
         return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-    if isinstance(data_type, TimestampType | TimestampLtzType):
-        # Python knows microseconds; numpy gives datetime objects for them, and None for a missing value.
-        micros = array.cast(pa.int64()).to_numpy(zero_copy_only=False) if not array.null_count else None
-        if micros is not None:
-            unit = array.type.unit
-            datetimes: list[Any] = micros.astype(f"M8[{unit}]").astype("M8[us]").tolist()
-            # What Python's datetime cannot hold (years beyond 9999) comes as a number: the way below says so.
-            if set(map(type, datetimes)) <= {dt.datetime}:
-                if isinstance(data_type, TimestampLtzType):
-                    return [value.replace(tzinfo=_UTC) for value in datetimes]
-                return datetimes
+    if isinstance(data_type, TimestampType | TimestampLtzType) and not array.null_count and len(array):
+        ticks = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        unit = array.type.unit
+        least, greatest = _DATETIME_RANGES[unit]
+        # numpy wraps around (or, in some versions, raises OverflowError) where a datetime of Python has no room: years
+        # beyond 9999 are left to the way below, which says so.
+        if least <= int(ticks.min()) and int(ticks.max()) <= greatest:
+            # Python knows microseconds, for which numpy gives datetime objects.
+            datetimes: list[Any] = ticks.astype(f"M8[{unit}]").astype("M8[us]").tolist()
+            if isinstance(data_type, TimestampLtzType):
+                return [value.replace(tzinfo=_UTC) for value in datetimes]
+            return datetimes
     return [logical.to_python(value, data_type) for value in logical.from_arrow(array, data_type)]
 
 

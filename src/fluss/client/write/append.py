@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from fluss.client.write.accumulator import Chunk, RowReader, fast_path, without
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
 from fluss.client.write.batch import Encoder, Seal
-from fluss.client.write.collector import Chunk, RowReader, quick, without
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import Target
 from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
 from fluss.client.write.sender import Sender
-from fluss.client.write.writer import Converted, Key, Routed, TableWriter
+from fluss.client.write.writer import Conversion, Key, RoutedRows, TableWriter
 from fluss.errors import FlussError, InvalidArgumentError, RecordTooLargeError
 from fluss.metadata import TableBucket, TableInfo
 from fluss.records import (
@@ -38,7 +38,7 @@ _REQUEST_OVERHEAD_BYTES = 64 * 1024
 _ARROW_BATCH_BYTES_MAX = 8 * 1024 * 1024
 
 
-class ArrowPiece:
+class ArrowRows:
     """Rows for one bucket as an Arrow batch, and as bytes if they are encoded already."""
 
     __slots__ = ("batch", "body", "rows", "size_bytes")
@@ -55,7 +55,7 @@ class ArrowPiece:
 
 
 class ArrowEncoder:
-    """Encodes pieces as one log batch in the table's log format."""
+    """Encodes the rows of one batch as a log batch in the table's log format."""
 
     def __init__(self, info: TableInfo) -> None:
         self._schema_id = info.schema_id
@@ -66,13 +66,13 @@ class ArrowEncoder:
         wanted = info.get_properties().get("table.statistics.columns") if self._log_format == "ARROW" else None
         self._statistics_columns = statistics_columns(info.schema, wanted)
         self.is_quick = self._log_format == "ARROW" and self._compression == "NONE" and not self._statistics_columns
-        """Encoding means little more than a checksum: sooner done than handed to a thread."""
+        """Whether encoding is little more than a checksum, which is done sooner than handed to a thread."""
 
-    def __call__(self, pieces: Sequence[ArrowPiece]) -> tuple[Seal, int]:
-        batch, encoded = pieces[0].batch, pieces[0].body
-        if len(pieces) > 1:
-            batch = pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks().to_batches()[0]
-        body = encoded if encoded is not None and len(pieces) == 1 else self.body_of(batch)
+    def __call__(self, contents: Sequence[ArrowRows]) -> tuple[Seal, int]:
+        batch, encoded = contents[0].batch, contents[0].body
+        if len(contents) > 1:
+            batch = pa.Table.from_batches([part.batch for part in contents]).combine_chunks().to_batches()[0]
+        body = encoded if encoded is not None and len(contents) == 1 else self.body_of(batch)
 
         def seal(writer_id: int, batch_sequence: int) -> list[Any]:
             return seal_log_batch(body, schema_id=self._schema_id, writer_id=writer_id, batch_sequence=batch_sequence)
@@ -105,7 +105,7 @@ class AppendWriter(TableWriter):
         what = f"table {info.table_path}"
         self._width = len(columns)
         self._reader = RowReader(what, columns)
-        self.append = quick(self._collector, self._reader, self._collect)  # type: ignore[method-assign, assignment]
+        self.append = fast_path(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
         self._batch_reader = BatchReader(what, columns)
         self._arrow_encoder = ArrowEncoder(info)
@@ -135,7 +135,7 @@ class AppendWriter(TableWriter):
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
-    def _convert(self, chunk: Chunk) -> Converted:
+    def _convert(self, chunk: Chunk) -> Conversion:
         flat, positions = chunk.flat, None
         arrays, refused = self._columns(flat)
         if refused:
@@ -167,10 +167,10 @@ class AppendWriter(TableWriter):
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
-    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> list[Routed]:
+    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> list[RoutedRows]:
         return self._route(batch, None)
 
-    def _route(self, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
+    def _route(self, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:
         self._check_row_sizes(batch)
         if not self._partition_key:
             return self._route_buckets(None, batch, positions)
@@ -198,41 +198,43 @@ class AppendWriter(TableWriter):
                 }
             )
 
-    def _route_buckets(self, partition: str | None, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
+    def _route_buckets(
+        self, partition: str | None, batch: pa.RecordBatch, positions: Positions | None
+    ) -> list[RoutedRows]:
         if self._info.num_buckets == 1:
-            return self._pieces((partition, 0), batch, positions)
+            return self._cut((partition, 0), batch, positions)
         if self._bucket_key_encoder is not None:
             keys = self._bucket_key_encoder.encode_columns([batch.column(i) for i in self._bucket_key])
             buckets = buckets_of(keys, self._info.num_buckets, self._info.lake_format, self._bucketing)
         else:
             assigner = self._assigner(partition)
             if isinstance(assigner, Sticky):
-                return self._pieces((partition, assigner.current()), batch, positions)
+                return self._cut((partition, assigner.current()), batch, positions)
             buckets = np.array(assigner.take(batch.num_rows))
         groups = groups_of(buckets)
         if len(groups) == 1:
-            return self._pieces((partition, groups[0][0]), batch, positions)
+            return self._cut((partition, groups[0][0]), batch, positions)
         routed = []
         for bucket, rows in groups:
-            routed += self._pieces((partition, bucket), batch.take(pa.array(rows)), _pick(positions, rows))
+            routed += self._cut((partition, bucket), batch.take(pa.array(rows)), _pick(positions, rows))
         return routed
 
-    def _pieces(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[Routed]:
+    def _cut(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:
         """Cut what is larger than a request may be."""
         size_max = min(self._row_size_max, max(self._batch_size_max, _ARROW_BATCH_BYTES_MAX))
         if self._arrow_encoder.is_quick and self._sizer.target // 2 < _bytes_at_most(batch) <= size_max:
-            # Such pieces rarely share a batch (only small slices of large arrays do): encoded here, beside the loop.
+            # Rows of this size rarely share a batch: they are encoded here, in the thread of the caller.
             body = self._arrow_encoder.body_of(batch)
-            return [(key, ArrowPiece(batch, body.size_bytes, body), positions)]
+            return [(key, ArrowRows(batch, body.size_bytes, body), positions)]
         size_bytes = batch.nbytes  # asked for once: it looks at every buffer
         if size_bytes <= size_max or batch.num_rows == 1:
-            return [(key, ArrowPiece(batch, size_bytes), positions)]
+            return [(key, ArrowRows(batch, size_bytes), positions)]
         middle = batch.num_rows // 2
         halves = (0, middle), (middle, batch.num_rows - middle)
         return [
             routed
             for start, rows in halves
-            for routed in self._pieces(
+            for routed in self._cut(
                 key, batch.slice(start, rows), _pick(positions, np.arange(start, start + rows, dtype=np.int64))
             )
         ]
@@ -245,7 +247,7 @@ class AppendWriter(TableWriter):
         return assigner
 
     def _led_buckets(self, partition: str | None) -> list[int]:
-        """The buckets that can be written to at once, as far as is known."""
+        """Return the buckets whose leader is known."""
         if partition is not None:
             return []
         cluster, table_id = self._sender.cluster, self._info.table_id

@@ -5,21 +5,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from fluss.errors import ConfigError
-
-
-class BucketAssigner(Protocol):
-    """Chooses buckets for one table or partition."""
-
-    def current(self) -> int:
-        """The bucket of the next piece of rows."""
-        ...
-
-    def batch_sealed(self) -> None:
-        """A batch was completed; the next piece may go elsewhere."""
-        ...
 
 
 class Sticky:

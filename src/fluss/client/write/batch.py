@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches on their way: pieces of rows that grow together, and the sealed batch that is sent."""
+"""Batches: the builder that rows of one bucket are added to, and the sealed batch that is sent."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -11,14 +10,15 @@ from typing import Any, Protocol
 from fluss.client.write.handle import Positions, Ticket
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket
+from fluss.net.deadline import Deadline
 
 Parts = list[Any]
 Seal = Callable[[int, int], Parts]
-"""Header last: (writer id, batch sequence) to the bytes of the batch, as parts."""
+"""Makes the bytes of an encoded batch, as parts, from writer id and batch sequence: the header is made last."""
 
 
-class Piece(Protocol):
-    """Some rows for one bucket."""
+class BucketRows(Protocol):
+    """The converted rows of one chunk that go to one bucket."""
 
     @property
     def rows(self) -> int: ...
@@ -28,21 +28,21 @@ class Piece(Protocol):
 
     @property
     def is_encoded(self) -> bool:
-        """Whether a batch of this piece alone takes no time to encode."""
+        """Whether a batch of these rows alone takes no time to encode."""
         ...
 
 
 class Encoder(Protocol):
-    """Turns the pieces of one batch into bytes. Called in a worker thread."""
+    """Turns the rows of one batch into bytes. Called in a worker thread."""
 
-    def __call__(self, pieces: Sequence[Any]) -> tuple[Seal, int]:
-        """The sealing function and the size of the encoded rows."""
+    def __call__(self, contents: Sequence[Any]) -> tuple[Seal, int]:
+        """Return the sealing function and the size of the encoded rows."""
         ...
 
 
 @dataclass(frozen=True)
-class Share:
-    """The part a ticket has in a batch."""
+class ChunkShare:
+    """The rows of one chunk in a batch, for the ticket of the chunk."""
 
     ticket: Ticket
     rows: int
@@ -50,20 +50,20 @@ class Share:
 
 
 @dataclass
-class OpenBatch:
-    """Pieces for one bucket that still grow until the batch is large or old enough."""
+class BatchBuilder:
+    """Rows for one bucket that are added to until the batch is large or old enough to be sealed."""
 
-    pieces: list[Any] = field(default_factory=list)
-    shares: list[Share] = field(default_factory=list)
+    contents: list[Any] = field(default_factory=list)
+    shares: list[ChunkShare] = field(default_factory=list)
     rows: int = 0
     size_bytes: int = 0
     reserved_bytes: int = 0
 
-    def add(self, piece: Piece, share: Share, reserved_bytes: int) -> None:
-        self.pieces.append(piece)
+    def add(self, part: BucketRows, share: ChunkShare, reserved_bytes: int) -> None:
+        self.contents.append(part)
         self.shares.append(share)
-        self.rows += piece.rows
-        self.size_bytes += piece.size_bytes
+        self.rows += part.rows
+        self.size_bytes += part.size_bytes
         self.reserved_bytes += reserved_bytes
 
 
@@ -73,15 +73,15 @@ class WriteBatch:
     __slots__ = (
         "attempts",
         "bucket",
+        "contents",
         "deadline",
+        "encode_error",
         "encoder",
         "failures",
         "in_thread",
         "maybe_written",
-        "misfit",
         "on_done",
         "order",
-        "pieces",
         "reserved_bytes",
         "rows",
         "seal",
@@ -92,23 +92,23 @@ class WriteBatch:
     )
 
     def __init__(
-        self, opened: OpenBatch, encoder: Encoder, order: int, timeout_ms: float, on_done: Callable[..., None]
+        self, builder: BatchBuilder, encoder: Encoder, order: int, timeout_ms: float, on_done: Callable[..., None]
     ) -> None:
-        self.pieces = opened.pieces
-        self.shares = opened.shares
-        self.rows = opened.rows
-        self.size_bytes = opened.size_bytes
-        self.reserved_bytes = opened.reserved_bytes
+        self.contents = builder.contents
+        self.shares = builder.shares
+        self.rows = builder.rows
+        self.size_bytes = builder.size_bytes
+        self.reserved_bytes = builder.reserved_bytes
         self.encoder = encoder
         self.order = order
-        self.deadline = time.monotonic() + timeout_ms / 1000
+        self.deadline = Deadline(timeout_ms)
         self.on_done = on_done
         self.seal: Seal | None = None
-        if len(self.pieces) == 1 and self.pieces[0].is_encoded:
+        if len(self.contents) == 1 and self.contents[0].is_encoded:
             self.encode()
         self.in_thread = False
         """Whether a thread was asked to encode it."""
-        self.misfit: Exception | None = None
+        self.encode_error: Exception | None = None
         """Why it cannot be encoded."""
         self.attempts = 0
         """How often it was sent."""
@@ -121,18 +121,18 @@ class WriteBatch:
         self.sequence = -1
 
     def encode(self) -> None:
-        seal, self.size_bytes = self.encoder(self.pieces)
-        self.pieces = []
-        self.seal = seal  # last: the loop looks at it while a thread is here
+        seal, self.size_bytes = self.encoder(self.contents)
+        self.contents = []
+        self.seal = seal  # last: the event loop reads it while a thread encodes
 
     def settle(self, error: FlussError | None) -> None:
         settle_shares(self.shares, error)
         self.shares = []
         self.seal = None
-        self.pieces = []
+        self.contents = []
 
 
-def settle_shares(shares: Sequence[Share], error: FlussError | None) -> None:
-    """Tell the tickets what became of their parts."""
+def settle_shares(shares: Sequence[ChunkShare], error: FlussError | None) -> None:
+    """Tell the tickets the outcome of their rows."""
     for share in shares:
         share.ticket.settle(share.rows, share.positions, error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a writer learns what became of its rows.
+"""The outcome of writes.
 
 Rows are collected in chunks, and a chunk may end up in several batches (one per bucket). One `Ticket` follows a chunk;
 the handle that `append()` gives back for each row is only the ticket and the row's place, because it is made a million
@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 
 from fluss.client.promise import Promise
+from fluss.client.retry import within
 from fluss.errors import FlussError
 
 Positions = np.ndarray[Any, Any]
 
 
 class Ticket:
-    """The fate of one chunk of rows. Settled from the network's thread, awaited from any loop or thread."""
+    """The outcome of one chunk. Settled on the event loop, awaited from any loop or thread."""
 
-    __slots__ = ("_failures", "_hurry", "_lock", "_promise", "_remaining", "_width")
+    __slots__ = ("_failures", "_lock", "_promise", "_remaining", "_send_now", "_width")
 
-    def __init__(self, hurry: Callable[[], None], width: int = 1) -> None:
-        self._hurry = hurry
+    def __init__(self, send_now: Callable[[], None], width: int = 1) -> None:
+        self._send_now = send_now
         self._width = width
         self._lock = threading.Lock()
         self._remaining: int | None = None
@@ -56,11 +57,14 @@ class Ticket:
     def done(self) -> bool:
         return self._promise.done
 
-    async def wait(self, place: int | None) -> None:
+    async def wait(self, place: int | None, timeout: float | None = None) -> None:
         """Wait for the row whose values begin at `place` (None: for all rows)."""
         if not self._promise.done:
-            self._hurry()
-            await self._promise.wait()
+            self._send_now()
+            if timeout is None:
+                await self._promise.wait()
+            else:
+                await within(self._promise.wait(), timeout, "The acknowledgement of a write, which may still arrive,")
         position = None if place is None else place // self._width
         for positions, error in self._failures:
             if position is None or positions is None or position in positions:
@@ -69,7 +73,7 @@ class Ticket:
 
 
 class WriteResultHandle:
-    """What became of one write. Ignore it and `flush()` later, or `await handle.wait()`.
+    """The outcome of one write. Ignore it and `flush()` later, or `await handle.wait()`.
 
     Example:
         handle = writer.append({"id": 1, "name": "Alice"})
@@ -82,9 +86,16 @@ class WriteResultHandle:
     ticket: Ticket
     place: int | None
 
-    async def wait(self) -> None:
-        """Wait until the server acknowledged this write. Raises `FlussError` when it was not written."""
-        await self.ticket.wait(self.place)
+    async def wait(self, *, timeout: float | None = None) -> None:
+        """Wait until the server acknowledged this write. Raises `FlussError` when it was not written.
+
+        After `timeout` seconds `DeadlineExceededError` is raised: the write may still happen. By default the delivery
+        timeout of the writer is the bound.
+
+        Example:
+            await writer.append({"id": 1, "name": "Alice"}).wait(timeout=5)
+        """
+        await self.ticket.wait(self.place, timeout)
 
     def done(self) -> bool:
         """Whether the outcome is known already."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of one bucket, and what all queues of a writer have in common."""
+"""Lanes: the ordered queue of batches of one bucket, and the target that all lanes of a writer share."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Target:
 
 
 class Lane:
-    """The queue of one bucket."""
+    """The ordered queue of batches of one bucket, waiting and in flight."""
 
     __slots__ = (
+        "backing_off",
         "bucket",
         "bucket_id",
         "failures",
-        "given_up_id",
         "in_flight",
         "next_sequence",
         "not_before",
@@ -37,8 +37,8 @@ class Lane:
         "partition_name",
         "queue",
         "refused",
+        "retired_writer_id",
         "running",
-        "silent",
         "target",
         "task",
         "writer_id",
@@ -53,23 +53,23 @@ class Lane:
         )
         self.queue: deque[WriteBatch] = deque()
         self.in_flight: list[WriteBatch] = []
-        self.silent = False
+        self.backing_off = False
         self.failures = 0
-        """How often in a row it fell silent, since the last batch that was acknowledged."""
+        """How often it backed off since the last batch that was acknowledged."""
         self.writer_id: int | None = None
-        self.given_up_id: int | None = None
+        self.retired_writer_id: int | None = None
         """The writer id that this lane used last and will not use again."""
         self.next_sequence = 0
         self.numbered_for = self.bucket
-        """The bucket that knows the numbers. A partition that is dropped and created again is another one."""
+        """The bucket the sequence numbers belong to. A partition created again has other buckets."""
         self.refused: tuple[int, int] | None = None
         """Writer id and sequence of the last batch that the server refused for good."""
         self.not_before = 0.0
         """When the server can take more, by the loop's clock."""
         self.running = False
-        """Whether somebody sends what is in the queue."""
+        """Whether the sender works on the queue."""
         self.task: asyncio.Task[None] | None = None
-        """Who does, if there was something to wait for."""
+        """The task that does, if it had to wait for something."""
 
     def __str__(self) -> str:
         where = f"{self.target.table_path} bucket {self.bucket_id}"
@@ -77,20 +77,20 @@ class Lane:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits or is under way."""
+        """Whether nothing is queued or in flight."""
         return not (self.queue or self.in_flight)
 
-    def put_back(self, batch: WriteBatch) -> None:
+    def requeue(self, batch: WriteBatch) -> None:
         self.queue = deque(sorted([batch, *self.queue], key=lambda b: b.order))
-        self.fall_silent()
+        self.back_off()
 
-    def fall_silent(self) -> None:
-        """Send nothing until everything under way has come back, and then a pause has passed."""
-        if not self.silent:
-            self.silent = True
+    def back_off(self) -> None:
+        """Send nothing until all batches in flight are answered, and then for a pause."""
+        if not self.backing_off:
+            self.backing_off = True
             self.failures += 1
 
-    def give_up_id(self) -> None:
-        """Nothing more is sent under the present writer id."""
+    def retire_writer_id(self) -> None:
+        """Send nothing more under the present writer id."""
         if self.writer_id is not None:
-            self.given_up_id, self.writer_id = self.writer_id, None
+            self.retired_writer_id, self.writer_id = self.writer_id, None

@@ -12,9 +12,9 @@ from fluss.errors import ConnectionClosedError, DeadlineExceededError
 class MemoryBudget:
     """Bytes of rows that were accepted but not acknowledged yet.
 
-    Whoever has rows asks for room before it hands them over, and takes what they need afterwards: rows are never held
-    back half-way, so that nobody can wait for memory that only he himself could free. The limit is therefore passed by
-    at most one piece of rows per writing thread.
+    A writer waits for room before it hands rows over, and reserves what they need afterwards. Rows are never held back
+    half-way, so a writer cannot wait for memory that only it could free. The limit is therefore exceeded by at most one
+    chunk per writing thread.
 
     A thread that writes faster than the server takes waits here. The event loop itself must never wait, because it is
     the one that frees memory: it is refused with a clear error instead.
@@ -33,7 +33,7 @@ class MemoryBudget:
         return self._used_bytes
 
     def wait_for_room(self, *, may_block: bool) -> None:
-        """Return when less than the limit is held; raise when that takes too long, or nobody may wait here."""
+        """Return when less than the limit is held; raise when that takes too long, or the caller may not block."""
         if self._used_bytes < self.limit_bytes:
             return
         if not may_block:
@@ -60,13 +60,13 @@ class MemoryBudget:
             self._used_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """Those bytes are gone."""
+        """Return bytes that are no longer in memory."""
         with self._changed:
             self._used_bytes -= size_bytes
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nothing will free memory any more: wake whoever waits."""
+        """Wake the waiting threads: no memory will be freed any more."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends sealed batches to the leaders of their buckets: in order, pipelined, at most once per sequence number.
 
-Every bucket has a `Lane`. Within a lane batches leave in order; up to `writer.max-inflight-requests-per-bucket` may be
-under way. After a failure that can be tried again the lane falls silent until everything under way has come back, then
-starts over from the oldest batch: that keeps the order, and the server's sequence check makes a second arrival of the
-same batch harmless.
+Every bucket has a `Lane`. Within a lane batches are sent in order; up to `writer.max-inflight-requests-per-bucket` may
+be in flight. After a retriable failure the lane backs off until all batches in flight are answered, then starts again
+from the oldest batch: that keeps the order, and the server's sequence check makes a second arrival of the same batch
+harmless.
 
 Lanes whose batches go to the same server, table and kind of request at the same moment share one request.
 """
@@ -15,14 +15,13 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.retry import DEFAULT_BACKOFF
 from fluss.client.singleflight import SingleFlight
-from fluss.client.write.batch import Encoder, OpenBatch, WriteBatch
+from fluss.client.write.batch import BatchBuilder, Encoder, WriteBatch
 from fluss.client.write.lane import Lane, Target
 from fluss.client.write.memory import MemoryBudget
 from fluss.errors import (
@@ -46,6 +45,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import TableBucket, TablePath
+from fluss.net.deadline import Deadline
 from fluss.net.eager import start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.apis import Api
@@ -64,16 +64,18 @@ _ENCODE_INLINE_BYTES = 16 * 1024
 _ENCODERS = 2
 """Threads that compress: while the last column of a batch keeps one processor busy, the next batch takes the others."""
 _ENCODED_AHEAD = 3
-"""Batches of a lane that are made ready while those before them are under way."""
+"""Batches of a lane that are encoded while those before them are in flight."""
 _ANSWER_GRACE_MS = 5_000
-_WRITTEN_PERHAPS = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
-"""The leader has the batch in its log, but not enough others have."""
+_GRACE_S = 0.1
+"""What a batch waits for has the deadline of the batch, and ends first with an error that says more."""
+_OUTCOME_UNKNOWN = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
+"""The leader has the batch in its log, but not enough replicas have: it may or may not survive."""
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-_PARTITION_TRIES = 3
+_PARTITION_ATTEMPTS = 3
 
 
 class _Request:
-    """One request under way, told by its connection what came of it."""
+    """One request in flight; the waiter that its connection gives the outcome to."""
 
     __slots__ = ("_sender", "api", "connection", "group", "left_ms", "patience_ms")
 
@@ -87,7 +89,7 @@ class _Request:
         timeout_ms = sender.request_timeout_ms
         # The server itself waits up to the request timeout for its replicas: leave it time to say so.
         self.patience_ms = timeout_ms + min(timeout_ms, _ANSWER_GRACE_MS)
-        self.left_ms = (min(batch.deadline for _, batch in group) - time.monotonic()) * 1000
+        self.left_ms = min(batch.deadline.remaining_ms for _, batch in group)
 
     @property
     def timeout_ms(self) -> int:
@@ -102,12 +104,12 @@ class _Request:
         except FlussError as error:
             self.set_exception(error)
         else:
-            self._sender.answered(self.group, response)
+            self._sender.on_response(self.group, response)
 
     def set_exception(self, error: FlussError, /) -> None:
         if isinstance(error, DeadlineExceededError) and self.left_ms >= self.patience_ms:
             self.connection.abandon(f"no answer to {self.api.name} within {self.patience_ms} ms")
-        self._sender.unanswered(self.group, error)
+        self._sender.on_failure(self.group, error)
 
 
 class Sender:
@@ -138,12 +140,12 @@ class Sender:
         self._encoders = ThreadPoolExecutor(_ENCODERS, thread_name_prefix="fluss-encode")
         self.closed = False
         self.on_writer_id: Callable[[int], Awaitable[None]] | None = None
-        """Told about every new writer id, and waited for, before anything is sent under that id."""
+        """Awaited with every new writer id, before anything is sent under that id."""
         self.metrics = cluster.metrics
         self.metrics.gauge("writer_buffer_bytes", self.buffered_bytes)
 
     def buffered_bytes(self) -> int:
-        """What all writers of this connection hold at the moment."""
+        """Return the bytes that all writers of this connection hold now."""
         return self.memory.used_bytes
 
     # -- called by writers, on the loop ---------------------------------------------------------------------------
@@ -153,12 +155,12 @@ class Sender:
         target: Target,
         partition_name: str | None,
         bucket_id: int,
-        opened: OpenBatch,
+        builder: BatchBuilder,
         encoder: Encoder,
         on_done: Callable[..., None],
     ) -> None:
         """Queue a batch. `on_done(batch, lane, error)` is called exactly once."""
-        batch = WriteBatch(opened, encoder, next(self._order), self.delivery_timeout_ms, on_done)
+        batch = WriteBatch(builder, encoder, next(self._order), self.delivery_timeout_ms, on_done)
         self.metrics.add("writer_rows_total", batch.rows)
         key = (target, partition_name, bucket_id)
         lane = self._lanes.get(key)
@@ -170,8 +172,8 @@ class Sender:
         lane.queue.append(batch)
         self._start(lane)
 
-    def under_way(self, target: Target, partition_name: str | None, bucket_id: int) -> int:
-        """How many batches for this bucket wait or are under way."""
+    def queued_batches(self, target: Target, partition_name: str | None, bucket_id: int) -> int:
+        """Return how many batches for this bucket are queued or in flight."""
         lane = self._lanes.get((target, partition_name, bucket_id))
         return 0 if lane is None else len(lane.queue) + len(lane.in_flight)
 
@@ -209,7 +211,7 @@ class Sender:
     # -- one lane -------------------------------------------------------------------------------------------------
 
     def _start(self, lane: Lane) -> None:
-        """Send what is in the queue, at once if nothing has to be waited for.
+        """Send what is in the queue, immediately if nothing has to be waited for.
 
         Called for every event that may let a lane go on: a new batch, one that came back, one that is encoded.
         """
@@ -223,11 +225,11 @@ class Sender:
         try:
             # `wait_for` may lose a cancellation (before Python 3.12): closing is noticed here as well.
             while lane.queue and not self.closed:
-                if self._is_full(lane) or (lane.silent and lane.in_flight):
+                if self._is_full(lane) or (lane.backing_off and lane.in_flight):
                     self._encode_ahead(lane)
                     break
-                if lane.silent:
-                    lane.silent = False
+                if lane.backing_off:
+                    lane.backing_off = False
                     await asyncio.sleep(DEFAULT_BACKOFF.delay_ms(lane.failures - 1) / 1000)
                     continue
                 if (pause_s := lane.not_before - self.loop.time()) > 0:
@@ -240,12 +242,12 @@ class Sender:
                 try:
                     ready = self._ready(lane, batch) or await self._prepare_in_time(lane, batch)
                 except FlussError as error:
-                    # A sibling that came back meanwhile may have moved it from the front.
+                    # A batch that was answered meanwhile may have been requeued in front of it.
                     lane.queue.remove(batch)
                     self._failed(lane, batch, error)
                     continue
-                # While this lane waited, a failed batch may have come back in front of this one.
-                if self.closed or lane.silent or lane.queue[0] is not batch:
+                # While this lane waited, a failed batch may have been requeued in front of this one.
+                if self.closed or lane.backing_off or lane.queue[0] is not batch:
                     continue
                 lane.queue.popleft()
                 self._number(lane, batch)
@@ -269,21 +271,21 @@ class Sender:
         return lane.queue[0].sequence < 0 and ahead >= self.in_flight_max
 
     def _ready(self, lane: Lane, batch: WriteBatch) -> Connection | None:
-        """The connection to send a batch over at once, if nothing is left to wait for."""
+        """Return the connection to send a batch over now, if nothing has to be waited for."""
         if lane.bucket is None or (self.idempotent and lane.writer_id is None):
             return None
-        if batch.seal is None or batch.size_bytes > self.request_size_max or time.monotonic() >= batch.deadline:
+        if batch.seal is None or batch.size_bytes > self.request_size_max or batch.deadline.expired:
             return None
         node_id = self.cluster.known_leader(lane.bucket)
         return None if node_id is None else self.cluster.ready_node(node_id)
 
     def _encode_in_thread(self, lane: Lane, batch: WriteBatch) -> bool:
-        """Whether a thread is at it.
+        """Whether a thread encodes the batch.
 
-        Small batches are encoded when they are sent: the way to a thread costs more, and lanes that are ready in the
-        same turn of the loop share a request.
+        Small batches are encoded when they are sent: a thread costs more, and lanes that are ready in the same
+        iteration of the loop share a request.
         """
-        if batch.seal is not None or batch.misfit is not None:
+        if batch.seal is not None or batch.encode_error is not None:
             return False
         if not batch.in_thread:
             if batch.size_bytes <= _ENCODE_INLINE_BYTES:
@@ -293,23 +295,23 @@ class Sender:
         return True
 
     def _encode_ahead(self, lane: Lane) -> None:
-        """Begin to encode what is sent next, so that it need not be waited for then."""
+        """Start to encode the batches that are sent next, so that the lane need not wait for them then."""
         for waiting in itertools.islice(lane.queue, _ENCODED_AHEAD):
             self._encode_in_thread(lane, waiting)
 
     def _encode(self, lane: Lane, batch: WriteBatch) -> None:
-        """Runs in a thread."""
+        """Encode a batch, in a worker thread."""
         try:
             batch.encode()
         except Exception as error:
-            batch.misfit = error
+            batch.encode_error = error
         with contextlib.suppress(RuntimeError):  # the loop is closed, and every batch has failed
             self.loop.call_soon_threadsafe(self._start, lane)
 
     async def _prepare_in_time(self, lane: Lane, batch: WriteBatch) -> Connection:
-        """`_prepare`, ended by the batch's deadline; whatever goes wrong is an error that ends up in a handle."""
+        """Run `_prepare` until the deadline of the batch; every failure is an error for the handles of its rows."""
         try:
-            return await asyncio.wait_for(self._prepare(lane, batch), max(0.0, batch.deadline - time.monotonic()))
+            return await asyncio.wait_for(self._prepare(lane, batch), batch.deadline.remaining_ms / 1000 + _GRACE_S)
         except FlussError:
             raise  # before the next clause: a deadline of ours is a TimeoutError too
         except asyncio.TimeoutError:
@@ -321,9 +323,9 @@ class Sender:
             raise InvalidRowError(f"{batch.rows} rows for {lane} could not be encoded: {error!r:.300}") from error
 
     async def _prepare(self, lane: Lane, batch: WriteBatch) -> Connection:
-        """Everything a batch needs before it can leave; the connection to the leader is the result."""
-        if batch.misfit is not None:
-            raise batch.misfit
+        """Do everything a batch needs before it can be sent; return the connection to the leader."""
+        if batch.encode_error is not None:
+            raise batch.encode_error
         if batch.seal is None:
             batch.encode()
         if batch.size_bytes > self.request_size_max:
@@ -333,17 +335,18 @@ class Sender:
             )
         path = lane.target.table_path
         if lane.bucket is None:
-            lane.bucket = await self._resolve_partition(lane)
+            lane.bucket = await self._resolve_partition(lane, batch.deadline)
             if lane.bucket != lane.numbered_for:
-                lane.give_up_id()
+                lane.retire_writer_id()
                 lane.numbered_for = lane.bucket
         if self.idempotent and lane.writer_id is None:
-            lane.writer_id = await self._writer_id(lane)
+            lane.writer_id = await self._writer_id(lane, batch.deadline)
             lane.next_sequence = 0
         try:
-            return await self.cluster.leader(lane.bucket, path)
+            return await self.cluster.leader(lane.bucket, path, batch.deadline)
         except UnknownTableOrBucketError:
-            if (await self.cluster.table(path, refresh=True)).table_id != lane.target.table_id:
+            now = await self.cluster.table(path, refresh=True, deadline=batch.deadline)
+            if now.table_id != lane.target.table_id:
                 raise TableNotExistError(
                     f"table {path} was dropped and created again; get it from the connection again"
                 ) from None
@@ -353,9 +356,9 @@ class Sender:
         if not self.idempotent:
             return
         if batch.bucket is not None and batch.bucket != lane.bucket:
-            # What became of it in the partition of that name before went with that partition.
+            # The partition it was sent to before was dropped, and its outcome with it.
             batch.maybe_written, batch.sequence = False, -1
-        # A number once sent is kept, unless the writer id it belongs to was given up and the batch surely not written.
+        # A number once sent is kept, unless its writer id was retired and the batch is known not to be written.
         if batch.sequence >= 0 and (batch.writer_id == lane.writer_id or batch.maybe_written):
             return
         assert lane.writer_id is not None
@@ -363,28 +366,29 @@ class Sender:
         batch.sequence = lane.next_sequence
         lane.next_sequence = 0 if batch.sequence == _SEQUENCE_MAX else batch.sequence + 1
 
-    async def _writer_id(self, lane: Lane) -> int:
-        """A writer id that this lane has not used yet."""
+    async def _writer_id(self, lane: Lane, deadline: Deadline) -> int:
+        """Return a writer id that this lane has not used yet."""
         known = self._writer_ids.get(lane.target)
-        if known is not None and known != lane.given_up_id:
+        if known is not None and known != lane.retired_writer_id:
             return known
-        return await self._flights.run(lane.target, lambda: self._new_writer_id(lane.target))
+        return await self._flights.run(lane.target, lambda: self._new_writer_id(lane.target, deadline), deadline)
 
-    async def _new_writer_id(self, target: Target) -> int:
-        writer_id = await self._init_writer(target.table_path)
+    async def _new_writer_id(self, target: Target, deadline: Deadline) -> int:
+        writer_id = await self._init_writer(target.table_path, deadline)
         if self.on_writer_id is not None:
             await self.on_writer_id(writer_id)
         self._writer_ids[target] = writer_id
         return writer_id
 
-    async def _resolve_partition(self, lane: Lane) -> TableBucket:
-        assert lane.partition_name is not None
-        partition = await self.cluster.partition(lane.target.table_path, lane.partition_name)
+    async def _resolve_partition(self, lane: Lane, deadline: Deadline) -> TableBucket:
+        path, name = lane.target.table_path, lane.partition_name
+        assert name is not None
+        partition = await self.cluster.partition(path, name, deadline=deadline)
         if partition is None and self.dynamic_partitions:
-            await self._create_partition(lane.target.table_path, lane.partition_name)
-            # Another lane's question may have been under way before the creation: its answer, shared with us, is old.
-            for _ in range(_PARTITION_TRIES):
-                partition = await self.cluster.partition(lane.target.table_path, lane.partition_name)
+            await self._create_partition(path, name, deadline)
+            # Another lane's question may have been in flight before the creation: its answer, shared with us, is old.
+            for _ in range(_PARTITION_ATTEMPTS):
+                partition = await self.cluster.partition(path, name, deadline=deadline)
                 if partition is not None:
                     break
         if partition is None:
@@ -395,25 +399,25 @@ class Sender:
             )
         return partition.bucket(lane.bucket_id)
 
-    async def _create_partition(self, table_path: TablePath, name: str) -> None:
-        keys = (await self.cluster.table(table_path)).table_info.get_partition_keys()
+    async def _create_partition(self, table_path: TablePath, name: str, deadline: Deadline) -> None:
+        keys = (await self.cluster.table(table_path, deadline=deadline)).table_info.get_partition_keys()
         # The field says "if not exists" on the wire and means "if it exists already".
         request = messages.CreatePartitionRequest(ignore_if_not_exists=True)
         request.table_path.database_name = table_path.database_name
         request.table_path.table_name = table_path.table_name
         for key, value in zip(keys, name.split("$"), strict=True):
             request.partition_spec.partition_key_values.add(key=key, value=value)
-        await self.cluster.call_coordinator(apis.CREATE_PARTITION, request)
+        await self.cluster.call_coordinator(apis.CREATE_PARTITION, request, deadline=deadline)
 
-    async def _init_writer(self, table_path: TablePath) -> int:
+    async def _init_writer(self, table_path: TablePath, deadline: Deadline) -> int:
         request = messages.InitWriterRequest()
         request.table_path.add(database_name=table_path.database_name, table_name=table_path.table_name)
-        return int((await self.cluster.call_tablet(apis.INIT_WRITER, request)).writer_id)
+        return int((await self.cluster.call_tablet(apis.INIT_WRITER, request, deadline=deadline)).writer_id)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _post(self, connection: Connection, lane: Lane, batch: WriteBatch) -> None:
-        """Leave at the end of this turn of the loop, together with whatever else goes the same way."""
+        """Send at the end of this iteration of the loop, in one request with other batches for the same server."""
         batch.bucket = lane.bucket
         entry = self._outbox.setdefault((id(connection), lane.target), (connection, []))
         entry[1].append((lane, batch))
@@ -464,8 +468,8 @@ class Sender:
         except FlussError as error:
             request.set_exception(error)
 
-    def answered(self, group: list[tuple[Lane, WriteBatch]], response: Any) -> None:
-        """The server says what became of the batches of a request."""
+    def on_response(self, group: list[tuple[Lane, WriteBatch]], response: Any) -> None:
+        """Handle the response to a request, bucket by bucket."""
         results = {
             (result.partition_id if result.HasField("partition_id") else None, result.bucket_id): result
             for result in response.buckets_resp
@@ -478,31 +482,31 @@ class Sender:
                 refusal = UnknownServerError(f"the server's answer does not mention {lane}")
             elif result.error_code:
                 refusal = error_for_code(result.error_code, result.error_message or None)
-            # Without an answer, or when replicas were too slow, the batch may be in the log all the same.
-            if result is None or isinstance(refusal, _WRITTEN_PERHAPS):
+            # Without an answer, or when replicas were too slow, the batch may be in the log.
+            if result is None or isinstance(refusal, _OUTCOME_UNKNOWN):
                 batch.maybe_written = True
             if lane.target.is_kv and result is not None:
                 self._throttle(lane, refusal, getattr(result, "pressure", 0.0))
-            self._come_back(lane, batch, refusal)
+            self._answered(lane, batch, refusal)
 
-    def unanswered(self, group: list[tuple[Lane, WriteBatch]], error: FlussError) -> None:
-        """A request got no answer that says what became of its batches, or was refused as a whole."""
+    def on_failure(self, group: list[tuple[Lane, WriteBatch]], error: FlussError) -> None:
+        """Handle a request that got no response, or was refused as a whole."""
         self.metrics.add("request_errors_total")
-        # Unless the server said no, nobody knows whether it had written the batch; bytes without sense are not a "no".
+        # Unless the server refused, the outcome is unknown; a response that cannot be read is no refusal.
         unknown = isinstance(error, (NetworkError, DeadlineExceededError, FormatError))
         for lane, batch in group:
             batch.maybe_written = batch.maybe_written or unknown
-            self._come_back(lane, batch, error)
+            self._answered(lane, batch, error)
 
     def _throttle(self, lane: Lane, refusal: FlussError | None, pressure: float) -> None:
-        """Write more slowly to a bucket whose server has trouble to keep up."""
+        """Apply the back-pressure of a server that cannot keep up with a bucket."""
         if isinstance(refusal, StorageBackpressureError):
             pressure = 1.0
         if pressure > 0:
             pause_ms = self.throttle_ms_max * min(1.0, pressure) ** 2
             lane.not_before = max(lane.not_before, self.loop.time() + pause_ms / 1000)
 
-    def _come_back(self, lane: Lane, batch: WriteBatch, error: FlussError | None) -> None:
+    def _answered(self, lane: Lane, batch: WriteBatch, error: FlussError | None) -> None:
         lane.in_flight.remove(batch)
         if error is None or isinstance(error, DuplicateSequenceError):
             self._finish(lane, batch, None)
@@ -515,7 +519,7 @@ class Sender:
 
     def _failed(self, lane: Lane, batch: WriteBatch, error: FlussError) -> None:
         out_of_order = isinstance(error, (OutOfOrderSequenceError, UnknownWriterIdError))
-        # That an earlier batch is missing is not this one's failure.
+        # That an earlier batch is missing is not a failure of this one.
         batch.failures += not out_of_order
         if lane.refused is not None and lane.refused[0] == batch.writer_id and batch.sequence > lane.refused[1]:
             # The server takes a writer's batches in their order, and an earlier one was refused.
@@ -528,10 +532,11 @@ class Sender:
             self._refused(lane, batch)
             self._finish(lane, batch, error)
             return
-        if batch.failures > self.retries_max or time.monotonic() >= batch.deadline:
+        if batch.failures > self.retries_max or batch.deadline.expired:
             unknown = " (it may or may not have been written)" if batch.maybe_written else ""
             text = (
-                f"gave up after {batch.failures} tries to write {batch.rows} rows to {lane}{unknown}: {error.message}"
+                f"gave up after {batch.failures} attempts to write {batch.rows} rows to {lane}{unknown}: "
+                f"{error.message}"
             )
             self._finish(lane, batch, type(error)(text, error.error_code))
             return
@@ -540,21 +545,26 @@ class Sender:
                 self.cluster.invalidate(lane.bucket)
             if lane.partition_name is not None:
                 lane.bucket = None
-        logger.debug("%s: %s; the batch will be sent again", lane, error)
+        # One warning for each time that a bucket begins to fail; the batches behind this one fail for the same reason.
+        if lane.failures or lane.backing_off:
+            logger.debug("%s: %s; the batch will be sent again", lane, error)
+        else:
+            left_s = batch.deadline.remaining_ms / 1000
+            logger.warning("writing to %s failed: %s; retrying for up to %.1f s", lane, error, left_s)
         self.metrics.add("retries_total")
-        lane.put_back(batch)
+        lane.requeue(batch)
 
     def _refused(self, lane: Lane, batch: WriteBatch) -> None:
-        """A batch that will not be sent again leaves a gap in the numbers: those after it need a new beginning.
+        """Start new sequence numbers after a batch that will not be sent again: it leaves a gap in the old ones.
 
-        Those that are under way come back first (as out of order), so that the order of rows is kept.
+        The batches in flight are answered first (as out of order), so that the order of rows is kept.
         """
         if not self.idempotent or batch.sequence < 0 or batch.maybe_written or batch.writer_id != lane.writer_id:
             return
         lane.refused = (batch.writer_id, batch.sequence)
-        lane.give_up_id()
+        lane.retire_writer_id()
         if lane.in_flight:
-            lane.fall_silent()
+            lane.back_off()
 
     def _may_renumber(self, lane: Lane, batch: WriteBatch) -> bool:
         """What to do when the server does not accept the batch's sequence number.
@@ -569,7 +579,7 @@ class Sender:
         if batch.maybe_written:
             return False
         if batch.writer_id == lane.writer_id:
-            lane.give_up_id()
+            lane.retire_writer_id()
         return True
 
     def _finish(self, lane: Lane, batch: WriteBatch, error: FlussError | None) -> None:

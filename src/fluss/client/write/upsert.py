@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_of, without
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import Encoder, Seal
-from fluss.client.write.collector import Chunk, RowReader, fields_of, quick, without
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import Target
 from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
 from fluss.client.write.sender import Sender
-from fluss.client.write.writer import Converted, Key, Routed, TableWriter
+from fluss.client.write.writer import Conversion, Key, RoutedRows, TableWriter
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, RecordTooLargeError
 from fluss.metadata import Column, DataType, TableInfo
 from fluss.records import encode_kv_body, seal_kv_batch
@@ -41,7 +41,7 @@ _REQUEST_OVERHEAD_BYTES = 64 * 1024
 _RECORD_OVERHEAD_BYTES = 10
 
 
-class KvPiece:
+class KvRows:
     """Rows for one bucket: encoded keys, encoded rows, and which of them are deletes."""
 
     __slots__ = ("deletes", "keys", "rows", "size_bytes", "values")
@@ -57,21 +57,21 @@ class KvPiece:
 
 
 class KvEncoder:
-    """Encodes pieces as one KV batch."""
+    """Encodes the rows of one batch as a KV batch."""
 
     def __init__(self, schema_id: int) -> None:
         self._schema_id = schema_id
 
-    def __call__(self, pieces: Sequence[KvPiece]) -> tuple[Seal, int]:
-        keys = Slices.concat([piece.keys for piece in pieces])
-        values = Slices.concat([piece.values for piece in pieces])
-        deletes = np.concatenate([piece.deletes for piece in pieces])
+    def __call__(self, contents: Sequence[KvRows]) -> tuple[Seal, int]:
+        keys = Slices.concat([part.keys for part in contents])
+        values = Slices.concat([part.values for part in contents])
+        deletes = np.concatenate([part.deletes for part in contents])
         body = encode_kv_body(keys, values, deletes)
 
         def seal(writer_id: int, batch_sequence: int) -> list[Any]:
             return seal_kv_batch(body, self._schema_id, writer_id, batch_sequence)
 
-        return seal, sum(piece.size_bytes for piece in pieces)
+        return seal, sum(part.size_bytes for part in contents)
 
 
 class UpsertWriter(TableWriter):
@@ -84,7 +84,7 @@ class UpsertWriter(TableWriter):
         await writer.flush()
     """
 
-    # The server works longer on a batch of keys than its way there takes, and should find the next one waiting.
+    # The server works longer on a KV batch than the network takes, and should find the next one waiting.
     _busy_batches = 2
 
     def __init__(self, sender: Sender, info: TableInfo, config: Config, columns: Sequence[int] | None = None) -> None:
@@ -101,7 +101,7 @@ class UpsertWriter(TableWriter):
         what = f"table {info.table_path}"
         self._width = len(schema.columns)
         self._reader = RowReader(what, schema.columns, targets)
-        self.upsert = quick(self._collector, self._reader, self._collect)  # type: ignore[method-assign, assignment]
+        self.upsert = fast_path(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         primary_key = [schema.column_index(name) for name in schema.primary_key]
         self._delete_reader = RowReader(f"{what}, delete", schema.columns, primary_key)
         self._column_names = frozenset(schema.column_names)
@@ -183,7 +183,7 @@ class UpsertWriter(TableWriter):
 
     # -- conversion ------------------------------------------------------------------------------------------------
 
-    def _convert(self, chunk: Chunk) -> Converted:
+    def _convert(self, chunk: Chunk) -> Conversion:
         positions: Positions | None = None
         deletes = np.zeros(chunk.rows, np.bool_)
         deletes[chunk.marks] = True
@@ -225,7 +225,7 @@ class UpsertWriter(TableWriter):
                         bad.setdefault(position, refusal)
         return arrays, bad
 
-    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> list[Routed]:
+    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> list[RoutedRows]:
         by_name = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
         arrays = [
             by_name[column.name] if column.name in by_name else pa.nulls(batch.num_rows, converter.arrow_type)
@@ -243,7 +243,7 @@ class UpsertWriter(TableWriter):
 
     def _route(
         self, arrays: Sequence[pa.Array], deletes: npt.NDArray[np.bool_], positions: Positions | None
-    ) -> list[Routed]:
+    ) -> list[RoutedRows]:
         keys = self._key_encoder.encode_columns([arrays[i] for i in self._key])
         rows = self._encode_rows(arrays)
         if deletes.any():
@@ -276,26 +276,26 @@ class UpsertWriter(TableWriter):
             found, partition = partition_codes(self._info, [arrays[i] for i in self._partition_key], self._bucketing)
             names = list(found)
             codes = partition * self._info.num_buckets + buckets
-        routed: list[Routed] = []
+        routed: list[RoutedRows] = []
         groups = groups_of(codes)
         for code, at in groups:
             name, bucket = names[code // self._info.num_buckets], code % self._info.num_buckets
             if len(groups) == 1:
-                routed += self._pieces((name, bucket), KvPiece(keys, rows, deletes), positions)
+                routed += self._cut((name, bucket), KvRows(keys, rows, deletes), positions)
             else:
-                piece = KvPiece(keys.take(at), rows.take(at), deletes[at])
-                routed += self._pieces((name, bucket), piece, at if positions is None else positions[at])
+                part = KvRows(keys.take(at), rows.take(at), deletes[at])
+                routed += self._cut((name, bucket), part, at if positions is None else positions[at])
         return routed
 
-    def _pieces(self, key: Key, piece: KvPiece, positions: Positions | None) -> list[Routed]:
+    def _cut(self, key: Key, part: KvRows, positions: Positions | None) -> list[RoutedRows]:
         """Cut what is larger than a request may be."""
-        if piece.size_bytes <= self._row_size_max or piece.rows == 1:
-            return [(key, piece, positions)]
-        routed: list[Routed] = []
-        middle = piece.rows // 2
-        for at in (np.arange(middle), np.arange(middle, piece.rows)):
-            half = KvPiece(piece.keys.take(at), piece.values.take(at), piece.deletes[at])
-            routed += self._pieces(key, half, at if positions is None else positions[at])
+        if part.size_bytes <= self._row_size_max or part.rows == 1:
+            return [(key, part, positions)]
+        routed: list[RoutedRows] = []
+        middle = part.rows // 2
+        for at in (np.arange(middle), np.arange(middle, part.rows)):
+            half = KvRows(part.keys.take(at), part.values.take(at), part.deletes[at])
+            routed += self._cut(key, half, at if positions is None else positions[at])
         return routed
 
     def _encoder(self) -> Encoder:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all table writers share: collecting rows, cutting batches, waiting for the outcome.
+"""What all table writers share: accumulating rows, building batches, waiting for the outcome.
 
-Rows may come from any thread: they are collected and converted there, which is also where a writer that is too fast is
-held back. Everything after that happens on the connection's event loop.
+Rows may come from any thread: they are accumulated and converted there, which is also where back-pressure is applied.
+Everything after that happens on the connection's event loop.
 
-Several threads may convert at the same time. Whatever leaves the collector has a number, and the loop takes it in by
-that number: the order in which rows were given is the order in which they are written, bucket by bucket.
+The stages of a row, with the type that carries it:
+
+    RowAccumulator -> Chunk -> ConvertedChunk (BucketRows per bucket) -> BatchBuilder -> WriteBatch -> Lane -> Sender
+
+Several threads may convert at the same time. Every chunk has a number, and the loop accepts chunks by that number: the
+order in which rows were given is the order in which they are written, bucket by bucket.
 """
 
 from __future__ import annotations
@@ -22,9 +26,10 @@ import numpy as np
 import pyarrow as pa
 
 from fluss.client.promise import Promise
+from fluss.client.retry import within
+from fluss.client.write.accumulator import Chunk, RowAccumulator
 from fluss.client.write.arrow_input import BatchReader
-from fluss.client.write.batch import Encoder, OpenBatch, Piece, Share, WriteBatch, settle_shares
-from fluss.client.write.collector import Chunk, RowCollector
+from fluss.client.write.batch import BatchBuilder, BucketRows, ChunkShare, Encoder, WriteBatch, settle_shares
 from fluss.client.write.handle import Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.lane import Lane, Target
 from fluss.client.write.routing import BadRows
@@ -42,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fluss.client.write")
 
 _CHUNK_ROWS_FIRST = 16
-"""How large rows are is known after the first few of them were converted."""
+"""Few, because the size of rows is only known after the first chunk was converted."""
 _CHUNK_ROWS_GROWTH = 16
 _CHUNK_ROWS_MAX = 16_384
 _EARLY_BYTES = 128 * 1024
@@ -53,10 +58,10 @@ Key = tuple["str | None", int]
 
 _WriterT = TypeVar("_WriterT", bound="TableWriter")
 
-Routed = tuple[Key, Piece, "Positions | None"]
+RoutedRows = tuple[Key, BucketRows, "Positions | None"]
 
-Converted = tuple[Sequence[Routed], dict[int, FlussError]]
-"""Pieces for their buckets, and the rows that are refused, by their position."""
+Conversion = tuple[Sequence[RoutedRows], dict[int, FlussError]]
+"""Rows for their buckets, and the errors of the rows that are refused, by position."""
 
 
 class Failures:
@@ -85,12 +90,12 @@ class Failures:
         return type(first)(f"{counted} not written to {where}{first_of}: {first.message}", first.error_code)
 
 
-class Handover:
-    """Rows on their way to the loop."""
+class ConvertedChunk:
+    """A chunk whose rows are converted and routed to buckets, in flight to the event loop."""
 
     __slots__ = ("number", "reserved_bytes", "routed", "ticket")
 
-    def __init__(self, number: int, routed: Sequence[Routed], ticket: Ticket, reserved_bytes: int) -> None:
+    def __init__(self, number: int, routed: Sequence[RoutedRows], ticket: Ticket, reserved_bytes: int) -> None:
         self.number = number
         self.routed = routed
         self.ticket = ticket
@@ -102,7 +107,7 @@ class TableWriter:
 
     _batch_reader: BatchReader
     _busy_batches = 1
-    """With so many batches of a bucket under way its server is busy, and the next one may grow to its full size."""
+    """With so many batches of a bucket in flight its server is busy, and the next one may grow to its full size."""
 
     def __init__(self, sender: Sender, info: TableInfo, config: Config, target: Target) -> None:
         self._sender = sender
@@ -117,21 +122,21 @@ class TableWriter:
             enabled=config.writer_dynamic_batch_size_enabled,
         )
         self._linger_s = config.writer_batch_timeout_ms / 1000
-        self._open: dict[Key, OpenBatch] = {}
+        self._builders: dict[Key, BatchBuilder] = {}
         self._unsettled: set[int] = set()
         self._batch_number = 0
         self._flushes: list[tuple[set[int], Promise[None]]] = []
         self._linger: asyncio.TimerHandle | None = None
         self._failures = Failures()
         width = len(info.schema.columns)
-        self._collector = RowCollector(lambda: Ticket(self._hurry, width), width, _CHUNK_ROWS_FIRST)
+        self._accumulator = RowAccumulator(lambda: Ticket(self._send_now, width), width, _CHUNK_ROWS_FIRST)
         self._shut = False
-        self._handed: deque[Handover] = deque()
-        """On their way from other threads. Whoever takes one out is the one who deals with it."""
-        self._early: dict[int, Handover] = {}
-        """Arrived before their turn."""
+        self._converted: deque[ConvertedChunk] = deque()
+        """Chunks in flight from other threads. The thread that takes one out handles it."""
+        self._out_of_order: dict[int, ConvertedChunk] = {}
+        """Chunks that arrived before one with a smaller number."""
         self._accepted = 0
-        """How many numbers have had their turn."""
+        """How many chunks were accepted: the number of the next one."""
         self._arrivals: list[tuple[int, asyncio.Future[None]]] = []
         sender.cluster.attach(self)
 
@@ -191,18 +196,18 @@ class TableWriter:
             if batch.num_rows:
                 read.append(reader.read(batch, rows))
                 rows += batch.num_rows
-        ticket = Ticket(self._hurry)
+        ticket = Ticket(self._send_now)
         ticket.close(rows)
         memory, may_block = self._sender.memory, not self._on_loop()
         taken = 0
         for batch in read:
-            # On a loop nobody can wait: what was begun is taken whole, and the next call is refused.
+            # The event loop must not block: what was begun is taken whole, and the next call is refused.
             if may_block or not taken:
                 memory.wait_for_room(may_block=may_block)
-            with self._collector:
+            with self._accumulator:
                 self._check_open()
-                chunk = self._collector.take()
-                number = self._collector.next_number()
+                chunk = self._accumulator.take()
+                number = self._accumulator.next_number()
             # Rows that were given before this batch are written before it.
             if chunk is not None:
                 self._emit(chunk)
@@ -211,7 +216,7 @@ class TableWriter:
         return make_handle(ticket, None)
 
     def _emit_batch(self, number: int, batch: pa.RecordBatch, ticket: Ticket, first_row: int, is_delete: bool) -> None:
-        routed: Sequence[Routed] = ()
+        routed: Sequence[RoutedRows] = ()
         try:
             routed = self._route_batch(batch, is_delete)
         except BadRows as bad:
@@ -220,17 +225,17 @@ class TableWriter:
             text = f"table {self._info.table_path}: row {first_row + row}: {error.message}{taken}"
             raise type(error)(text, error.error_code) from None
         finally:
-            # Also when it has nothing: whatever comes after it waits for its turn.
-            self._hand_over(number, routed, ticket)
+            # Also when there are no rows: chunks with larger numbers wait for this one.
+            self._pass_to_loop(number, routed, ticket)
 
     # -- for the subclasses ---------------------------------------------------------------------------------------
 
-    def _convert(self, chunk: Chunk) -> Converted:
-        """The rows of a chunk as pieces for their buckets, and those that do not fit with their errors."""
+    def _convert(self, chunk: Chunk) -> Conversion:
+        """Convert the rows of a chunk and route them to buckets; rows that do not fit come with their errors."""
         raise AssertionError("a writer says how its rows are converted")
 
-    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> Sequence[Routed]:
-        """The rows of a batch as pieces for their buckets; raises `BadRows`."""
+    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> Sequence[RoutedRows]:
+        """Route the rows of a record batch to buckets; raises `BadRows`."""
         raise AssertionError("a writer says how it takes Arrow batches")
 
     def _encoder(self) -> Encoder:
@@ -252,13 +257,13 @@ class TableWriter:
         return ConnectionClosedError(f"the connection that wrote to {self._info.table_path} is closed")
 
     def _collect(self, values: Sequence[Any], is_delete: bool = False) -> WriteResultHandle:
-        collector = self._collector
-        with collector:
-            first = not collector.flat
-            last = len(collector.flat) >= collector.last
+        accumulator = self._accumulator
+        with accumulator:
+            first = not accumulator.flat
+            last = len(accumulator.flat) >= accumulator.last
             if not last:
-                handle = collector.add(values, is_delete)
-                collector.let_pass()
+                handle = accumulator.add(values, is_delete)
+                accumulator.release()
         if last:
             return self._collect_last(values, is_delete)
         if first:
@@ -266,18 +271,18 @@ class TableWriter:
         return handle
 
     def _collect_last(self, values: Sequence[Any], is_delete: bool) -> WriteResultHandle:
-        """The row that completes a chunk; it waits here when there is too much on its way already."""
+        """Take the row that completes a chunk; blocks here while the write buffer is full."""
         self._check_open()
         self._sender.memory.wait_for_room(may_block=not self._on_loop())
-        collector = self._collector
-        with collector:
+        accumulator = self._accumulator
+        with accumulator:
             self._check_open()
-            first = not collector.flat
+            first = not accumulator.flat
             chunk = None
-            full = len(collector.flat) >= collector.last
-            handle = collector.add(values, is_delete)
+            full = len(accumulator.flat) >= accumulator.last
+            handle = accumulator.add(values, is_delete)
             if full:
-                chunk = collector.take()
+                chunk = accumulator.take()
         if chunk is not None:
             self._emit(chunk)
         elif first:
@@ -285,7 +290,7 @@ class TableWriter:
         return handle
 
     def _arm(self) -> None:
-        """The first row of a chunk starts the time after which the chunk leaves, full or not."""
+        """Start the time after which the chunk is sent, full or not: its first row was added."""
         if self._on_loop():
             self._start_linger()
         else:
@@ -298,67 +303,67 @@ class TableWriter:
             raise self._closed_error() from None
 
     def _emit(self, chunk: Chunk) -> None:
-        """Convert a chunk and hand it to the loop. Never raises: what fails is told by handles and `flush()`."""
-        routed: Sequence[Routed] = ()
+        """Convert a chunk and pass it to the loop. Never raises: handles and `flush()` raise what failed."""
+        routed: Sequence[RoutedRows] = ()
         try:
             routed, refused = self._convert(chunk)
         except Exception as error:
-            # Not a matter of single rows. Nobody must wait for rows that will never be sent.
+            # The whole chunk fails: its handles must not wait for rows that will never be sent.
             if not isinstance(error, FlussError):
                 logger.exception("converting %d rows for table %s failed", chunk.rows, self._info.table_path)
                 error = InvalidRowError(f"{chunk.rows} rows could not be converted: {error!r:.300}")
             self._refuse(chunk.ticket, chunk.rows, None, error)
         except BaseException:
-            # An interrupt of the user's. Whatever comes after this chunk waits for its turn.
+            # The user interrupted the conversion. Chunks with larger numbers wait for this one.
             self._refuse(chunk.ticket, chunk.rows, None, InvalidRowError("the conversion was interrupted"))
-            self._hand_over(chunk.number, (), chunk.ticket)
+            self._pass_to_loop(chunk.number, (), chunk.ticket)
             raise
         else:
             for position, refusal in refused.items():
                 row = chunk.first_row + position
                 text = f"table {self._info.table_path}: row {row} of this writer, {refusal.message}"
                 self._refuse(chunk.ticket, 1, np.array([position]), type(refusal)(text, refusal.error_code))
-        self._hand_over(chunk.number, routed, chunk.ticket, adapt_to=chunk.rows)
+        self._pass_to_loop(chunk.number, routed, chunk.ticket, adapt_to=chunk.rows)
 
     def _refuse(self, ticket: Ticket, rows: int, positions: Positions | None, error: FlussError) -> None:
         self._failures.add(rows, str(self._info.table_path), error)
         ticket.settle(rows, positions, error)
 
-    def _hand_over(self, number: int, routed: Sequence[Routed], ticket: Ticket, adapt_to: int = 0) -> None:
-        size_bytes = sum(piece.size_bytes for _, piece, _ in routed)
+    def _pass_to_loop(self, number: int, routed: Sequence[RoutedRows], ticket: Ticket, adapt_to: int = 0) -> None:
+        size_bytes = sum(part.size_bytes for _, part, _ in routed)
         if adapt_to:
             self._adapt(adapt_to, size_bytes)
         memory = self._sender.memory
         memory.reserve(size_bytes)
         if memory.used_bytes >= memory.limit_bytes:
-            with self._collector:
-                # The very next row comes to where the wait for room is, however few rows a chunk has got by then.
-                self._collector.last = min(self._collector.last, 0)
-        self._handed.append(Handover(number, routed, ticket, size_bytes))
+            with self._accumulator:
+                # The very next row completes a chunk, and blocks until there is room in the buffer.
+                self._accumulator.last = min(self._accumulator.last, 0)
+        self._converted.append(ConvertedChunk(number, routed, ticket, size_bytes))
         if self._on_loop():
-            self._accept_handed()
+            self._accept_converted()
             return
         try:
-            # Where others wait already, the call that takes them will find this one too.
-            if len(self._handed) == 1:
-                self._loop.call_soon_threadsafe(self._accept_handed)
+            # If there are others already, the call that takes them takes this one too.
+            if len(self._converted) == 1:
+                self._loop.call_soon_threadsafe(self._accept_converted)
         except RuntimeError:
             self._shut = True
         if self._shut:
-            # The loop may have had its last turn: then this thread is the one to say so.
-            self._refuse_handed()
+            # The loop may have ended: then this thread has to fail the rows.
+            self._refuse_converted()
 
     def _adapt(self, rows: int, size_bytes: int) -> None:
-        """Chunks of about a batch, so that few large arrays are made, but never so large that a pause is felt."""
+        """Adapt the size of chunks to about one batch, bounded so that a conversion takes no noticeable time."""
         wanted = self._sizer.target * rows // max(size_bytes, 1)
         grown = max(_CHUNK_ROWS_FIRST, rows * _CHUNK_ROWS_GROWTH)
-        collector = self._collector
-        with collector:
+        accumulator = self._accumulator
+        with accumulator:
             if not self._shut:
-                collector.limit(max(1, min(_CHUNK_ROWS_MAX, wanted, grown)))
+                accumulator.limit(max(1, min(_CHUNK_ROWS_MAX, wanted, grown)))
 
-    def _hurry(self) -> None:
-        """Somebody waits: nothing is gained by waiting for more rows."""
+    def _send_now(self) -> None:
+        """Send everything now: a caller waits for the outcome, and more rows would only delay it."""
         if self._on_loop():
             self._push()
         else:
@@ -371,45 +376,45 @@ class TableWriter:
             self._linger = self._loop.call_later(self._linger_s, self._push)
 
     def _push(self) -> None:
-        """Send everything collected so far."""
+        """Send everything accumulated so far."""
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        with self._collector:
-            chunk = self._collector.take()
+        with self._accumulator:
+            chunk = self._accumulator.take()
         if chunk is not None:
             self._emit(chunk)
         self._seal_all()
 
-    def _accept_handed(self) -> None:
-        while self._handed:
+    def _accept_converted(self) -> None:
+        while self._converted:
             try:
-                handover = self._handed.popleft()
+                converted = self._converted.popleft()
             except IndexError:  # another thread took the last one
                 break
-            self._early[handover.number] = handover
+            self._out_of_order[converted.number] = converted
         if self._shut:
-            self._refuse_handed()
+            self._refuse_converted()
             return
-        while (next_one := self._early.pop(self._accepted, None)) is not None:
+        while (next_one := self._out_of_order.pop(self._accepted, None)) is not None:
             self._accepted += 1
             self._accept(next_one)
-        if self._open:
+        if self._builders:
             self._seal_early()
             self._start_linger()
         self._tell_arrivals()
 
-    def _accept(self, handover: Handover) -> None:
+    def _accept(self, converted: ConvertedChunk) -> None:
         target = self._sizer.target
-        for key, piece, positions in handover.routed:
-            opened = self._open.get(key)
-            if opened is not None and opened.size_bytes + piece.size_bytes > target:
+        for key, part, positions in converted.routed:
+            builder = self._builders.get(key)
+            if builder is not None and builder.size_bytes + part.size_bytes > target:
                 self._seal(key)
-                opened = None
-            if opened is None:
-                opened = self._open[key] = OpenBatch()
-            opened.add(piece, Share(handover.ticket, piece.rows, positions), piece.size_bytes)
-            if opened.size_bytes >= target:
+                builder = None
+            if builder is None:
+                builder = self._builders[key] = BatchBuilder()
+            builder.add(part, ChunkShare(converted.ticket, part.rows, positions), part.size_bytes)
+            if builder.size_bytes >= target:
                 self._seal(key)
 
     def _tell_arrivals(self) -> None:
@@ -421,48 +426,55 @@ class TableWriter:
                     future.set_result(None)
 
     def _seal_all(self) -> None:
-        for key in list(self._open):
+        for key in list(self._builders):
             self._seal(key)
 
     def _seal_early(self) -> None:
         """Keep the servers busy: client and server then work at the same time, from the first rows to the last."""
-        for key, opened in list(self._open.items()):
-            if opened.size_bytes >= _EARLY_BYTES and self._sender.under_way(self._target, *key) < self._busy_batches:
+        for key, builder in list(self._builders.items()):
+            if builder.size_bytes < _EARLY_BYTES:
+                continue
+            if self._sender.queued_batches(self._target, *key) < self._busy_batches:
                 self._seal(key, early=True)
 
     def _seal(self, key: Key, early: bool = False) -> None:
-        opened = self._open.pop(key)
+        builder = self._builders.pop(key)
         if not early:
-            self._sizer.sealed(opened.size_bytes)
+            self._sizer.sealed(builder.size_bytes)
         self._sealed(key)
         self._batch_number += 1
         self._unsettled.add(self._batch_number)
         done = partial(self._done, self._batch_number)
-        self._sender.submit(self._target, key[0], key[1], opened, self._encoder(), done)
+        self._sender.submit(self._target, key[0], key[1], builder, self._encoder(), done)
 
     def _done(self, number: int, batch: WriteBatch, lane: Lane, error: FlussError | None) -> None:
         self._unsettled.discard(number)
         if error is not None:
             self._failures.add(batch.rows, str(lane), error)
-        if self._open:
+        if self._builders:
             self._seal_early()
         for waited_for, promise in self._flushes:
             waited_for.discard(number)
             if not waited_for:
                 promise.resolve(None)
 
-    async def flush(self) -> None:
+    async def flush(self, *, timeout: float | None = None) -> None:
         """Send everything and wait until the server has acknowledged it.
 
-        Raises the first error if rows were not written since the last flush, and says how many.
+        Raises the first error if rows were not written since the last flush, and says how many. After `timeout` seconds
+        `DeadlineExceededError` is raised; rows that are in flight then may still be written. By default the delivery
+        timeout of the writer is the bound.
 
         Example:
             writer.append({"id": 1, "name": "Alice"})
             await writer.flush()
         """
+        await within(self._flush(), timeout, f"Flushing the writer of table {self._info.table_path}")
+
+    async def _flush(self) -> None:
         self._push()
-        with self._collector:
-            given = self._collector.numbers
+        with self._accumulator:
+            given = self._accumulator.numbers
         if self._accepted < given and not self._shut:
             # Other threads are still converting rows that were given before this call.
             arrived = (given, self._loop.create_future())
@@ -471,7 +483,7 @@ class TableWriter:
                 await asyncio.wait_for(arrived[1], self._config.writer_delivery_timeout_ms / 1000)
             except asyncio.TimeoutError:
                 raise DeadlineExceededError(
-                    f"rows for {self._info.table_path} that another thread has in hand did not arrive within "
+                    f"rows for {self._info.table_path} that another thread converts did not arrive within "
                     f"{self._config.writer_delivery_timeout_ms} ms"
                 ) from None
             finally:
@@ -479,7 +491,7 @@ class TableWriter:
                     self._arrivals.remove(arrived)
             self._seal_all()
         if self._unsettled:
-            # Only what is under way now: rows that others append meanwhile must not keep this flush waiting for ever.
+            # Only what is in flight now: rows that other threads append meanwhile must not delay this flush.
             waiting = (set(self._unsettled), Promise[None]())
             self._flushes.append(waiting)
             try:
@@ -490,54 +502,54 @@ class TableWriter:
         if error is not None:
             raise error
 
-    async def close(self) -> None:
+    async def close(self, *, timeout: float | None = None) -> None:
         """Flush and be done.
 
         Example:
             await writer.close()
         """
-        await self.flush()
+        await self.flush(timeout=timeout)
 
     async def drain(self) -> None:
-        """The connection is about to end in good order: bring everything to the servers."""
+        """Bring everything to the servers, before the connection is closed in good order."""
         await self.flush()
 
     async def shut(self) -> None:
-        """The connection ends: what was not handed to the sender yet fails here, what was fails there."""
+        """Fail what was not passed to the sender yet: the connection ends. The sender fails the rest."""
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        with self._collector:
+        with self._accumulator:
             self._shut = True
-            self._collector.limit(0)  # the next row comes to where the check is
-            chunk = self._collector.take()
+            self._accumulator.limit(0)  # the next row completes a chunk, which checks for a closed connection
+            chunk = self._accumulator.take()
         error = ConnectionClosedError(
             f"the connection was closed before rows for {self._info.table_path} were sent; they were not written"
         )
         if chunk is not None:
             self._refuse(chunk.ticket, chunk.rows, None, error)
-        for opened in self._open.values():
-            self._failures.add(opened.rows, str(self._info.table_path), error)
-            settle_shares(opened.shares, error)
-            self._sender.memory.release(opened.reserved_bytes)
-        self._open.clear()
-        self._handed.extend(self._early.values())
-        self._early.clear()
-        self._refuse_handed()
+        for builder in self._builders.values():
+            self._failures.add(builder.rows, str(self._info.table_path), error)
+            settle_shares(builder.shares, error)
+            self._sender.memory.release(builder.reserved_bytes)
+        self._builders.clear()
+        self._converted.extend(self._out_of_order.values())
+        self._out_of_order.clear()
+        self._refuse_converted()
         self._tell_arrivals()
 
-    def _refuse_handed(self) -> None:
+    def _refuse_converted(self) -> None:
         error = ConnectionClosedError(
             f"the connection was closed before rows for {self._info.table_path} were sent; they were not written"
         )
-        while self._handed:
+        while self._converted:
             try:
-                handover = self._handed.popleft()
+                converted = self._converted.popleft()
             except IndexError:
                 return
-            for _, piece, positions in handover.routed:
-                self._refuse(handover.ticket, piece.rows, positions, error)
-            self._sender.memory.release(handover.reserved_bytes)
+            for _, part, positions in converted.routed:
+                self._refuse(converted.ticket, part.rows, positions, error)
+            self._sender.memory.release(converted.reserved_bytes)
 
     async def __aenter__(self: _WriterT) -> _WriterT:
         return self

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from fluss.errors import AuthorizationError, ConfigError, SecurityDisabledError
 from fluss.metadata import TablePath
 from fluss.metadata.acl import WILDCARD, AclBinding, OperationType, PermissionType, Resource, ResourceType
+from fluss.server import disk
 from fluss.server.auth import Principal
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
@@ -58,7 +59,7 @@ class AclStore:
         self.damage: Damage | None = None
         self._by_resource: dict[Resource, tuple[AclBinding, ...]] = {}
         path = storage.root / "acls.doc"
-        if path.exists():
+        if disk.exists(path):
             try:
                 self.apply(binding_from_json(doc) for doc in storage.store.read(path)[1]["acls"])
             except DamagedDocumentError as error:

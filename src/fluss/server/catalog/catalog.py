@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fluss.errors import DatabaseNotExistError, TableNotExistError, UnknownServerError
+from fluss.errors import DatabaseNotExistError, LogStorageError, TableNotExistError, UnknownServerError
 from fluss.metadata import DatabaseDescriptor, TableBucket, TablePath
 from fluss.server.catalog.acl import AclStore, Authorizer
 from fluss.server.catalog.cluster_configs import ClusterConfigs
@@ -183,7 +183,10 @@ class Catalog:
     # ------------------------------------------------------------------ ids
 
     async def next_writer_id(self) -> int:
-        return await self.in_storage_thread(lambda: self.counters.take("writer_id"))
+        try:
+            return await self.in_storage_thread(lambda: self.counters.take("writer_id"))
+        except OSError as error:
+            raise LogStorageError(f"no writer id can be reserved: {error}. Retry later.") from error
 
     # ------------------------------------------------------------------ changes
 
@@ -202,10 +205,13 @@ class Catalog:
     async def _change(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._lock:
             if self.store.failed is not None:
-                raise UnknownServerError(
-                    f"the catalog refuses changes until the server is restarted, because the disk failed earlier "
-                    f"({self.store.failed})"
-                )
+                try:
+                    await self.in_storage_thread(self.store.recover)
+                except OSError as error:
+                    raise UnknownServerError(
+                        f"the catalog refuses changes, because the disk fails ({self.store.failed}; now: {error}). "
+                        "Retry later."
+                    ) from error
             try:
                 return await work()
             except OSError as error:
@@ -269,4 +275,8 @@ class Catalog:
         """Without an event loop: only valid when no change is under way."""
         self._closed = True
         self._executor.shutdown(wait=True)
-        self.counters.close()
+        try:
+            self.counters.close()
+        except OSError as error:
+            # The rest of the reserved ids is skipped, no more.
+            _log.error("the counters of the catalog cannot be written: %s", error)

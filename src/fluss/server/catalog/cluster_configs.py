@@ -8,26 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from fluss.errors import ClusterConfigError, ConfigError
 from fluss.metadata.cluster_config import AlterConfigOp, ConfigEntry
+from fluss.server import disk
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
-from fluss.server.config import SERVER_OPTIONS, ServerConfig, is_secret
+from fluss.server.config import SERVER_OPTIONS, ServerConfig, is_dynamic, is_secret
 from fluss.server.exposure import REDACTED, is_hidden_lake_setting, is_shown
 
 _log = logging.getLogger("fluss.server.catalog")
-
-LAKE_FORMATS = ("paimon", "iceberg", "lance", "hudi")
-_DYNAMIC_PREFIX = "datalake."
-# What this server can really change while it runs.
-_DYNAMIC_KEYS = frozenset(
-    {
-        "kv.snapshot.interval",
-        "log.replica.min-in-sync-replicas-number",
-        "log.retention.roll-active-segment.enabled",
-        "security.sasl.plain.credentials",
-        "server.data-disk.write-limit-ratio",
-        "server.data-disk.write-recover-ratio",
-    }
-)
 
 
 class ClusterConfigs:
@@ -40,7 +27,7 @@ class ClusterConfigs:
         self.damage: Damage | None = None
         self.on_changed: list[Callable[[ServerConfig], None]] = []
         path = storage.root / "configs.doc"
-        if path.exists():
+        if disk.exists(path):
             try:
                 stored = storage.store.read(path)[1].get("dynamic")
                 self.dynamic = {str(k): str(v) for k, v in stored.items()} if isinstance(stored, dict) else {}
@@ -97,7 +84,7 @@ class ClusterConfigs:
         """Apply (key, value, operation) to a copy and check the result as a whole."""
         dynamic = dict(self.dynamic)
         for key, value, operation in changes:
-            if key not in _DYNAMIC_KEYS and not key.startswith(_DYNAMIC_PREFIX):
+            if not is_dynamic(key):
                 raise ClusterConfigError(f"The config key '{key}' cannot be changed while the server runs.")
             if operation == AlterConfigOp.DELETE:
                 dynamic.pop(key, None)

@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+from fluss.server import disk
 from fluss.server.catalog.documents import DamagedDocumentError, DocumentStore
 
 _log = logging.getLogger("fluss.server.catalog")
@@ -30,7 +31,7 @@ class Counters:
         self._next = dict(self._limit)
 
     def _load(self, fresh: bool) -> None:
-        if fresh and not self._path.exists() and not self._previous.exists():
+        if fresh and not disk.exists(self._path) and not disk.exists(self._previous):
             return
         try:
             self._adopt(self._store.read(self._path)[1], blocks_extra=0)

@@ -14,13 +14,14 @@ folder), and the version before stays beside it as ``<name>.prev`` for a person 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fluss._checksum import crc32c
 from fluss.errors import FormatError
+from fluss.server import disk
 from fluss.server.catalog.files import FileLayer
 
 _MAGIC = b"fluss-document 1"
@@ -46,6 +47,10 @@ class DamagedDocumentError(FormatError):
     def __init__(self, damage: Damage) -> None:
         super().__init__(f"damaged catalog document {damage}")
         self.damage = damage
+
+
+class UnconfirmedError(OSError):
+    """A change was made, but the disk did not confirm it: a power failure may take it back."""
 
 
 def _json_bytes(obj: Mapping[str, Any]) -> bytes:
@@ -88,68 +93,98 @@ class DocumentStore:
     def __init__(self, root: Path, files: FileLayer | None = None) -> None:
         self.root = root
         self.files = files or FileLayer()
-        self.failed: str | None = None
+        self._failure = ""
+        self._steps_back: list[Callable[[], None]] = []
+        self._unsynced: set[Path] = set()
 
     def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         try:
-            size_bytes = path.stat().st_size
+            size_bytes = disk.size_of(path)
             if size_bytes > DOCUMENT_BYTES_MAX:
                 raise DamagedDocumentError(Damage(path, f"has {size_bytes} bytes, more than any document may have"))
-            data = path.read_bytes()
+            data = disk.read_file(path)
         except FileNotFoundError as error:
             raise DamagedDocumentError(Damage(path, "is missing")) from error
         except OSError as error:
             raise DamagedDocumentError(Damage(path, f"cannot be read: {error.strerror}")) from error
         return decode_document(data, path)
 
+    @property
+    def failed(self) -> str | None:
+        """Why changes cannot be confirmed now: the disk failed after a rename, and has not recovered yet."""
+        return self._failure if self._steps_back or self._unsynced else None
+
+    def recover(self) -> None:
+        """Take back what a failing disk left half done, and flush what it did not confirm. Raises OSError."""
+        while self._steps_back:
+            self._steps_back[-1]()
+            self._steps_back.pop()
+        while self._unsynced:
+            folder = next(iter(self._unsynced))
+            self.files.sync_dir(folder)
+            self._unsynced.discard(folder)
+
     def write(self, path: Path, identity: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-        """Replace a document. After an error before the rename nothing has changed."""
+        """Replace a document. After an error nothing has changed."""
         files = self.files
-        temporary = path.with_name(path.name + ".tmp")
+        temporary, previous = path.with_name(path.name + ".tmp"), path.with_name(path.name + ".prev")
         data = encode_document(identity, content)
         if len(data) > DOCUMENT_BYTES_MAX:
             # Better refused now than found unreadable at the next start.
             raise FormatError(
                 f"the description has {len(data)} bytes, the catalog keeps at most {DOCUMENT_BYTES_MAX} per object"
             )
+        self.recover()
+        is_new = not disk.exists(path)
         files.write_new(temporary, data)
-        files.keep_previous(path, path.with_name(path.name + ".prev"))
-        with self.publishing(f"write {path.name}"):
-            files.rename(temporary, path)
+        files.keep_previous(path, previous)
+        files.rename(temporary, path)
+        try:
             files.sync_dir(path.parent)
+        except OSError as error:
+            step = (lambda: files.unlink(path)) if is_new else (lambda: files.keep_previous(previous, path))
+            self._take_back(step, error, path.parent)
+            raise
 
     def publish_dir(self, source: Path, target: Path) -> None:
-        """Move a prepared folder to its final place (or a final one out of the way)."""
-        with self.publishing(f"move {source.name}"):
-            self.files.rename(source, target)
+        """Move a prepared folder to its final place. After an error nothing has changed."""
+        self.recover()
+        self.files.rename(source, target)
+        try:
             self.files.sync_dir(target.parent)
-            if source.parent != target.parent:
-                self.files.sync_dir(source.parent)
+            self.files.sync_dir(source.parent)
+        except OSError as error:
+            self._take_back(lambda: self.files.rename(target, source), error, target.parent, source.parent)
+            raise
 
-    def publishing(self, what: str) -> _Publishing:
-        return _Publishing(self, what)
+    def retire_dir(self, source: Path, target: Path) -> None:
+        """Move a folder out of the way for good. After an `UnconfirmedError` it is gone all the same."""
+        self.recover()
+        self.files.rename(source, target)
+        self._confirm(source.parent, target.parent)
 
     def delete(self, path: Path) -> None:
-        with self.publishing(f"delete {path.name}"):
-            self.files.unlink(path)
-            self.files.sync_dir(path.parent)
+        """Delete a document. After an `UnconfirmedError` it is gone all the same."""
+        self.recover()
+        # The version before goes first: it must not outlive the object.
         self.files.unlink(path.with_name(path.name + ".prev"))
+        self.files.unlink(path)
+        self._confirm(path.parent)
 
+    def _confirm(self, *folders: Path) -> None:
+        try:
+            for folder in folders:
+                self.files.sync_dir(folder)
+        except OSError as error:
+            self._unsynced.update(folders)
+            self._failure = str(error)
+            raise UnconfirmedError(error.errno, error.strerror) from error
 
-class _Publishing:
-    """Around the steps whose failure leaves the disk in one of two states, without telling in which.
-
-    Memory can then no longer be kept equal to the disk, so the store notes it and the catalog refuses further changes
-    until a restart reads the truth again.
-    """
-
-    def __init__(self, store: DocumentStore, what: str) -> None:
-        self._store = store
-        self._what = what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            self._store.failed = f"could not {self._what}: {error}"
+    def _take_back(self, step: Callable[[], None], error: OSError, *folders: Path) -> None:
+        """Return to the state before a rename that the disk did not confirm, now or as soon as it can be done."""
+        self._unsynced.update(folders)
+        self._failure = str(error)
+        try:
+            step()
+        except OSError:
+            self._steps_back.append(step)

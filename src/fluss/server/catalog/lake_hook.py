@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
+from fluss import _plugins
 from fluss.errors import ErrorCode, FlussError, InvalidTableError, MissingDependencyError, UnknownServerError
 from fluss.metadata import Column, TableDescriptor, TablePath
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.exposure import scrub
 
 _log = logging.getLogger("fluss.server.catalog")
-
-_IMPLEMENTATION = "fluss.lake.server_hook"
-"""A room above this one, so it is found by its name, and only when a lake is configured."""
 
 _SECONDS_MAX = 60.0
 
@@ -32,6 +29,23 @@ class LakeHook(Protocol):
 
     async def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         """Add columns to the lake table; must be repeatable."""
+
+
+class LakeTables(Protocol):
+    """What the server asks of the lake; the lake package implements it under the name ``server.lake``."""
+
+    def create_table(
+        self,
+        lake_format: str,
+        options: Mapping[str, str],
+        path: TablePath,
+        descriptor: TableDescriptor,
+        must_be_empty: bool,
+    ) -> None: ...
+
+    def add_columns(
+        self, lake_format: str, options: Mapping[str, str], path: TablePath, columns: Sequence[Column]
+    ) -> None: ...
 
 
 class LakeByName:
@@ -46,22 +60,21 @@ class LakeByName:
         self._warned = False
 
     async def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
-        await self._do("create_table", path, descriptor, must_be_empty)
+        await self._do(lambda lake, name, options: lake.create_table(name, options, path, descriptor, must_be_empty))
 
     async def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
-        await self._do("add_columns", path, tuple(columns))
+        await self._do(lambda lake, name, options: lake.add_columns(name, options, path, tuple(columns)))
 
-    async def _do(self, name: str, *arguments: Any) -> None:
+    async def _do(self, change: Callable[[LakeTables, str, Mapping[str, str]], None]) -> None:
         lake_format = self._configs.lake_format
         options = {} if lake_format is None else self._configs.current.with_prefix(f"datalake.{lake_format}.")
-        if not options:
+        if lake_format is None or not options:
             return
         prefix = f"datalake.{lake_format}."
         settings = {name[len(prefix) :]: value for name, value in options.items()}
 
         def work() -> None:
-            function: Callable[..., None] = getattr(import_module(_IMPLEMENTATION), name)
-            function(lake_format, options, *arguments)
+            change(_plugins.implementation("server.lake"), lake_format, options)
 
         try:
             await asyncio.wait_for(asyncio.to_thread(work), _SECONDS_MAX)

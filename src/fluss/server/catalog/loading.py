@@ -16,9 +16,11 @@ from fluss.metadata import (
     TablePath,
     partition_name,
 )
+from fluss.server import disk
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
 from fluss.server.catalog.lake_snapshots import LakeSnapshots
+from fluss.server.catalog.storage import documents
 
 if TYPE_CHECKING:
     from fluss.server.catalog.catalog import Catalog
@@ -33,19 +35,25 @@ def load_catalog(catalog: Catalog) -> None:
     storage = catalog.storage
     _remove_temporary_files(catalog)
     dropping: list[DatabaseEntry] = []
-    for path in sorted(storage.databases.glob("*.doc")):
+    for path in documents(storage.databases):
         _load_database(catalog, path, dropping)
-    for folder in sorted(storage.tables.iterdir(), key=lambda p: (len(p.name), p.name)):
-        if folder.name.isdigit():
-            _load_table(catalog, folder)
+    for name in sorted(disk.names(storage.tables), key=lambda name: (len(name), name)):
+        if name.isdigit():
+            _load_table(catalog, storage.tables / name)
     for entry in dropping:
         erase_database(catalog, entry)
         forget_database(catalog, entry)
 
 
 def _remove_temporary_files(catalog: Catalog) -> None:
-    for leftover in catalog.storage.root.rglob("*.tmp"):
-        catalog.store.files.unlink(leftover)
+    folders = [catalog.storage.root]
+    while folders:
+        folder = folders.pop()
+        for path in (folder / name for name in disk.names(folder)):
+            if disk.is_folder(path):
+                folders.append(path)
+            elif path.suffix == ".tmp":
+                catalog.store.files.unlink(path)
 
 
 def _load_database(catalog: Catalog, path: Path, dropping: list[DatabaseEntry]) -> None:
@@ -148,7 +156,7 @@ def _table_is_damaged(catalog: Catalog, table_id: int, damage: Damage) -> None:
 
 def _load_partitions(catalog: Catalog, entry: TableEntry, folder: Path) -> None:
     keys = entry.table_info.partition_keys
-    for path in sorted(folder.glob("*.doc"), key=lambda p: (len(p.name), p.name)):
+    for path in documents(folder):
         if not path.stem.isdigit():
             continue
         partition_id = int(path.stem)
@@ -171,7 +179,7 @@ def _load_partitions(catalog: Catalog, entry: TableEntry, folder: Path) -> None:
 
 
 def _load_lake(catalog: Catalog, entry: TableEntry, path: Path) -> None:
-    if path.exists():
+    if disk.exists(path):
         entry.lake = LakeSnapshots.from_json(catalog.store.read(path)[1])
 
 

@@ -26,8 +26,9 @@ from fluss.metadata import (
     partition_name,
     qualified_partition_name,
 )
+from fluss.server.catalog.documents import UnconfirmedError
 from fluss.server.catalog.entries import PartitionEntry, TableEntry
-from fluss.server.catalog.tables import check_replication_factor
+from fluss.server.catalog.tables import check_replication_factor, not_confirmed
 
 if TYPE_CHECKING:
     from fluss.server.catalog.catalog import Catalog
@@ -155,10 +156,16 @@ async def drop_partition(catalog: Catalog, path: TablePath, pairs: Pairs, *, ign
 
 
 async def _drop(catalog: Catalog, entry: TableEntry, partition: PartitionEntry) -> None:
-    await catalog.in_storage_thread(lambda: catalog.storage.drop_partition(entry.table_id, partition.partition_id))
+    unconfirmed: UnconfirmedError | None = None
+    try:
+        await catalog.in_storage_thread(lambda: catalog.storage.drop_partition(entry.table_id, partition.partition_id))
+    except UnconfirmedError as error:
+        unconfirmed = error
     entry.partitions.pop(partition.name, None)
     catalog.partitions_by_id.pop(partition.partition_id, None)
     await catalog.notify(catalog.on_partition_dropped, entry, partition)
+    if unconfirmed is not None:
+        raise not_confirmed(f"Partition '{partition.name}' of table '{entry.table_path}' was dropped", unconfirmed)
 
 
 class AutoPartitioner:

@@ -13,7 +13,7 @@ from typing import Any
 from fluss.errors import UnknownServerError
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.lake_snapshots import Offsets
-from fluss.server.catalog.storage import CatalogStorage
+from fluss.server.catalog.storage import CatalogStorage, documents
 
 _log = logging.getLogger("fluss.server.catalog")
 
@@ -46,7 +46,7 @@ class ProducerOffsets:
         self._clock_ms = clock_ms
         self.damages: list[Damage] = []
         self._entries: dict[tuple[str, str], ProducerEntry] = {}
-        for path in sorted(storage.producers.glob("*.doc")):
+        for path in documents(storage.producers):
             self._load(path)
 
     def _load(self, path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fluss.errors import InvalidArgumentError, ServerNotExistError, SeverTagAlreadyExistError, SeverTagNotExistError
+from fluss.server import disk
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
 
@@ -19,7 +20,7 @@ class ServerTags:
         self.damage: Damage | None = None
         self.tags: dict[int, int] = {}
         path = storage.root / "server-tags.doc"
-        if path.exists():
+        if disk.exists(path):
             try:
                 stored = storage.store.read(path)[1]["tags"]
                 self.tags = {int(server): int(tag) for server, tag in stored.items()}

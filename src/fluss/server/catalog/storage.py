@@ -19,10 +19,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fluss.server import disk
 from fluss.server.catalog.documents import DocumentStore
 
 if TYPE_CHECKING:
     from fluss.server.catalog.entries import DatabaseEntry, PartitionEntry, TableEntry
+
+
+def documents(folder: Path) -> list[Path]:
+    """The documents in a folder, those with small numbers as names first."""
+    found = [folder / name for name in disk.names(folder) if name.endswith(".doc")] if disk.is_folder(folder) else []
+    return sorted(found, key=lambda path: (len(path.name), path.name))
 
 
 class CatalogStorage:
@@ -42,13 +49,13 @@ class CatalogStorage:
         for folder in (self.databases, self.tables, self.producers, self.staging, self.dropped):
             files.make_dir(folder)
         for folder in (self.staging, self.dropped):
-            for leftover in folder.iterdir():
-                files.remove_tree(leftover)
+            for name in disk.names(folder):
+                files.remove_tree(folder / name)
         files.sync_dir(self.root)
 
     def object_paths(self) -> Iterator[Path]:
-        yield from sorted(self.databases.glob("*.doc"))
-        yield from sorted(self.tables.iterdir())
+        yield from documents(self.databases)
+        yield from (self.tables / name for name in disk.names(self.tables))
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """One of the documents of which there is only one."""
@@ -101,6 +108,7 @@ class CatalogStorage:
     def create_table(self, entry: TableEntry) -> None:
         files = self.store.files
         staged = self.staging / str(entry.table_id)
+        files.remove_tree(staged)
         files.make_dir(staged / "partitions")
         self.store.write(staged / "table.doc", *self._table_document(entry))
         self.store.publish_dir(staged, self.table_dir(entry.table_id))
@@ -110,7 +118,7 @@ class CatalogStorage:
 
     def drop_table(self, table_id: int) -> None:
         grave = self.dropped / str(table_id)
-        self.store.publish_dir(self.table_dir(table_id), grave)
+        self.store.retire_dir(self.table_dir(table_id), grave)
         self.store.files.remove_tree(grave)
 
     def write_lake(self, table_id: int, content: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from fluss.metadata import TABLE_PROPERTIES, Column, Schema, TableDescriptor, Ta
 from fluss.metadata.cluster_config import AlterConfigOp
 from fluss.metadata.schema import number_column
 from fluss.server.catalog.cluster_configs import ClusterConfigs
+from fluss.server.catalog.documents import UnconfirmedError
 from fluss.server.catalog.entries import DamagedTable, TableEntry
 from fluss.server.catalog.loading import forget_table
 from fluss.server.catalog.validation import validate_descriptor
@@ -116,6 +117,13 @@ async def create_table(
     return created
 
 
+def not_confirmed(what: str, error: UnconfirmedError) -> UnknownServerError:
+    return UnknownServerError(
+        f"{what}, but the disk did not confirm it ({error.strerror}). It is gone now; after a power failure it may be "
+        "there again, without its data: drop it again then."
+    )
+
+
 async def drop_table(catalog: Catalog, path: TablePath, *, ignore_if_not_exists: bool) -> None:
     async def work() -> None:
         database = catalog.databases.get(path.database_name)
@@ -124,11 +132,19 @@ async def drop_table(catalog: Catalog, path: TablePath, *, ignore_if_not_exists:
             if ignore_if_not_exists:
                 return
             raise TableNotExistError(f"Table '{path}' does not exist.")
-        await catalog.in_storage_thread(lambda: catalog.storage.drop_table(entry.table_id))
+        unconfirmed: UnconfirmedError | None = None
+        try:
+            await catalog.in_storage_thread(lambda: catalog.storage.drop_table(entry.table_id))
+        except UnconfirmedError as error:
+            # On disk the table is gone, so it must be gone here too: a write that is acknowledged from now on would
+            # be lost with the next restart.
+            unconfirmed = error
         del database.tables[path.table_name]
         forget_table(catalog, entry)
         if isinstance(entry, TableEntry):
             await catalog.notify(catalog.on_table_dropped, entry)
+        if unconfirmed is not None:
+            raise not_confirmed(f"Table '{path}' was dropped", unconfirmed)
 
     await catalog.change(work)
 
@@ -145,7 +161,7 @@ def _check_alterable(entry: TableEntry, keys: Sequence[str]) -> None:
     fixed = [
         key
         for key in keys
-        if key.startswith("table.") and not (key in TABLE_PROPERTIES and TABLE_PROPERTIES[key].alterable)
+        if key.startswith("table.") and not (key in TABLE_PROPERTIES and TABLE_PROPERTIES[key].dynamic)
     ]
     if fixed:
         raise InvalidAlterTableError(f"These options cannot be altered: {_quoted(fixed)}.")

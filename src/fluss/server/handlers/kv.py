@@ -16,15 +16,15 @@ from fluss.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
+from fluss.metadata.validation import check_target_columns
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import LOOKUP, PREFIX_LOOKUP, PUT_KV, SCAN_KV
+from fluss.protocol.fast_paths import decode_lookup_of_one_key, encode_lookup_of_one_value
 from fluss.protocol.lookup_messages import (
     LookedUpBucket,
     LookupBucket,
     LookupRequest,
-    decode_lone_key,
     decode_lookup,
-    encode_lone_value,
     encode_lookup_response,
 )
 from fluss.protocol.record_messages import ScanKvResponse, decode_put_kv, encode_scan_kv_response
@@ -37,7 +37,6 @@ from fluss.server.handlers.fetch import wire_error
 from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_acks, check_disk
 from fluss.server.handlers.rights import permits, permitted_table
 from fluss.server.kv.keys import rows_of_keys
-from fluss.server.kv.merge import check_targets
 from fluss.server.kv.service import Kv
 from fluss.server.kv.store import DamagedStoreError
 from fluss.server.kv.tablet import KvTablet
@@ -131,7 +130,7 @@ def lookup(context: RequestContext, body: memoryview, reply: Reply) -> None:
 
 def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None:
     """The whole answer, if it is about one key of a bucket in use and there is nothing to refuse; else None."""
-    lone = decode_lone_key(body)
+    lone = decode_lookup_of_one_key(body)
     if lone is None:
         return None
     table_id, bucket_id, key = lone
@@ -142,7 +141,7 @@ def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None
     if context.version == 0 and tablet.info.lake_format is not None:
         return None
     found = tablet.lookup_at_once((key,))
-    return None if found is None else encode_lone_value(bucket_id, found[0])
+    return None if found is None else encode_lookup_of_one_value(bucket_id, found[0])
 
 
 def _look_up_at_once(context: RequestContext, request: LookupRequest) -> list[LookedUpBucket] | None:
@@ -208,7 +207,7 @@ async def _insert(
     info, codec = tablet.info, tablet.codec
     targets = [info.schema.column_index(name) for name in info.schema.primary_key]
     if len(targets) < len(info.schema.columns):
-        check_targets(info.schema, targets)
+        check_target_columns(info.schema, targets)
     distinct = list(dict.fromkeys(keys))
     body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct), None)
     records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))

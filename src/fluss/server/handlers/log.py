@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from fluss.errors import (
+    CorruptRecordError,
     DiskWriteLockedError,
     FlussError,
+    FormatError,
     InvalidRequiredAcksError,
     InvalidTableError,
     InvalidTimestampError,
+    SchemaNotExistError,
     UnknownServerError,
     UnknownTableOrBucketError,
 )
@@ -31,6 +34,7 @@ from fluss.protocol.record_messages import (
     encode_limit_scan_response,
     encode_produce_log_response,
 )
+from fluss.records import LogBatch, check_log_batch, iter_log_batches
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers import Buffer, DirectHandler, Handler, Reply, RequestContext, parse_message, proto_handler
 from fluss.server.handlers import fetch as fetch_handlers
@@ -64,6 +68,37 @@ def check_disk(context: RequestContext) -> None:
     """
     if context.server.disk_full:
         raise DiskWriteLockedError("the disk of the server is nearly full; writes are refused until there is room")
+
+
+def check_records(entry: TableEntry, bucket: TableBucket, records: memoryview) -> None:
+    """Refuse batches that would break their readers, before anything of them is written.
+
+    What the log itself checks is left to it: whole batches, headers, sequences and checksums.
+    """
+    info = entry.table_info
+    for batch in iter_log_batches(records):
+        schema = entry.schemas.get(batch.header.schema_id)
+        try:
+            if schema is None:
+                raise SchemaNotExistError(
+                    f"a batch for {bucket} of '{info.table_path}' was written with schema {batch.header.schema_id}, "
+                    f"which the table does not have; its latest is {info.schema_id}"
+                )
+            check_log_batch(batch, schema.arrow_schema, info.log_format)
+        except (FormatError, SchemaNotExistError) as error:
+            if not batch.crc_is_valid:
+                return  # damaged on its way: the log says so, and the sender repeats it
+            if isinstance(error, SchemaNotExistError):
+                raise
+            raise _invalid_batch(entry, bucket, batch, error) from None
+
+
+def _invalid_batch(entry: TableEntry, bucket: TableBucket, batch: LogBatch, error: FormatError) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"a batch of {batch.header.record_count} records for {bucket} of '{entry.table_info.table_path}' is not valid, "
+        f"nothing of it was written: {error.message}. Its checksum fits, so its writer made it like this: check the "
+        "program that encoded it"
+    )
 
 
 # PRODUCE_LOG ---------------------------------------------------------------------------------------------------------
@@ -112,7 +147,13 @@ class _Produce:
         check_disk(self._context)
         if entry.has_primary_key:
             raise InvalidTableError(f"table '{entry.table_path}' has a primary key; write to it with PUT_KV")
-        return self._context.server.tablets.tablet(bucket_of(self._table_id, part.partition_id, part.bucket_id))
+        bucket = bucket_of(self._table_id, part.partition_id, part.bucket_id)
+        tablet = self._context.server.tablets.tablet(bucket)
+        try:
+            check_records(entry, bucket, part.records)
+        except FormatError as error:  # a header that cannot be
+            raise CorruptRecordError(error.message) from None
+        return tablet
 
     def _count(self, size_bytes: int) -> None:
         if self._entry is not None:

@@ -46,8 +46,7 @@ def _authenticate(context: RequestContext, request: pb.AuthenticateRequest) -> p
     if session.authenticated:
         # Some clients answer the empty challenge below with a second round.
         return pb.AuthenticateResponse()
-    session.principal = authenticate_plain(request.token, users_of(context.server.config, session.listener))
-    session.authenticated = True
+    session.authenticate(authenticate_plain(request.token, users_of(context.server.config, session.listener)))
     # Present and empty: the Java client tells this apart from absent.
     return pb.AuthenticateResponse(challenge=b"")
 

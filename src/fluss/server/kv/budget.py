@@ -18,6 +18,8 @@ logger = logging.getLogger("fluss.server.kv")
 
 _WAIT_SECONDS_MAX = 10.0
 _SPILLS_AT_ONCE = 1
+_RETRY_SECONDS_MIN = 0.5
+_RETRY_SECONDS_MAX = 30.0
 
 
 class StoreBudget:
@@ -37,6 +39,9 @@ class StoreBudget:
         self.spilling_bytes = 0
         self._spilling = 0
         self._waiters: list[asyncio.Future[None]] = []
+        self._retry_seconds = _RETRY_SECONDS_MIN
+        self._retry: asyncio.TimerHandle | None = None
+        """Set while the disk is left alone after a spill that failed."""
 
     def join(self, store: Store) -> None:
         self._stores.add(store)
@@ -61,7 +66,7 @@ class StoreBudget:
 
     def check(self, store: Store | None = None) -> None:
         """Begin to move rows to disk if it is time; the writing itself happens in a thread."""
-        if self._spilling >= _SPILLS_AT_ONCE:
+        if self._spilling >= _SPILLS_AT_ONCE or self._retry is not None:
             return
         if (self.memory_bytes - self.spilling_bytes) * 2 > self.limit_bytes:
             store = max(self._stores, key=lambda candidate: candidate.memory_bytes)
@@ -72,17 +77,36 @@ class StoreBudget:
 
     def spill(self, store: Store) -> None:
         """Move one store to disk in a thread."""
-        self._spilling += 1
         loop = asyncio.get_running_loop()
-        work = store.start_spill()
+        try:
+            work = store.start_spill()
+        except RuntimeError as error:  # there cannot be another thread now
+            logger.error("rows cannot be moved to disk: %s", error)
+            return
+        self._spilling += 1
         work.add_done_callback(lambda _: _call_soon(loop, self._spilled, store))
 
     def _spilled(self, store: Store) -> None:
         self._spilling -= 1
         if store.finish_spill():
-            # A disk that just failed is asked again by the next write, not at once and for ever.
+            self._retry_seconds = _RETRY_SECONDS_MIN
+            if self._retry is not None:
+                self._retry.cancel()
+                self._retry = None
             self.check(store)
+        elif self._stores and self._retry is None:
+            # The disk may be full for a while: asked again and again, less and less often.
+            self._retry = asyncio.get_running_loop().call_later(self._retry_seconds, self._try_again)
+            self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS_MAX)
         self._wake()
+
+    def _try_again(self) -> None:
+        self._retry = None
+        failed = [store for store in self._stores if store.spill_failed and not store.is_spilling]
+        if failed and not self._spilling:
+            self.spill(failed[0])
+        else:
+            self.check()
 
     async def room(self) -> None:
         """Wait until there is memory for more rows."""
@@ -91,7 +115,7 @@ class StoreBudget:
         self.check()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _WAIT_SECONDS_MAX
-        while self.memory_bytes > self.limit_bytes and self._spilling:
+        while self.memory_bytes > self.limit_bytes and (self._spilling or self._retry is not None):
             waiter: asyncio.Future[None] = loop.create_future()
             self._waiters.append(waiter)
             try:
@@ -101,7 +125,8 @@ class StoreBudget:
         if self.memory_bytes > self.limit_bytes:
             raise StorageBackpressureError(
                 f"rows come faster than they can be moved to disk: {self.memory_bytes} of {self.limit_bytes} bytes of "
-                "memory (option 'kv.memory-size') are in use; try again later"
+                "memory (option 'kv.memory-size') are in use; try again later, and see the log of the server if the "
+                "disk is full"
             )
 
     def _wake(self) -> None:

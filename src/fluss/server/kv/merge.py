@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.errors import InvalidTargetColumnError, UnknownServerError
+from fluss.errors import UnknownServerError
 from fluss.metadata import Schema
 from fluss.records import KvBatch
 from fluss.rows import Slices
@@ -42,25 +42,6 @@ class MergeRules:
     """`merge` for columns; the old ones are null where the key is new."""
     keeps_old: bool = False
     """Rows that are there already stay, whatever is written."""
-
-
-def check_targets(schema: Schema, targets: Sequence[int]) -> None:
-    """The rules for the columns of a partial update."""
-    width = len(schema.columns)
-    for index in targets:
-        if not 0 <= index < width:
-            raise InvalidTargetColumnError(f"target column {index} is out of range: the table has {width} columns")
-    names = {schema.columns[index].name for index in targets}
-    missing = [name for name in schema.primary_key if name not in names]
-    if missing:
-        raise InvalidTargetColumnError(
-            f"a partial update must name all primary key columns; missing: {', '.join(missing)}"
-        )
-    fixed = [c.name for c in schema.columns if c.name not in schema.primary_key and not c.data_type.nullable]
-    if fixed:
-        raise InvalidTargetColumnError(
-            f"a partial update needs all columns outside the primary key to be nullable; NOT NULL: {', '.join(fixed)}"
-        )
 
 
 def _removes(_: Row) -> None:
@@ -334,7 +315,6 @@ __all__ = [
     "Generate",
     "MergeRules",
     "aggregation_rules",
-    "check_targets",
     "merge_batch",
     "partial_rules",
     "refuse_partial",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fluss.errors import KvStorageError, UnknownServerError
-from fluss.server.log.files import sync_folder, write_atomically
+from fluss.server import disk
 
 FILE_NAME = "auto-increment"
 
@@ -43,9 +43,9 @@ class BlockSource:
             blocks[bucket] = block = Block(first, first + self._block_size() - 1)
             body = json.dumps({"next": block.last + 1, "blocks": blocks}).encode()
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(self._path, body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n")
-                sync_folder(self._path.parent)
+                disk.make_folders_durably(self._path.parent)
+                disk.write_atomically(self._path, body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n")
+                disk.sync_folder(self._path.parent)
             except OSError as error:
                 raise KvStorageError(f"cannot reserve auto-increment numbers in '{self._path}': {error}") from None
         return block
@@ -53,7 +53,7 @@ class BlockSource:
     def _read(self) -> tuple[int, dict[str, Block]]:
         """The next number of the table that is free, and the blocks of the buckets."""
         try:
-            body, _, check = self._path.read_bytes().partition(b"\n")
+            body, _, check = disk.read_file(self._path).partition(b"\n")
         except FileNotFoundError:
             return 1, {}
         except OSError as error:

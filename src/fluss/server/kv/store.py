@@ -8,9 +8,9 @@ chosen over lmdb because it checks what it reads: a flipped byte becomes an erro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-import shutil
 import threading
 import time
 import weakref
@@ -33,6 +33,8 @@ from rocksdict import (
     WriteOptions,
 )
 
+from fluss.errors import KvStorageError
+from fluss.server import disk
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.layer import Changes, Layer
 
@@ -47,6 +49,7 @@ _WRITE_ROWS = 1_000
 """Rows per write to RocksDB. A write keeps every other thread waiting, so it must be short."""
 _WRITE_PAUSE_SECONDS = 0.0003
 """Lets those who waited go first."""
+_PROBE_BYTES = 1024 * 1024
 _REPLAY_OFFSETS_MAX = 4_000_000
 """After so many changes a store goes to disk even if it fits in memory: a restart would have to replay them."""
 
@@ -88,12 +91,16 @@ class _DiskRows(Iterator[tuple[bytes, int, "bytes | None"]]):
         self._rows: RdictIter | None = db.iter()
         self._rows.seek(self._prefix)
         self._begun = False
+        self._reopened = False
 
-    def close(self) -> None:
+    def close(self, *, reopened: bool = False) -> None:
         self._rows = None
+        self._reopened = reopened
 
     def __next__(self) -> tuple[bytes, int, bytes | None]:
         rows = self._rows
+        if rows is None and self._reopened:
+            raise KvStorageError(f"the store in '{self._folder}' was opened again meanwhile; begin the scan again")
         if rows is None:
             raise DamagedStoreError(f"the store in '{self._folder}' was closed or made anew meanwhile")
         try:
@@ -127,11 +134,18 @@ class Store:
         self._spilling = Layer()
         self._spill: Future[None] | None = None
         self._db: Rdict | None = None
+        self._on_disk = False
+        """Whether there are rows on disk. They are, while `_db` is opened again, without being reachable."""
+        self._write_failed = False
         self._idle = threading.Condition()
         self._reader_count = 0
         self._reading: weakref.WeakSet[_DiskRows] = weakref.WeakSet()
         self._entry_bytes = float(_ENTRY_OVERHEAD_BYTES)
-        self._spilled_offset = self._spilling_offset = 0
+        self._spilled_offset = 0
+        self._reached = _Meta(0, 0, 0, 0)
+        """What the disk part says about itself once the present spill is written."""
+        self._unspilled_bytes = 0
+        """Of a spill that failed and has to be repeated."""
         self.generation = 0
         """Grows whenever everything is forgotten: what was read before that does not fit what is read after."""
         self.memory_bytes = 0
@@ -149,11 +163,13 @@ class Store:
 
     def open(self) -> None:
         """Find what is on disk. Raises `DamagedStoreError` when it cannot be trusted."""
-        if not (self._folder / "CURRENT").exists():
+        if not disk.exists(self._folder / "CURRENT"):
             self.wipe()
             return
         try:
             self._db = _open_db(self._folder)
+            self._on_disk = True
+            self._make_private()
             raw = self._db.get(_META)
             meta = _Meta(**json.loads(raw)) if raw is not None else _Meta(0, 0, 0, 0)
         except Exception as error:  # RocksDB raises plain exceptions
@@ -170,8 +186,10 @@ class Store:
             self._spill.cancel()
         self._wait_for_spill()
         self._close_db()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._on_disk = self._write_failed = False
+        disk.remove_tree(self._folder)
         self._memory, self._spilling = Layer(), Layer()
+        self._unspilled_bytes = 0
         self._count(0, 0)
         self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0
 
@@ -182,9 +200,10 @@ class Store:
         self.closed = True
         if keep:
             self._wait_for_spill()
-            if len(self._memory) or len(self._spilling):
+            while len(self._memory) or len(self._spilling):
                 self.start_spill()
-                self._wait_for_spill()
+                if not self._wait_for_spill():
+                    break  # the log has it all
         self.budget.leave(self)
         if keep:
             self._close_db()
@@ -204,9 +223,13 @@ class Store:
             # RocksDB cannot be closed while a thread reads from it.
             while self._reader_count:
                 self._idle.wait()
-            if self._db is not None:
-                self._db.close()
-                self._db = None
+            db, self._db = self._db, None
+            self._on_disk = False
+            if db is not None:
+                try:
+                    db.close()
+                except Exception as error:  # of rows that it could not write; the log has them
+                    logger.warning("the store in '%s' was not closed cleanly: %s", self._folder, error)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -214,8 +237,8 @@ class Store:
         """The values of many keys in their order; None where a key is absent."""
         # Rows move from left to right, so looking in this order finds every row in at least one place.
         generation = self.generation
-        memory, spilling, db = self._memory.rows, self._spilling.rows, self._db
-        if db is None and not spilling:
+        memory, spilling, on_disk = self._memory.rows, self._spilling.rows, self._on_disk
+        if not on_disk and not spilling:
             found: list[Any] = list(map(memory.get, keys))
         else:
             found = [memory.get(key, _MISSING) for key in keys]
@@ -225,15 +248,16 @@ class Store:
                         found[i] = spilling.get(keys[i], _MISSING)
             at = [i for i, value in enumerate(found) if value is _MISSING]
             if at:
-                values = self._from_disk(db, [keys[i] for i in at]) if db is not None else [None] * len(at)
+                values = self._from_disk([keys[i] for i in at]) if on_disk else [None] * len(at)
                 for i, value in zip(at, values):
                     found[i] = value
         if generation != self.generation:
             raise DamagedStoreError(f"the store in '{self._folder}' was made anew meanwhile")
         return found
 
-    def _from_disk(self, db: Rdict, keys: list[bytes]) -> list[bytes | None]:
+    def _from_disk(self, keys: list[bytes]) -> list[bytes | None]:
         with self._idle:
+            db = self._open_part()
             self._reader_count += 1
         try:
             return db.get([_ROW + key for key in keys])  # type: ignore[no-any-return]
@@ -266,9 +290,15 @@ class Store:
         sources: list[Iterator[tuple[bytes, int, bytes | None]]] = [
             _aged(layer.items(prefix), age) for age, layer in enumerate((memory, spilling)) if len(layer)
         ]
-        if self._db is not None:
-            sources.append(self._disk_items(self._db, prefix))
+        if self._on_disk:
+            sources.append(self._disk_items(self._open_part(), prefix))
         return _newest(sources)
+
+    def _open_part(self) -> Rdict:
+        """What is on disk. It could not be opened again after a failed write if it is not there now."""
+        if self._db is None:
+            raise KvStorageError(f"the store in '{self._folder}' cannot be opened now. Retry later.")
+        return self._db
 
     def _disk_items(self, db: Rdict, prefix: bytes) -> _DiskRows:
         rows = _DiskRows(db, prefix, self._folder)
@@ -292,7 +322,7 @@ class Store:
             size = sum(len(key) + len(value or b"") for key, value in sample) / len(sample) + _ENTRY_OVERHEAD_BYTES
             weight = min(len(changes) / len(rows), 1.0)
             self._entry_bytes += (size - self._entry_bytes) * weight
-            self._count(int(self._entry_bytes * len(rows)), self.spilling_bytes)
+            self._count(int(self._entry_bytes * len(rows)) + self._unspilled_bytes, self.spilling_bytes)
 
     def _count(self, memory_bytes: int, spilling_bytes: int) -> None:
         if self in self.budget:
@@ -305,6 +335,11 @@ class Store:
         return self.applied_offset - self._spilled_offset > _REPLAY_OFFSETS_MAX
 
     @property
+    def spill_failed(self) -> bool:
+        """Whether rows of a spill that failed wait for the next attempt."""
+        return self._spill is None and len(self._spilling) > 0
+
+    @property
     def is_spilling(self) -> bool:
         return self._spill is not None
 
@@ -312,22 +347,60 @@ class Store:
         """Begin to move memory to disk in a thread; `finish_spill` ends it."""
         assert self._spill is None
         if len(self._spilling):
-            # The last attempt failed; what it could not write is tried again together with what came since.
-            rows = {**self._spilling.rows, **self._memory.rows}
-            self._spilling = Layer(rows)
+            # The last attempt failed, and is repeated as it was. What came since follows in a spill of its own.
+            self._count(self.memory_bytes - self._unspilled_bytes, self._unspilled_bytes)
+            self._unspilled_bytes = 0
         else:
-            self._spilling = self._memory
-        self._memory = Layer()
-        self._count(0, self.spilling_bytes + self.memory_bytes)
-        self._spilling_offset = self.applied_offset
-        reached = _Meta(self.applied_offset, self.applied_offset, self.row_count, self.highest_number)
-        self._spill = self.budget.executor.submit(self._write, self._spilling.rows, reached)
+            self._spilling, self._memory = self._memory, Layer()
+            self._count(0, self.memory_bytes)
+            self._reached = _Meta(self.applied_offset, self.applied_offset, self.row_count, self.highest_number)
+        self._spill = self.budget.executor.submit(self._write, self._spilling.rows, self._reached)
         return self._spill
 
     def _write(self, changes: Changes, reached: _Meta) -> None:
-        if self._db is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._write_rows(changes, reached)
+        except BaseException:
+            self._write_failed = self._db is not None
+            raise
+        finally:
+            self._make_private()
+
+    def _reopen(self) -> None:
+        """RocksDB stays read-only after an error, and only opening it again clears that.
+
+        What it had not flushed is lost with it, and is all among the rows of the spill that is repeated.
+        """
+        probe = self._folder / "probe"
+        disk.write_file(probe, bytes(_PROBE_BYTES))  # as long as the disk is full, reads should go on
+        disk.unlink_if_there(probe)
+        for rows in tuple(self._reading):
+            rows.close(reopened=True)
+        with self._idle:
+            while self._reader_count:
+                self._idle.wait()
+            db, self._db = self._db, None
+            if db is not None:
+                with contextlib.suppress(Exception):  # it says again that it could not write
+                    db.close()
+                del db
             self._db = _open_db(self._folder)
+        self._write_failed = False
+
+    def _make_private(self) -> None:
+        """RocksDB creates its files readable for everyone."""
+        with contextlib.suppress(OSError):
+            for name in disk.names(self._folder):
+                disk.make_private(self._folder / name)
+
+    def _write_rows(self, changes: Changes, reached: _Meta) -> None:
+        if self._write_failed or (self._db is None and self._on_disk):
+            self._reopen()
+        elif self._db is None:
+            disk.make_folders(self._folder)
+            self._db = _open_db(self._folder)
+            self._on_disk = True
+        assert self._db is not None
         options = WriteOptions()
         options.disable_wal = True
         # Parts of a spill may become durable without the rest. That does no harm, because what is replayed then says
@@ -361,18 +434,21 @@ class Store:
         if error is not None:
             logger.error("the store in '%s' could not be written: %s", self._folder, error)
         if error is not None or spill.cancelled():
+            # They are memory that can be freed by writing it, and count as such.
+            self._unspilled_bytes = self.spilling_bytes
+            self._count(self.memory_bytes + self.spilling_bytes, 0)
             return False
-        self._spilled_offset = self._spilling_offset
+        self._spilled_offset = self._reached.offset
         # Readers look here before the disk, so it may go only now.
         self._spilling = Layer()
         self._count(self.memory_bytes, 0)
         return True
 
-    def _wait_for_spill(self) -> None:
-        if self._spill is not None:
-            if not self._spill.cancelled():
-                wait((self._spill,))
-            self.finish_spill()
+    def _wait_for_spill(self) -> bool:
+        """Wait for the spill that is in progress; False when it failed."""
+        if self._spill is not None and not self._spill.cancelled():
+            wait((self._spill,))
+        return self.finish_spill()
 
 
 def _aged(items: Iterator[tuple[bytes, bytes | None]], age: int) -> Iterator[tuple[bytes, int, bytes | None]]:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from fluss.errors import FormatError, InvalidTargetColumnError, KvStorageError, SchemaNotExistError, UnknownServerError
 from fluss.metadata import BigIntType, ChangeType, TableInfo
+from fluss.metadata.validation import check_target_columns
 from fluss.records import (
     NO_WRITER_ID,
     KvBatch,
@@ -40,7 +41,6 @@ from fluss.server.kv.layer import Changes, sorted_runs
 from fluss.server.kv.merge import (
     MergeRules,
     aggregation_rules,
-    check_targets,
     merge_batch,
     partial_rules,
     refuse_partial,
@@ -98,7 +98,9 @@ class KvTablet:
         self._opening: asyncio.Task[None] | None = None
         self._replaying = False
         self._codec: ValueCodec | None = None
+        self._truncations = 0
         log.before_commit.append(self._commit)
+        log.on_truncated.append(self._truncated)
 
     @property
     def info(self) -> TableInfo:
@@ -235,15 +237,37 @@ class KvTablet:
         """
         async with self._writes:
             await self.store.budget.room()
-            prepared = await self._prepared(records, target_columns, agg_mode)
-            if isinstance(prepared, AppendResult):
-                return prepared
-            outcome, changelog = prepared
-            result = await self.log.submit(changelog)
+            while True:
+                truncations = self._truncations
+                prepared = await self._prepared(records, target_columns, agg_mode)
+                if isinstance(prepared, AppendResult):
+                    return prepared
+                if truncations == self._truncations:
+                    break
+                # It was made from rows that the log has lost meanwhile.
+            return await self._append(*prepared)
+
+    def _append(self, outcome: Outcome, changelog: memoryview) -> asyncio.Future[AppendResult]:
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+
+        def done(result: AppendResult | Exception) -> None:
+            # In the same turn as the append: the log may be cut, and later writes read what is pending.
+            if isinstance(result, Exception):
+                future.set_exception(result)
+                return
             if not result.duplicate:
                 self._pending.append(_Pending(result.end_offset, outcome))
                 self._commit(self.log.high_watermark)
-        return result
+            future.set_result(result)
+
+        self.log.append_then(changelog, done)
+        return future
+
+    def _truncated(self, end_offset: int) -> None:
+        """The log lost what was not committed."""
+        self._truncations += 1
+        while self._pending and self._pending[-1].end_offset > end_offset:
+            self._pending.pop()
 
     async def _prepared(
         self, records: memoryview, target_columns: Sequence[int], agg_mode: int
@@ -359,7 +383,7 @@ class KvTablet:
         if targets and engine in ("first_row", "versioned"):
             raise refuse_partial(engine)
         if targets:
-            check_targets(schema, targets)
+            check_target_columns(schema, targets)
         if engine == "aggregation":
             return aggregation_rules(schema, targets)
         if engine == "versioned":
@@ -467,6 +491,7 @@ class KvTablet:
         self.closed = True
         if self._commit in self.log.before_commit:
             self.log.before_commit.remove(self._commit)
+            self.log.on_truncated.remove(self._truncated)
         self.store.close(keep=keep and not self._replaying)
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:

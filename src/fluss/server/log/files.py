@@ -1,43 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a log: an open segment file, a bounded set of open ones, and whole files written atomically."""
+"""Files of a log: an open segment file, and the bounded set of open ones."""
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import os
+import errno
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
+from fluss.server import disk
+from fluss.server.disk import Buffer
+
 _IOV_MAX = 512
-Buffer = bytes | bytearray | memoryview
+HANDLES_MAX = 640
+"""Open files of all logs together, whatever the number of buckets."""
+_CACHED_SHARE = 0.6
+"""Of the handles, what idle files may keep; the rest is for those that are written or sent at the same time."""
 
 
 class SegmentFile:
-    """An open log file. The descriptor lives as long as somebody holds the object, so a read that is under way in a
-    thread is never cut off by a deletion or by the cache of open files."""
+    """An open log file. The descriptor lives as long as the object is referenced, so a read in another thread is never
+    cut off by a deletion or by the cache of open files."""
 
-    __slots__ = ("__weakref__", "fd", "path")
+    __slots__ = ("__weakref__", "_pool", "fd", "inode", "path")
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool = False, pool: OpenFiles | None = None) -> None:
         self.fd = -1
         self.path = path
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self.fd = os.open(path, flags, 0o600)
+        self._pool: OpenFiles | None = None
+        self.fd = disk.open_file(path, disk.READ_WRITE | (disk.CREATE if create else 0))
+        self.inode = disk.inode(self.fd)
+        self._pool = pool
+        if pool is not None:
+            pool.opened()
 
     def __del__(self) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
+            disk.close(self.fd)
             self.fd = -1
+            if self._pool is not None:
+                self._pool.closed()
 
     @property
     def size_bytes(self) -> int:
-        return os.fstat(self.fd).st_size
+        return disk.file_size(self.fd)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Up to ``size_bytes`` from ``position``; less only at the end of the file. The caller owns the memory."""
@@ -47,7 +56,7 @@ class SegmentFile:
         """Fill the buffer; returns the part that was filled."""
         filled, size_bytes = 0, len(buffer)
         while filled < size_bytes:
-            count = os.preadv(self.fd, [buffer[filled:]], position + filled)
+            count = disk.read_into_at(self.fd, [buffer[filled:]], position + filled)
             if count == 0:
                 break
             filled += count
@@ -55,13 +64,13 @@ class SegmentFile:
 
     def write(self, parts: Sequence[Buffer], position: int) -> None:
         """Write the parts one after the other; all or an OSError."""
-        if len(parts) == 1 and os.pwrite(self.fd, parts[0], position) == len(parts[0]):
+        if len(parts) == 1 and disk.write_at(self.fd, parts[0], position) == len(parts[0]):
             return
         views = [memoryview(part).cast("B") for part in parts]
         at = 0
         while at < len(views):
             chunk = views[at : at + _IOV_MAX]
-            count = os.pwritev(self.fd, chunk, position)
+            count = disk.write_parts_at(self.fd, chunk, position)
             position += count
             for view in chunk:
                 if count < view.nbytes:
@@ -71,15 +80,19 @@ class SegmentFile:
                 at += 1
 
     def truncate(self, size_bytes: int) -> None:
-        os.ftruncate(self.fd, size_bytes)
+        disk.truncate(self.fd, size_bytes)
 
     def begin_sync(self, position: int, size_bytes: int) -> None:
-        """Have the disk begin to take these bytes; `sync` then has little to wait for. Says nothing when it cannot."""
-        if _sync_file_range is not None:
-            _sync_file_range(self.fd, position, size_bytes, _SYNC_FILE_RANGE_WRITE)
+        """Start write-back of these bytes; `sync` then has little to wait for."""
+        disk.start_writeback(self.fd, position, size_bytes)
 
     def sync(self) -> None:
-        _datasync(self.fd)
+        disk.sync_data(self.fd)
+
+    def check_in_place(self) -> None:
+        """Raise FileNotFoundError when the name no longer leads to this file: what is written to it would be lost."""
+        if disk.inode_of(self.path) != self.inode:
+            raise FileNotFoundError(errno.ENOENT, "the file was deleted or replaced", str(self.path))
 
 
 class FileRange:
@@ -113,56 +126,78 @@ class MappedFile:
 
     def __init__(self, file: SegmentFile, *, whole: bool) -> None:
         self._file = file
-        self._flags: int = mmap.MAP_SHARED | (_MAP_POPULATE if whole else 0)
+        self._flags: int = disk.MAP_SHARED | (disk.MAP_POPULATE if whole else 0)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         size_bytes = min(size_bytes, self._file.size_bytes - position)
         if size_bytes <= 0:
             return memoryview(b"")
-        lead = position % mmap.ALLOCATIONGRANULARITY
-        mapped = mmap.mmap(
-            self._file.fd, size_bytes + lead, flags=self._flags, prot=mmap.PROT_READ, offset=position - lead
-        )
+        lead = position % disk.MAP_ALIGNMENT
+        try:
+            mapped = disk.map_file(self._file.fd, size_bytes + lead, self._flags, position - lead)
+        except OSError:
+            return self._file.read(position, size_bytes)  # address space is scarce, the bytes are not
         return memoryview(mapped)[lead:]
 
 
-def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """A call of Linux that Python has no name for."""
-    try:
-        function = ctypes.CDLL(None).sync_file_range
-    except (OSError, AttributeError, TypeError):
-        return None
-    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    function.restype = ctypes.c_int
-    return cast(Callable[[int, int, int, int], int], function)
-
-
-_sync_file_range = _find_sync_file_range()
-_SYNC_FILE_RANGE_WRITE = 2
-_MAP_POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
-_datasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
-
-
 class OpenFiles:
-    """A bounded number of open files of closed segments, the least recently used closed first."""
+    """The open files of all logs: a bounded number, the least recently used closed first.
 
-    def __init__(self, count_max: int = 256) -> None:
-        self._count_max = count_max
+    A file that is written, flushed or sent stays open beyond that until its last user is done, so the number of open
+    files can exceed that of cached ones. Who wants to open one more for writing asks `has_room` first.
+    """
+
+    def __init__(self, handles_max: int = HANDLES_MAX) -> None:
+        self._handles_max = handles_max
+        self._cached_max = max(int(handles_max * _CACHED_SHARE), 1)
         self._files: OrderedDict[Path, SegmentFile] = OrderedDict()
-        self._lock = threading.Lock()
+        # Reentrant: a file whose last reference is dropped here closes here.
+        self._lock = threading.RLock()
+        self.handle_count = 0
+        self.unsynced = UnsyncedFolders()
 
-    def get(self, path: Path) -> SegmentFile:
+    @property
+    def room(self) -> int:
+        """How many more files can be opened for writing."""
+        return max(self._handles_max - max(self.handle_count, self._cached_max), 0)
+
+    def opened(self) -> None:
+        with self._lock:
+            self.handle_count += 1
+
+    def closed(self) -> None:
+        with self._lock:
+            self.handle_count -= 1
+
+    def __contains__(self, path: Path) -> bool:
+        return path in self._files
+
+    def get(self, path: Path, *, create: bool = False) -> SegmentFile:
         with self._lock:
             file = self._files.get(path)
             if file is not None:
                 self._files.move_to_end(path)
                 return file
-        file = SegmentFile(path)
+        try:
+            file = SegmentFile(path, create=create, pool=self)
+        except OSError as error:
+            if not disk.is_out_of_handles(error):
+                raise
+            # Other parts of the process took what was left; idle files are the ones that can wait.
+            self._close_idle(0)
+            file = SegmentFile(path, create=create, pool=self)
         with self._lock:
             self._files[path] = file
-            while len(self._files) > self._count_max:
-                self._files.popitem(last=False)
+        self._close_idle(self._cached_max)
         return file
+
+    def _close_idle(self, count_max: int) -> None:
+        while True:
+            with self._lock:
+                if len(self._files) <= count_max:
+                    return
+                _, file = self._files.popitem(last=False)
+            del file
 
     def forget(self, path: Path) -> None:
         with self._lock:
@@ -174,25 +209,38 @@ class OpenFiles:
                 del self._files[path]
 
 
-def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace a whole file: after a crash the old content is there, or the new one."""
-    spare = path.with_name(path.name + ".tmp")
-    fd = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(spare, path)
+class UnsyncedFolders:
+    """Folders with new names that a power cut could still take, until somebody who needs them durable flushes them.
 
+    Buckets share the folders above them. The one that creates a folder may fail to flush it, so the others look here.
+    """
 
-def sync_folder(path: Path) -> None:
-    """Make new names and renames in a folder survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    def __init__(self) -> None:
+        self._versions: dict[Path, int] = {}
+        self._version = 0
+        self._lock = threading.Lock()
+
+    def add(self, folders: Iterable[Path]) -> None:
+        with self._lock:
+            for folder in folders:
+                self._version += 1
+                self._versions[folder] = self._version
+
+    def among(self, folders: Iterable[Path]) -> tuple[Path, ...]:
+        return tuple(folder for folder in folders if folder in self._versions)
+
+    def sync(self, folders: Iterable[Path]) -> None:
+        """Flush those of the folders that need it. Runs in a thread."""
+        for folder in folders:
+            version = self._versions.get(folder)
+            if version is None:
+                continue
+            disk.sync_folder(folder)
+            with self._lock:
+                if self._versions.get(folder) == version:
+                    del self._versions[folder]
+
+    def forget_under(self, folder: Path) -> None:
+        with self._lock:
+            for known in [known for known in self._versions if known == folder or folder in known.parents]:
+                del self._versions[known]

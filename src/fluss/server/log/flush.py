@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fluss.server.log.files import SegmentFile, sync_folder, write_atomically
+from fluss.server import disk
+from fluss.server.log.files import SegmentFile
 from fluss.server.log.index import SegmentIndex
 from fluss.server.log.recovery import CommittedMark, RecoveryPoint, write_recovery_point
 from fluss.server.log.segment import WRITER_SNAPSHOT_SUFFIX, Segment, segment_path
@@ -47,9 +47,9 @@ def run_sync(plan: SyncPlan) -> None:
     """Flush a plan's files. Runs in a thread."""
     for file in plan.files:
         file.sync()
-    for folder in plan.folders:
-        if os.access(folder, os.R_OK):
-            sync_folder(folder)
+        file.check_in_place()
+    if plan.folders:
+        plan.tablet.open_files.unsynced.sync(plan.folders)
     if plan.mark is not None:
         plan.mark.write(plan.offset)
 
@@ -57,7 +57,7 @@ def run_sync(plan: SyncPlan) -> None:
 def run_checkpoint(checkpoint: Checkpoint) -> None:
     """Write a recovery point after its plan was flushed. Runs in a thread."""
     for segment, index, writers in checkpoint.sealed:
-        if segment.path.exists():
+        if disk.exists(segment.path):
             segment.write_index(index)
-            write_atomically(segment_path(segment.folder, segment.end_offset, WRITER_SNAPSHOT_SUFFIX), writers)
+            disk.write_atomically(segment_path(segment.folder, segment.end_offset, WRITER_SNAPSHOT_SUFFIX), writers)
     write_recovery_point(checkpoint.segment, checkpoint.index, checkpoint.writers, checkpoint.point)

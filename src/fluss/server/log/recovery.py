@@ -12,15 +12,15 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
 import struct
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fluss.errors import FormatError
+from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import OpenFiles, SegmentFile, sync_folder, write_atomically
+from fluss.server.log.files import OpenFiles
 from fluss.server.log.index import SegmentIndex
 from fluss.server.log.segment import (
     LOG_SUFFIX,
@@ -69,14 +69,20 @@ def write_recovery_point(segment: Segment, index: SegmentIndex, writers: bytes, 
     """Write the three parts so that a crash between them leaves the point before in force."""
     folder = segment.folder
     segment.write_index(index)
-    write_atomically(segment_path(folder, point.offset, WRITER_SNAPSHOT_SUFFIX), writers)
-    write_atomically(folder / RECOVERY_POINT_NAME, point.to_bytes())
-    sync_folder(folder)
-    bases = {path.stem for path in folder.glob(f"*{LOG_SUFFIX}")}
-    for path in folder.glob(f"*{WRITER_SNAPSHOT_SUFFIX}"):
+    disk.write_atomically(segment_path(folder, point.offset, WRITER_SNAPSHOT_SUFFIX), writers)
+    disk.write_atomically(folder / RECOVERY_POINT_NAME, point.to_bytes())
+    disk.sync_folder(folder)
+    bases = set(_offsets(folder, LOG_SUFFIX))
+    for offset in _offsets(folder, WRITER_SNAPSHOT_SUFFIX):
         # Snapshots at the start of a segment go with it to the remote log; the others serve recovery only.
-        if path.stem not in bases and int(path.stem) != point.offset:
-            path.unlink(missing_ok=True)
+        if offset not in bases and offset != point.offset:
+            disk.unlink_if_there(segment_path(folder, offset, WRITER_SNAPSHOT_SUFFIX))
+
+
+def _offsets(folder: Path, suffix: str) -> list[int]:
+    """The offsets in the names of a log's files of one kind, ascending."""
+    stems = (name.removesuffix(suffix) for name in disk.names(folder) if name.endswith(suffix))
+    return [int(stem) for stem in stems if stem.isdigit() and len(stem) == 20]
 
 
 class CommittedMark:
@@ -86,20 +92,27 @@ class CommittedMark:
     some seconds old, but never ahead of the log.
     """
 
-    __slots__ = ("_file",)
+    __slots__ = ("_folder", "_open_files", "_path")
 
-    def __init__(self, folder: Path) -> None:
-        self._file = SegmentFile(folder / COMMITTED_NAME, create=True)
+    def __init__(self, folder: Path, open_files: OpenFiles) -> None:
+        self._folder = folder
+        self._path: Path | None = None
+        self._open_files = open_files
 
-    def write(self, offset: int) -> None:
+    def write(self, offset: int, *, durable: bool = False) -> None:
         body = _COMMITTED.pack(offset)
-        self._file.write((body + zlib.crc32(body).to_bytes(4, "little"),), 0)
+        if self._path is None:
+            self._path = self._folder / COMMITTED_NAME
+        file = self._open_files.get(self._path, create=True)
+        file.write((body + zlib.crc32(body).to_bytes(4, "little"),), 0)
+        if durable:
+            file.sync()
 
 
 def read_committed(folder: Path) -> int:
     """The committed mark; 0 when there is none that can be trusted."""
     try:
-        data = (folder / COMMITTED_NAME).read_bytes()
+        data = disk.read_file(folder / COMMITTED_NAME)
     except FileNotFoundError:
         return 0
     body = data[:8]
@@ -121,9 +134,7 @@ class RecoveredLog:
 
 def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> RecoveredLog | None:
     """Open the log in a folder; None when there is none. Raises DamagedLogError."""
-    bases = sorted(
-        int(path.stem) for path in folder.glob(f"*{LOG_SUFFIX}") if path.stem.isdigit() and len(path.stem) == 20
-    )
+    bases = _offsets(folder, LOG_SUFFIX)
     point = _read_recovery_point(folder)
     committed = max(read_committed(folder), point.offset if point else 0)
     if not bases:
@@ -134,7 +145,7 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
     for segment, following in itertools.pairwise(segments):
         segment.end_offset = following.base_offset
     for segment in segments:
-        segment.size_bytes = segment.path.stat().st_size
+        segment.size_bytes = disk.size_of(segment.path)
     writers = WriterStates()
     if point is not None:
         snapshot = _read_writers(folder, point.offset)
@@ -189,8 +200,6 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
             f"the log file '{segments[-1].path}' was cut: it ends at offset {scan.next_offset}, although offsets up to "
             f"{committed} were acknowledged. Restore the file from a copy, or drop the table."
         )
-    for segment in segments[:-1]:
-        segment.close()
     return RecoveredLog(
         segments, scan.writers, scan.max_timestamp, scan.next_offset, point.offset if point else bases[0], scan.bytes
     )
@@ -199,7 +208,7 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
 def _read_recovery_point(folder: Path) -> RecoveryPoint | None:
     path = folder / RECOVERY_POINT_NAME
     try:
-        return RecoveryPoint.from_bytes(path.read_bytes())
+        return RecoveryPoint.from_bytes(disk.read_file(path))
     except FileNotFoundError:
         return None
     except FormatError as error:
@@ -210,7 +219,7 @@ def _read_recovery_point(folder: Path) -> RecoveryPoint | None:
 def _read_writers(folder: Path, offset: int) -> WriterStates | None:
     path = segment_path(folder, offset, WRITER_SNAPSHOT_SUFFIX)
     try:
-        return WriterStates.from_snapshot(path.read_bytes())
+        return WriterStates.from_snapshot(disk.read_file(path))
     except (OSError, FormatError) as error:
         logger.warning("'%s' is unusable (%s); the whole log is read instead", path, error)
         return None
@@ -263,7 +272,7 @@ def _cut(segments: list[Segment], number: int, bad: BadBatch, file_end: int) -> 
         segment.path, bad.position, file_end, segment.end_offset, bad.reason,
     )  # fmt: skip
     segment.file.truncate(bad.position)
-    os.fsync(segment.file.fd)
+    disk.sync(segment.file.fd)
     for later in segments[number + 1 :]:
         later.delete()
     del segments[number + 1 :]

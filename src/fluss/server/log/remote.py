@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import posixpath
 import uuid
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from pyarrow import fs
@@ -20,8 +20,9 @@ from pyarrow import fs
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket
 from fluss.metadata.documents import RemoteLogManifest, RemoteLogSegment
+from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import sync_folder, write_atomically
+from fluss.server.log.files import SegmentFile
 from fluss.server.log.index import SegmentIndex
 from fluss.server.log.segment import (
     INDEX_SUFFIX,
@@ -58,20 +59,22 @@ class RemoteStore:
     def copy_in(self, local: Path, path: str) -> None:
         inner = self.inner(path)
         self._filesystem.create_dir(posixpath.dirname(inner), recursive=True)
-        with open(local, "rb") as source, self._filesystem.open_output_stream(inner) as target:
-            while chunk := source.read(_COPY_BYTES):
+        source, position = SegmentFile(local), 0
+        with self._filesystem.open_output_stream(inner) as target:
+            while chunk := source.read(position, _COPY_BYTES):
                 target.write(chunk)
+                position += len(chunk)
         if isinstance(self._filesystem, fs.LocalFileSystem):
             # The local segments are deleted on the strength of this copy.
-            _sync_file(Path(inner))
-            sync_folder(Path(inner).parent)
+            disk.sync_file(inner)
+            disk.sync_folder(Path(inner).parent)
 
     def write(self, path: str, data: bytes) -> None:
         inner = self.inner(path)
         self._filesystem.create_dir(posixpath.dirname(inner), recursive=True)
         if isinstance(self._filesystem, fs.LocalFileSystem):
-            write_atomically(Path(inner), data)
-            sync_folder(Path(inner).parent)
+            disk.write_atomically(Path(inner), data)
+            disk.sync_folder(Path(inner).parent)
         else:
             with self._filesystem.open_output_stream(inner) as target:
                 target.write(data)
@@ -145,9 +148,9 @@ class RemoteLog:
     def load(self) -> None:
         """Read the manifest in force."""
         path = self._local_folder / MANIFEST_NAME
-        if not path.exists():
+        if not disk.exists(path):
             return
-        body, _, tail = path.read_bytes().partition(b"\n")
+        body, _, tail = disk.read_file(path).partition(b"\n")
         check, _, name = tail.strip().partition(b" ")
         try:
             if check != _check(body, name):
@@ -171,12 +174,17 @@ class RemoteLog:
 
     # Changes -----------------------------------------------------------------------------------------------------
 
-    def upload(self, segments: list[Segment]) -> RemoteLogManifest:
-        """Copy closed segments and return the manifest that has them; nothing changes until ``commit``."""
+    def upload(self, segments: list[Segment], is_dropped: Callable[[], bool] = lambda: False) -> RemoteLogManifest:
+        """Copy closed segments and return the manifest that has them; nothing changes until ``commit``.
+
+        Ends early once the log is dropped.
+        """
         if not self._swept:
             self._sweep()
         added: list[RemoteLogSegment] = []
         for segment in segments:
+            if is_dropped():
+                break
             size, newest = _check_segment(segment)
             segment_id = str(uuid.uuid4())
             base = f"{self.folder}/{segment_id}"
@@ -185,7 +193,7 @@ class RemoteLog:
             self._store.write(f"{base}/{segment.base_offset:020d}{INDEX_SUFFIX}", index.offset_file())
             self._store.write(f"{base}/{segment.base_offset:020d}{TIME_INDEX_SUFFIX}", index.time_file())
             writers = segment_path(segment.folder, segment.end_offset, WRITER_SNAPSHOT_SUFFIX)
-            if writers.exists():
+            if disk.exists(writers):
                 self._store.copy_in(writers, f"{base}/{writers.name}")
             added.append(RemoteLogSegment(segment_id, segment.base_offset, segment.end_offset, newest, size))
         return self._with_segments((*self.segments, *added))
@@ -204,8 +212,10 @@ class RemoteLog:
         path = f"{self.folder}/metadata/{uuid.uuid4()}.manifest"
         self._store.write(path, body)
         name = path.encode()
-        write_atomically(self._local_folder / MANIFEST_NAME, body + b"\n" + _check(body, name) + b" " + name + b"\n")
-        sync_folder(self._local_folder)
+        disk.write_atomically(
+            self._local_folder / MANIFEST_NAME, body + b"\n" + _check(body, name) + b" " + name + b"\n"
+        )
+        disk.sync_folder(self._local_folder)
         return path
 
     def commit(self, manifest: RemoteLogManifest, path: str) -> tuple[str | None, tuple[RemoteLogSegment, ...]]:
@@ -304,11 +314,3 @@ def _check_segment(segment: Segment) -> tuple[int, int]:
 
 def _check(body: bytes, name: bytes) -> bytes:
     return f"{zlib.crc32(body + name):08x}".encode()
-
-
-def _sync_file(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import logging
 import threading
 import zlib
 from pathlib import Path
 
+from fluss.errors import LogStorageError
+from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import OpenFiles, SegmentFile, write_atomically
+from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.index import INT32_MAX, TIME_ENTRY_BYTES, SegmentIndex
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.walk import BadBatch, BatchSpan, walk_file
+
+logger = logging.getLogger("fluss.server.log")
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -41,7 +45,6 @@ class Segment:
         self.path = segment_path(folder, base_offset, LOG_SUFFIX)
         self._settings = settings
         self._open_files = open_files
-        self._file: SegmentFile | None = None
         self._index: SegmentIndex | None = None
         self._index_lock = threading.Lock()
         self._index_files_lock = threading.Lock()
@@ -58,34 +61,40 @@ class Segment:
 
     def create(self) -> None:
         """Begin an empty segment. Whatever a crash left under this name is cut away."""
-        self._file = SegmentFile(self.path, create=True)
-        self._file.truncate(0)
+        self._open_files.get(self.path, create=True).truncate(0)
         self._index = SegmentIndex()
         self._index.trusted = True
 
     def open_for_append(self, index: SegmentIndex) -> None:
-        self._file = SegmentFile(self.path)
         self._index = index
 
-    def close(self) -> None:
-        """No more appends; from now on the file is opened when it is read."""
-        self._file = None
+    @property
+    def is_open(self) -> bool:
+        """Whether the file can be used without opening it first."""
+        return self.path in self._open_files
 
     @property
     def file(self) -> SegmentFile:
-        if self._file is not None:
-            return self._file
+        """The open file. Raises DamagedLogError when it is gone, LogStorageError when it cannot be opened now."""
         try:
             return self._open_files.get(self.path)
-        except OSError as error:
+        except FileNotFoundError as error:
             raise DamagedLogError(f"the log file '{self.path}' cannot be opened: {error.strerror}") from None
+        except OSError as error:
+            raise LogStorageError(
+                f"the log file '{self.path}' cannot be opened now: {error.strerror}. Retry later."
+            ) from None
 
     def delete(self) -> None:
-        self._file = None
+        """Delete the files. Raises OSError when the log file itself remains."""
         self._open_files.forget(self.path)
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_CHECK_SUFFIX):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(segment_path(self.folder, self.base_offset, suffix))
+        disk.unlink_if_there(self.path)
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_CHECK_SUFFIX):
+            try:
+                disk.unlink_if_there(segment_path(self.folder, self.base_offset, suffix))
+            except OSError as error:
+                # Without its log file an index is never read.
+                logger.warning("an index of '%s' remains after it was deleted: %s", self.path, error)
 
     # Index -------------------------------------------------------------------------------------------------------
 
@@ -115,14 +124,14 @@ class Segment:
 
     def load_index(self, limit_bytes: int) -> SegmentIndex | None:
         try:
-            offsets = segment_path(self.folder, self.base_offset, INDEX_SUFFIX).read_bytes()
-            times = segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX).read_bytes()
+            offsets = disk.read_file(segment_path(self.folder, self.base_offset, INDEX_SUFFIX))
+            times = disk.read_file(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX))
         except OSError:
             return None
         index = SegmentIndex.parse(offsets, times, limit_bytes)
         if index is not None:
             with contextlib.suppress(OSError):
-                check = segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX).read_bytes()
+                check = disk.read_file(segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX))
                 index.trusted = check == _index_check(offsets, times)
         return index
 
@@ -130,10 +139,10 @@ class Segment:
         offsets, times = index.offset_file(), index.time_file()
         # A reader that made the index anew and a recovery point may come at the same time.
         with self._index_files_lock:
-            write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), offsets)
-            write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), times)
+            disk.write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), offsets)
+            disk.write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), times)
             if index.trusted:
-                write_atomically(
+                disk.write_atomically(
                     segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX), _index_check(offsets, times)
                 )
 

@@ -14,61 +14,53 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from fluss.errors import CorruptRecordError, FlussError, LogStorageError
+from fluss.errors import FlussError, LogStorageError
 from fluss.metadata import TableBucket
 from fluss.net.eager import look_at
 from fluss.records.log_batch import patch_batch
+from fluss.server import disk
 from fluss.server.clock import Clock
+from fluss.server.log.appends import (
+    Append,
+    AppendResult,
+    WhenAppended,
+    find_duplicate,
+    split_batches,
+    writable,
+    write_append,
+)
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.flush import Checkpoint, SyncPlan
 from fluss.server.log.index import SegmentIndex
-from fluss.server.log.recovery import CommittedMark, RecoveryPoint, recover
+from fluss.server.log.opening import LogOpener
+from fluss.server.log.recovery import CommittedMark, RecoveredLog, RecoveryPoint, recover
 from fluss.server.log.remote import RemoteLog
+from fluss.server.log.repair import LogRepair
 from fluss.server.log.segment import Segment
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.waiters import CommitWaiters, WhenCommitted
-from fluss.server.log.walk import BatchSpan, NeedMoreBytes, crc_fits, read_span
+from fluss.server.log.walk import BatchSpan
 from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
 
 logger = logging.getLogger("fluss.server.log")
 
-_BEGIN_SYNC_BYTES_MIN = 128 * 1024
 INLINE_APPEND_BYTES_MAX = 4 * 1024 * 1024
 """Written on the event loop: a copy into the page cache takes less than two ways between threads, and the checksum is
 quickest while the bytes are warm. The disk itself is waited for in threads."""
 _DAMAGES_REPORTED_MAX = 100
-_PARENTS_SYNCED = 4
-"""A new bucket brings new folders; their names must be durable as well, up to the folder of all tables."""
+_PARENTS_SYNCED = 5
+"""A new bucket brings new folders; their names must be durable as well, up to the data folder."""
+ACCEPT_LOSS_NAME = "accept-data-loss"
+"""An operator creates this file in the folder of a bucket whose data is lost for good."""
 
 CommitListener = Callable[[int], None]
 
 
-class AppendResult(NamedTuple):
-    """What became of one append: the offset of its first record, and the offset after its last."""
-
-    base_offset: int
-    end_offset: int
-    timestamp: int
-    duplicate: bool = False
-
-
-class _Append(NamedTuple):
-    """Bytes on their way into the log."""
-
-    records: memoryview
-    spans: list[BatchSpan]
-    timestamp: int
-    segment: Segment
-    position: int
-    file: SegmentFile
-    end_offset: int
-
-
-WhenAppended = Callable[["AppendResult | Exception"], None]
 _End = tuple[SegmentFile, int, Segment, int]
 
 
@@ -85,14 +77,19 @@ class LogTablet:
         open_files: OpenFiles,
         executor: Executor,
         on_append: Callable[[LogTablet], None],
+        opener: LogOpener | None = None,
+        registered: bool = False,
     ) -> None:
         self.bucket = bucket
         self.folder = folder
         self.settings = settings
         self._clock = clock
-        self._open_files = open_files
-        self._executor = executor
+        self.open_files = open_files
+        self.executor = executor
         self._on_append = on_append
+        self._opener = opener
+        self.registered = registered
+        """Whether it is known to have data, so that it is missed when it is gone."""
         self.segments: list[Segment] = []
         self.writers = WriterStates()
         self.start_offset = 0
@@ -105,10 +102,15 @@ class LogTablet:
         self.damage: DamagedLogError | None = None
         self._reported: set[str] = set()
         self.failure: LogStorageError | None = None
+        """Why writes are refused now; the log is being repaired."""
+        self.checkpointing = False
+        self._repair = LogRepair(self)
         self.deleted = False
         self.remote: RemoteLog | None = None
         self.before_commit: list[CommitListener] = []
         """Called on the event loop with the new high watermark just before readers can see it."""
+        self.on_truncated: list[CommitListener] = []
+        """Called on the event loop with the end of a log that lost what was not committed."""
         self._queue: deque[tuple[memoryview, WhenAppended]] = deque()
         self._writing = False
         self._commit_waiters = CommitWaiters(bucket)
@@ -116,11 +118,11 @@ class LogTablet:
         self._dirty_files: list[SegmentFile] = []
         self._end: _End | None = None
         """The end of the log, all of it replaced at once: the file, the offset, the segment, the position in it."""
-        self._dirty_folders: list[Path] = []
+        self._new_names = False
         self._newly_sealed: list[tuple[Segment, SegmentIndex, bytes]] = []
         self._bytes_since_checkpoint = 0
         self._checkpoint_offset = 0
-        self._mark: CommittedMark | None = None
+        self._mark = CommittedMark(folder, open_files)
 
     def __repr__(self) -> str:
         return f"LogTablet({self.bucket}, {self.start_offset}..{self.high_watermark}..{self.end_offset})"
@@ -132,6 +134,11 @@ class LogTablet:
         return self.start_offset if remote is None else min(self.start_offset, remote)
 
     @property
+    def ancestors(self) -> tuple[Path, ...]:
+        """The folders whose names must be durable before anything in this log is acknowledged."""
+        return (self.folder, *self.folder.parents[:_PARENTS_SYNCED])
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
 
@@ -139,37 +146,59 @@ class LogTablet:
 
     def open(self) -> int:
         """Recover what is on disk; returns the bytes that had to be checked. Runs before the log is shared."""
-        if not self.folder.is_dir():
-            return 0
         try:
-            recovered = recover(self.folder, self.settings, self._open_files)
-        except DamagedLogError as error:
-            logger.error("%s is out of service: %s", self.bucket, error.message)
-            self.damage = error
-            return 0
-        except OSError as error:
-            self.damage = DamagedLogError(f"the log in '{self.folder}' cannot be read: {error.strerror or error}")
-            logger.error("%s is out of service: %s", self.bucket, self.damage.message)
+            recovered = self._recover()
+        except (DamagedLogError, LogStorageError, OSError) as error:
+            if not isinstance(error, DamagedLogError):
+                error = DamagedLogError(f"the log in '{self.folder}' cannot be read: {error}")
+            self.put_out_of_service(error)
             return 0
         if recovered is None:
             return 0
+        self._adopt(recovered)
+        self.high_watermark = self.end_offset
+        return recovered.scanned_bytes
+
+    def _recover(self) -> RecoveredLog | None:
+        recovered = recover(self.folder, self.settings, self.open_files) if disk.is_folder(self.folder) else None
+        if recovered is None:
+            if self.registered and not disk.exists(self.folder / ACCEPT_LOSS_NAME):
+                raise self.missing(f"'{self.folder}' has no log files")
+            return None
+        # Whatever the crash left in memory of the operating system becomes durable before anyone can read it.
+        if recovered.scanned_bytes:
+            for segment in recovered.segments:
+                if segment.end_offset > recovered.recovery_offset:
+                    segment.file.sync()
+            # From now on repeated batches are acknowledged from here, so this end is as good as acknowledged.
+            self._mark.write(recovered.end_offset)
+        return recovered
+
+    def _adopt(self, recovered: RecoveredLog) -> None:
         self.segments = recovered.segments
         self.writers = recovered.writers
         self.max_timestamp = recovered.max_timestamp
         self.start_offset = self.segments[0].base_offset
-        self.end_offset = self.high_watermark = recovered.end_offset
+        self.end_offset = recovered.end_offset
         self.committed_segment = self.segments[-1]
         self.committed_position = self.segments[-1].size_bytes
         self._checkpoint_offset = recovered.recovery_offset
         self._bytes_since_checkpoint = recovered.scanned_bytes
-        # Whatever the crash left in memory of the operating system becomes durable before anyone can read it.
-        if recovered.scanned_bytes:
-            for segment in self.segments:
-                if segment.end_offset > recovered.recovery_offset:
-                    segment.file.sync()
-            # From now on repeated batches are acknowledged from here, so this end is as good as acknowledged.
-            CommittedMark(self.folder).write(self.end_offset)
-        return recovered.scanned_bytes
+
+    def missing(self, what: str) -> DamagedLogError:
+        """The error of a bucket that should have data and has none."""
+        return DamagedLogError(
+            f"data of {self.bucket} is missing: {what}. Restore the folder '{self.folder}' from a copy, or drop the "
+            f"table. To accept the loss and begin with an empty bucket: stop the server, empty the folder, create the "
+            f"file '{self.folder / ACCEPT_LOSS_NAME}' and start it again."
+        )
+
+    def put_out_of_service(self, error: DamagedLogError) -> None:
+        """Refuse reads and writes with this error until the data is there again."""
+        if self.damage is None or self.damage.message != error.message:
+            logger.error("%s is out of service: %s", self.bucket, error.message)
+        self.damage = error
+        self.wake_fetches()
 
     def report_damage(self, error: DamagedLogError) -> None:
         """Damage that a reader met goes to the log once, however often it is met. May run in a thread."""
@@ -192,10 +221,10 @@ class LogTablet:
         """
         if self._writing or self._queue:
             raise LogStorageError(f"{self.bucket} has an append under way")
-        pending = self._prepare(_writable(records))
+        pending = self._prepare(writable(records))
         if isinstance(pending, AppendResult):
             return pending
-        self._write(pending)
+        write_append(pending, self.bucket, synced=self.settings.synced)
         return self._publish(pending)
 
     def submit(self, records: memoryview) -> asyncio.Future[AppendResult]:
@@ -206,7 +235,7 @@ class LogTablet:
 
     def append_then(self, records: memoryview, done: WhenAppended) -> None:
         """Like `submit`, but calls `done` with what came of it, perhaps before this returns."""
-        if self._writing or self._queue or len(records) > INLINE_APPEND_BYTES_MAX:
+        if self._writing or self._queue or len(records) > INLINE_APPEND_BYTES_MAX or not self._is_open:
             self._queue.append((records, done))
             if not self._writing:
                 self._write_next()
@@ -218,45 +247,87 @@ class LogTablet:
         done(outcome)
 
     def _write_next(self) -> None:
-        """Take appends from the queue until one is under way in a thread."""
+        """Take appends from the queue until one is under way in a thread, or a file has to be opened."""
         loop = asyncio.get_running_loop()
         while self._queue and not self._writing:
+            if not self._is_open and self._opener is not None:
+                self._writing = True
+                self._opener.request(self)
+                return
             records, done = self._queue.popleft()
             outcome: AppendResult | Exception
             try:
-                pending = self._prepare(_writable(records))
+                pending = self._prepare(writable(records))
                 if isinstance(pending, AppendResult):
                     outcome = pending
                 elif len(records) <= INLINE_APPEND_BYTES_MAX:
-                    self._write(pending)
+                    write_append(pending, self.bucket, synced=self.settings.synced)
                     outcome = self._publish(pending)
                 else:
                     self._writing = True
-                    work = loop.run_in_executor(self._executor, self._write, pending)
+                    write = partial(write_append, pending, self.bucket, synced=self.settings.synced)
+                    work = loop.run_in_executor(self.executor, write)
                     work.add_done_callback(lambda work, p=pending, d=done: self._written(work, p, d))  # type: ignore[misc]
                     return
-            except FlussError as error:
+            except Exception as error:  # of the one append, and no reason to forget those behind it
                 outcome = error
-            done(outcome)
+            _call(done, outcome)
 
-    def _written(self, work: asyncio.Future[None], pending: _Append, done: WhenAppended) -> None:
+    def _written(self, work: asyncio.Future[None], pending: Append, done: WhenAppended) -> None:
         self._writing = False
-        error = work.exception()
-        outcome = self._publish(pending) if error is None else error
+        outcome: AppendResult | Exception
         try:
-            done(outcome if isinstance(outcome, (AppendResult, Exception)) else LogStorageError(repr(outcome)))
-        finally:
-            self._write_next()
+            work.result()
+            outcome = self._publish(pending)
+        except (Exception, asyncio.CancelledError) as error:
+            outcome = error if isinstance(error, Exception) else LogStorageError(repr(error))
+        _call(done, outcome)
+        self._write_next()
 
-    def _prepare(self, records: memoryview) -> _Append | AppendResult:
+    @property
+    def _is_open(self) -> bool:
+        """Whether an append can be tried now. One that will be refused anyway can be."""
+        return (
+            self._opener is None
+            or (bool(self.segments) and self.segments[-1].is_open)
+            or self.failure is not None
+            or self.damage is not None
+            or self.deleted
+        )
+
+    def open_active(self) -> tuple[Segment | None, SegmentFile]:
+        """Open the file that is written to, and create it if there is none. Runs in a thread, as an append does."""
+        if self.segments:
+            return None, self.open_files.get(self.segments[-1].path)
+        segment = self._create_segment(0)
+        disk.unlink_if_there(self.folder / ACCEPT_LOSS_NAME)
+        return segment, self.open_files.get(segment.path)
+
+    def opened(self, outcome: tuple[Segment | None, SegmentFile] | Exception) -> None:
+        """Go on with the appends that waited for their file."""
+        self._writing = False
+        if not isinstance(outcome, Exception):
+            if outcome[0] is not None and not self.segments:
+                self.registered = True
+                self._begin_segment(outcome[0])
+        elif not self.deleted:
+            if self.segments and isinstance(outcome, FileNotFoundError):
+                self.fail(outcome)
+            error = self.failure or _cannot_begin(self.folder, outcome)
+            waiting, self._queue = self._queue, deque()
+            for _, done in waiting:
+                _call(done, error)
+        self._write_next()
+
+    def _prepare(self, records: memoryview) -> Append | AppendResult:
         """Check the headers, find the place, and fill in offsets and time."""
         self.check_usable()
         if self.failure is not None:
             raise self.failure
-        spans = _split(records)
+        spans = split_batches(records)
         if not spans:
             return AppendResult(-1, self.end_offset, self.max_timestamp)
-        duplicate = self._check_writers(spans)
+        duplicate = find_duplicate(self.writers, spans)
         if duplicate is not None:
             return AppendResult(duplicate.base_offset, duplicate.last_offset + 1, duplicate.timestamp, duplicate=True)
         # Never falls, even when the wall clock does: readers search the log by time.
@@ -269,27 +340,12 @@ class LogTablet:
             placed.append(span._replace(base_offset=offset, last_offset=last, timestamp=timestamp))
             offset = last + 1
         segment = self._segment_for(len(records), offset)
-        return _Append(records, placed, timestamp, segment, segment.size_bytes, segment.file, offset)
-
-    def _check_writers(self, spans: list[BatchSpan]) -> WrittenBatch | None:
-        """The earlier copy of a duplicate, None for new batches; a gap raises."""
-        if len(spans) == 1 and self.writers.is_next(spans[0].writer_id, spans[0].sequence):
-            return None
-        last_sequences: dict[int, int | None] = {}
-        for span in spans:
-            writer = span.writer_id
-            if writer == NO_WRITER_ID:
-                continue
-            if span.sequence < 0:
-                raise CorruptRecordError(f"writer {writer} sent the batch sequence {span.sequence}")
-            if writer not in last_sequences:
-                duplicate = self.writers.duplicate_of(writer, span.sequence)
-                if duplicate is not None:
-                    return duplicate
-                last_sequences[writer] = self.writers.last_sequence(writer)
-            self.writers.check_follows(writer, span.sequence, last_sequences[writer])
-            last_sequences[writer] = span.sequence
-        return None
+        try:
+            file = segment.file
+        except DamagedLogError as error:
+            self.fail(error)
+            raise self.failure or error from None
+        return Append(records, placed, timestamp, segment, segment.size_bytes, file, offset)
 
     def _segment_for(self, size_bytes: int, end_offset: int) -> Segment:
         if not self.segments:
@@ -300,51 +356,36 @@ class LogTablet:
     def _roll(self) -> Segment:
         """Close the open segment and begin the next one at the end of the log."""
         try:
-            if not self.segments:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            segment = Segment(self.folder, self.end_offset, self.settings, self._open_files)
-            segment.create()
-            # The names must be durable before anything in the file is acknowledged, not before it is written.
-            self._dirty_folders.append(self.folder)
-            if not self.segments:
-                self._dirty_folders += list(self.folder.parents)[:_PARENTS_SYNCED]
+            segment = self._create_segment(self.end_offset)
         except OSError as error:
-            raise LogStorageError(f"cannot begin a log file in '{self.folder}': {error.strerror}") from error
+            raise _cannot_begin(self.folder, error) from error
+        self._begin_segment(segment)
+        return segment
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        """Create the files of a segment. May run in a thread."""
+        changed = disk.make_folders(self.folder) if not self.segments else []
+        segment = Segment(self.folder, base_offset, self.settings, self.open_files)
+        segment.create()
+        # The names must be durable before anything in the file is acknowledged, not before it is written.
+        self.open_files.unsynced.add((*changed, self.folder))
+        return segment
+
+    def _begin_segment(self, segment: Segment) -> None:
         if self.segments:
             old = self.segments[-1]
             self._newly_sealed.append((old, old.index, self.writers.to_snapshot()))
-            old.close()
+        self._new_names = True
         self.segments.append(segment)
         if self.committed_segment is None:
             self.committed_segment = segment
-        return segment
 
     def roll_if_not_empty(self) -> None:
         """Close the open segment, so that it can be expired or copied away."""
         if self.segments and self.segments[-1].size_bytes and not self._writing:
             self._roll()
 
-    def _write(self, pending: _Append) -> None:
-        """Check the checksums and write. May run in a thread."""
-        view = pending.records
-        for span in pending.spans:
-            if not crc_fits(view, span):
-                raise CorruptRecordError(
-                    f"a batch of {span.end - span.start} bytes for {self.bucket} is damaged: its checksum does not fit"
-                )
-        try:
-            pending.file.write((view,), pending.position)
-            if self.settings.synced and len(view) >= _BEGIN_SYNC_BYTES_MIN:
-                pending.file.begin_sync(pending.position, len(view))
-        except OSError as error:
-            # Cut what was written of it; if even that fails, the next append overwrites the same place.
-            try:
-                pending.file.truncate(pending.position)
-            except OSError:
-                logger.exception("cannot cut '%s' after a failed write", pending.file.path)
-            raise LogStorageError(f"cannot write to '{pending.file.path}': {error.strerror or error}") from error
-
-    def _publish(self, pending: _Append) -> AppendResult:
+    def _publish(self, pending: Append) -> AppendResult:
         segment = pending.segment
         position = pending.position
         for span in pending.spans:
@@ -389,9 +430,8 @@ class LogTablet:
         A checkpoint is part of it when asked for, or when one is due and ``checkpoint_due`` permits it.
         """
         files, self._dirty_files = tuple(self._dirty_files), []
-        folders, self._dirty_folders = tuple(self._dirty_folders), []
-        if mark and self._mark is None and self.segments:
-            self._mark = CommittedMark(self.folder)
+        new_names, self._new_names = self._new_names, False
+        folders = self.open_files.unsynced.among(self.ancestors) if new_names else ()
         segment = self.segments[-1]
         taken = self._checkpoint() if checkpoint or (checkpoint_due and self._checkpoint_due) else None
         return SyncPlan(
@@ -413,24 +453,55 @@ class LogTablet:
 
     def commit(self, plan: SyncPlan) -> None:
         """The plan's files are on disk: let readers and waiting writers see it."""
-        if plan.offset <= self.high_watermark:
+        if plan.offset <= self.high_watermark or self.failure is not None:
             return
         for listener in self.before_commit:
             listener(plan.offset)
         self.high_watermark = plan.offset
         self.committed_segment = plan.segment
         self.committed_position = plan.position
+        if plan.offset == self.end_offset:
+            self._end = None  # it would keep the file open
         self._commit_waiters.serve(plan.offset)
         self.wake_fetches()
 
-    def fail(self, error: OSError) -> None:
-        """Flushing failed: what reached the disk is unknown, so nothing more is accepted until a restart."""
+    def fail(self, error: Exception) -> None:
+        """A write or flush failed, and what reached the disk is unknown: refuse writes until the log is repaired."""
+        reason = getattr(error, "strerror", None) or error
+        if self.failure is None:
+            logger.error("the log of %s in '%s' could not be written: %s", self.bucket, self.folder, reason)
         self.failure = LogStorageError(
-            f"the log in '{self.folder}' could not be flushed ({error.strerror or error}); "
-            "it refuses writes until the server is restarted"
+            f"the log in '{self.folder}' could not be written ({reason}); the server is repairing it. Retry later."
         )
-        logger.error("%s", self.failure.message)
+        self._dirty_files, self._end = [], None
         self._commit_waiters.fail(self.failure)
+        self._repair.start()
+
+    def repaired(self, recovered: RecoveredLog | None) -> None:
+        """The log was brought back to what is committed: accept writes again."""
+        lost = self.end_offset - self.high_watermark
+        self._dirty_files, self._end, self._newly_sealed = [], None, []
+        if recovered is not None:
+            self._adopt(recovered)
+        else:
+            self.segments, self.committed_segment, self.writers = [], None, WriterStates()
+            self.end_offset = self.committed_position = 0
+        self._new_names = True
+        self.failure = self.damage = None
+        for listener in self.on_truncated:
+            listener(self.end_offset)
+        logger.warning("%s is in service again; %d offsets that were not acknowledged were cut", self.bucket, lost)
+
+    @property
+    def is_busy(self) -> bool:
+        """A thread uses the files."""
+        return self._writing or self.checkpointing
+
+    def checkpoint_failed(self, checkpoint: Checkpoint) -> None:
+        """The recovery point before stays in force: recovery reads more, nothing is lost. Try again later."""
+        if self.failure is None:
+            self._checkpoint_offset = min(self._checkpoint_offset, checkpoint.point.offset - 1)
+            self._newly_sealed[:0] = [part for part in checkpoint.sealed if part[0] in self.segments]
 
     @property
     def idle(self) -> bool:
@@ -495,13 +566,19 @@ class LogTablet:
         """Delete closed segments whose records all lie before ``offset``; returns how many."""
         count = 0
         while len(self.segments) > 1 and self.segments[0].end_offset <= min(offset, self.high_watermark):
-            if self.committed_segment is self.segments[0]:
+            segment = self.segments[0]
+            try:
+                segment.delete()
+            except OSError as error:
+                # The oldest go first: a gap between those that remain would look like damage.
+                logger.error("cannot delete '%s', it is tried again later: %s", segment.path, error)
+                break
+            if self.committed_segment is segment:
                 self.committed_segment = self.segments[1]
                 self.committed_position = 0
-            segment = self.segments.pop(0)
+            del self.segments[0]
             self.start_offset = self.segments[0].base_offset
             self._newly_sealed = [entry for entry in self._newly_sealed if entry[0] is not segment]
-            segment.delete()
             count += 1
         return count
 
@@ -518,38 +595,22 @@ class LogTablet:
     def release(self) -> None:
         """Close the files."""
         self._commit_waiters.close()
-        for segment in self.segments:
-            segment.close()
-        self._dirty_files = []
-        self._mark = None
-        self._open_files.forget_under(self.folder)
+        self._repair.close()
+        self._dirty_files, self._end = [], None
+        self.open_files.forget_under(self.folder)
 
 
-def _split(records: memoryview) -> list[BatchSpan]:
-    spans: list[BatchSpan] = []
-    at = 0
-    while at < len(records):
-        try:
-            span = read_span(records, at)
-        except NeedMoreBytes:
-            raise CorruptRecordError(
-                f"the batch at byte {at} of the records is cut: {len(records) - at} bytes are left"
-            ) from None
-        except ValueError as error:
-            raise CorruptRecordError(f"the batch at byte {at} of the records is malformed: {error}") from None
-        if span.last_offset - span.base_offset != max(span.record_count - 1, 0):
-            raise CorruptRecordError(
-                f"the batch at byte {at} of the records has {span.record_count} records but says that its last offset "
-                f"lies {span.last_offset - span.base_offset} after its first"
-            )
-        spans.append(span)
-        at = span.end
-    return spans
+def _cannot_begin(folder: Path, error: Exception) -> LogStorageError:
+    reason = getattr(error, "strerror", None) or error
+    return LogStorageError(f"cannot open a log file in '{folder}': {reason}. Retry later.")
 
 
-def _writable(records: memoryview | bytearray | bytes) -> memoryview:
-    view = memoryview(records)
-    return memoryview(bytearray(view)) if view.readonly else view
+def _call(done: WhenAppended, outcome: AppendResult | Exception) -> None:
+    try:
+        done(outcome)
+    except Exception:
+        # One that cannot take the outcome must not keep it from the others.
+        logger.exception("telling the outcome of an append failed")
 
 
 def _settle(future: asyncio.Future[Any], outcome: object) -> None:
@@ -561,3 +622,6 @@ def _settle(future: asyncio.Future[Any], outcome: object) -> None:
         look_at(future)
     else:
         future.set_result(outcome)
+
+
+__all__ = ["ACCEPT_LOSS_NAME", "INLINE_APPEND_BYTES_MAX", "AppendResult", "LogTablet"]

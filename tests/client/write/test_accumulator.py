@@ -8,7 +8,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from fluss.client.write.collector import RowCollector, RowReader, quick
+from fluss.client.write.accumulator import RowAccumulator, RowReader, fast_path
 from fluss.client.write.handle import Ticket
 from fluss.metadata import Schema
 
@@ -16,29 +16,29 @@ SCHEMA = Schema(pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.strin
 
 
 class Desk:
-    """A collector with the long way of a writer, and the chunks that left it."""
+    """A accumulator with the long way of a writer, and the chunks that left it."""
 
     def __init__(self, rows_max: int) -> None:
-        self.collector = RowCollector(lambda: Ticket(lambda: None, 2), 2, rows_max)
+        self.accumulator = RowAccumulator(lambda: Ticket(lambda: None, 2), 2, rows_max)
         self.long_way = 0
         self.chunks: list = []
-        self.take = quick(self.collector, RowReader("table t", SCHEMA.columns), self._collect)
+        self.take = fast_path(self.accumulator, RowReader("table t", SCHEMA.columns), self._collect)
 
     def _collect(self, values):
-        collector = self.collector
-        with collector:
+        accumulator = self.accumulator
+        with accumulator:
             self.long_way += 1
-            last = len(collector.flat) >= collector.last
-            handle = collector.add(values, False)
+            last = len(accumulator.flat) >= accumulator.last
+            handle = accumulator.add(values, False)
             if last:
-                self.chunks.append(collector.take())
+                self.chunks.append(accumulator.take())
             else:
-                collector.let_pass()
+                accumulator.release()
         return handle
 
     def finish(self):
-        with self.collector:
-            self.chunks.append(self.collector.take())
+        with self.accumulator:
+            self.chunks.append(self.accumulator.take())
         return [chunk for chunk in self.chunks if chunk is not None]
 
 
@@ -94,8 +94,8 @@ def test_many_threads_lose_and_double_nothing_and_keep_their_own_order():
     for thread in threads:
         thread.start()
     for _ in range(50):
-        with desk.collector:
-            desk.chunks.append(desk.collector.take())
+        with desk.accumulator:
+            desk.chunks.append(desk.accumulator.take())
     for thread in threads:
         thread.join(60)
     chunks = desk.finish()
@@ -120,8 +120,8 @@ def test_an_interrupt_in_the_quick_way_loses_no_row_and_ends_nothing():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        desk.collector.send(interrupted())
-    del desk.collector.flat[20:]  # the values of a real row come all at once
+        desk.accumulator.send(interrupted())
+    del desk.accumulator.flat[20:]  # the values of a real row come all at once
     for i in range(10, 30):
         desk.take((i, "x"))
     (chunk,) = desk.finish()

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client import lookup_queue
-from fluss.client.nearby import ASKED_BEFORE, Nearby
+from fluss.client.cluster import Cluster
+from fluss.client.loop_connections import ASKED_BEFORE
 
 SCHEMA = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=["id"])
 
@@ -40,19 +40,19 @@ async def filled(conn, database):
     return table
 
 
-def line_of(conn):
+def connection_of(conn):
     """The connection that the running loop has, or None."""
-    lines = Nearby.of(conn._background.cluster).lines(asyncio.get_running_loop())
-    return next(iter(lines._lines.values()), None)
+    connections = conn._background.cluster.loop_connections.of(asyncio.get_running_loop())
+    return next(iter(connections._by_node.values()), None)
 
 
 async def warm(conn, lookuper):
     """Ask until the loop has a connection of its own."""
     for number in range(10_000):
         assert (await lookuper.lookup([number % 100]))["name"] == f"n{number % 100}"
-        line = line_of(conn)
-        if line is not None and not line.closed:
-            return line
+        connection = connection_of(conn)
+        if connection is not None and not connection.closed:
+            return connection
         if number > ASKED_BEFORE:
             await asyncio.sleep(0.01)
     raise AssertionError("no connection came")
@@ -78,7 +78,7 @@ def test_a_few_lookups_open_no_connection(use):
             assert (await lookuper.lookup([number]))["id"] == number
         await asyncio.sleep(0.2)
         assert conn.metrics()["connections_opened_total"] == opened
-        assert line_of(conn) is None
+        assert connection_of(conn) is None
 
     use(scenario)
 
@@ -103,12 +103,12 @@ def test_many_lookups_go_over_a_connection_of_the_loop(use):
 
 def test_all_lookupers_of_a_loop_share_its_connection(use, database):
     async def scenario(conn, lookuper):
-        line = await warm(conn, lookuper)
+        connection = await warm(conn, lookuper)
         opened = conn.metrics()["connections_opened_total"]
         other = (await conn.get_table(fluss.TablePath(database, "t"))).new_lookup().create_lookuper()
         for number in range(50):
             assert (await other.lookup([number]))["id"] == number
-        assert line_of(conn) is line
+        assert connection_of(conn) is connection
         assert conn.metrics()["connections_opened_total"] == opened
 
     use(scenario)
@@ -134,7 +134,7 @@ def test_prefixes_go_the_same_way(config, database):
                 assert sorted(row["b"] for row in found) == ([0, 1, 2] if turn % 12 < 10 else [])
                 if turn > ASKED_BEFORE:
                     await asyncio.sleep(0.005)
-            assert line_of(conn) is not None
+            assert connection_of(conn) is not None
 
     asyncio.run(main())
 
@@ -142,10 +142,10 @@ def test_prefixes_go_the_same_way(config, database):
 def test_a_lost_connection_is_no_lost_lookup(use):
     async def scenario(conn, lookuper):
         for _ in range(3):
-            line = await warm(conn, lookuper)
+            connection = await warm(conn, lookuper)
             lookups = [asyncio.ensure_future(lookuper.lookup([number])) for number in range(100)]
             await asyncio.sleep(0)
-            line._lose(None)
+            connection._lose(None)
             assert [row["id"] for row in await asyncio.gather(*lookups)] == list(range(100))
             assert conn.metrics()["lookups_pending"] == 0
 
@@ -157,10 +157,10 @@ def test_a_server_that_keeps_silent_on_the_line(use, monkeypatch, deadline_ms):
     """The long way answers, unless the time for a lookup is over by then."""
 
     async def scenario(conn, lookuper):
-        line = await warm(conn, lookuper)
-        asyncio.get_running_loop().remove_reader(line._sock.fileno())  # no answer will be seen
-        line._timeout_s, line._timed = 0.2, False
-        monkeypatch.setattr(lookup_queue, "DEFAULT_DEADLINE_MS", deadline_ms)
+        connection = await warm(conn, lookuper)
+        asyncio.get_running_loop().remove_reader(connection._sock.fileno())  # no answer will be seen
+        connection._timeout_s, connection._timed = 0.2, False
+        monkeypatch.setattr(Cluster, "call_timeout_ms", deadline_ms)
         began = time.monotonic()
         if deadline_ms > 200:
             assert (await lookuper.lookup([5]))["id"] == 5
@@ -168,7 +168,7 @@ def test_a_server_that_keeps_silent_on_the_line(use, monkeypatch, deadline_ms):
             with pytest.raises(fluss.DeadlineExceededError, match="within 200 ms"):
                 await lookuper.lookup([5])
         assert 0.15 < time.monotonic() - began < 10
-        assert line.closed
+        assert connection.closed
         assert conn.metrics()["lookups_pending"] == 0
 
     use(scenario)
@@ -178,11 +178,11 @@ def test_errors_are_left_to_the_long_way(use, database):
     """A table that was dropped: the lookup says so, as it does without a connection of the loop."""
 
     async def scenario(conn, lookuper):
-        line = await warm(conn, lookuper)
+        connection = await warm(conn, lookuper)
         await conn.get_admin().drop_table(fluss.TablePath(database, "t"))
         with pytest.raises(fluss.FlussError, match=r"not exist|dropped"):
             await asyncio.wait_for(lookuper.lookup([1]), 40)
-        assert not line.closed
+        assert not connection.closed
 
     use(scenario)
 
@@ -191,15 +191,15 @@ def test_close_fails_what_is_under_way(config, database):
     async def main():
         conn = await fluss.FlussConnection.create(config)
         lookuper = (await filled(conn, database)).new_lookup().create_lookuper()
-        line = await warm(conn, lookuper)
-        asyncio.get_running_loop().remove_reader(line._sock.fileno())  # no answer will be seen
+        connection = await warm(conn, lookuper)
+        asyncio.get_running_loop().remove_reader(connection._sock.fileno())  # no answer will be seen
         lookups = [asyncio.ensure_future(lookuper.lookup([number])) for number in range(100)]
         await asyncio.sleep(0.05)
         assert conn.metrics()["lookups_pending"] == 100
         conn.close()
         found = await asyncio.wait_for(asyncio.gather(*lookups, return_exceptions=True), 10)
         assert {type(error) for error in found} == {fluss.ConnectionClosedError}
-        assert line.closed
+        assert connection.closed
         with pytest.raises(fluss.ConnectionClosedError):
             await lookuper.lookup([1])
 
@@ -210,7 +210,7 @@ def test_close_on_another_thread(config, database):
     async def main():
         conn = await fluss.FlussConnection.create(config)
         lookuper = (await filled(conn, database)).new_lookup().create_lookuper()
-        line = await warm(conn, lookuper)
+        connection = await warm(conn, lookuper)
 
         async def ask():
             while True:
@@ -221,7 +221,7 @@ def test_close_on_another_thread(config, database):
         await asyncio.to_thread(conn.close)
         found = await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), 10)
         assert {type(error) for error in found} == {fluss.ConnectionClosedError}
-        assert line.closed
+        assert connection.closed
 
     asyncio.run(main())
 
@@ -229,22 +229,22 @@ def test_close_on_another_thread(config, database):
 def test_loops_that_end_before_the_connection(config, database):
     conn = asyncio.run(fluss.FlussConnection.create(config))
     lookuper = asyncio.run(filled(conn, database)).new_lookup().create_lookuper()
-    lines, sockets = [], []
+    connections, sockets = [], []
 
     async def one_loop():
-        line = await warm(conn, lookuper)
-        lines.append(weakref.ref(line))
-        sockets.append(line._sock)
+        connection = await warm(conn, lookuper)
+        connections.append(weakref.ref(connection))
+        sockets.append(connection._sock)
 
     for _ in range(3):
         asyncio.run(one_loop())
     gc.collect()
-    assert [line() for line in lines] == [None] * 3
+    assert [connection() for connection in connections] == [None] * 3
     assert [sock.fileno() for sock in sockets] == [-1] * 3
     kept = asyncio.new_event_loop()
     kept.run_until_complete(one_loop())
     kept.close()
-    assert lines[3]() is not None
+    assert connections[3]() is not None
     conn.close()
     assert sockets[3].fileno() == -1, "the loop is closed, so closing the connection closes its socket"
 
@@ -289,7 +289,7 @@ def test_a_loop_that_cannot_watch_sockets_goes_the_long_way(config, database):
             for number in range(100):
                 assert (await lookuper.lookup([number]))["id"] == number
                 await asyncio.sleep(0.001)
-            assert line_of(conn) is None
+            assert connection_of(conn) is None
             assert conn.metrics()["connections_opened_total"] <= 4, "it is not tried again and again"
 
     loop = Plain()
@@ -302,15 +302,15 @@ def test_a_loop_that_cannot_watch_sockets_goes_the_long_way(config, database):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 def test_a_child_does_not_speak_on_the_connections_of_its_parent(use):
     async def scenario(conn, lookuper):
-        line = await warm(conn, lookuper)
+        connection = await warm(conn, lookuper)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # to fork beside a thread: that is the point
             child = os.fork()
         if not child:
-            os._exit(0 if line.closed and line._sock.fileno() == -1 else 1)
+            os._exit(0 if connection.closed and connection._sock.fileno() == -1 else 1)
         _, status = await asyncio.to_thread(os.waitpid, child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
-        assert not line.closed
+        assert not connection.closed
         assert (await lookuper.lookup([5]))["id"] == 5
 
     use(scenario)

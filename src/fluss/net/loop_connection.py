@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection that was opened elsewhere and is used on another loop: a socket which that loop watches.
+"""A connection that one loop opened and another one uses: a socket which that loop watches.
 
 It has no transport and no task, so a loop that ends before it leaves nothing behind that would complain. It carries
 small requests, a few at a time; those of any size belong on a `Connection`.
@@ -12,19 +12,15 @@ import socket
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fluss.errors import DeadlineExceededError, FlussError, FormatError, NetworkError, error_for_code
+from fluss.errors import DeadlineExceededError, FlussError, NetworkError
+from fluss.net.pending import PendingRequests, Waiter
 from fluss.protocol.apis import Api
-from fluss.protocol.frames import Buffer, FrameReader, ResponseKind, encode_request, parse_error, parse_response
-
-if TYPE_CHECKING:
-    from fluss.net.connection import Waiter
-
-_REQUEST_ID_MAX = 0x7FFF_FFFF
+from fluss.protocol.frames import Buffer, FrameReader, encode_request
 
 
-class Line:
+class LoopConnection:
     """One open connection. Apart from `drop`, all calls are made on the loop that watches it."""
 
     def __init__(
@@ -42,34 +38,30 @@ class Line:
         self._version_of = version_of
         self._timeout_s = request_timeout_ms / 1000.0
         self._reader = FrameReader(max_frame_bytes)
-        self._pending: dict[int, tuple[Waiter, float]] = {}
-        self._next_id = 0
+        self._pending: PendingRequests[float] = PendingRequests()
+        """With the time at which each request times out."""
         self._unsent = bytearray()
         self._timed = False
-        # The loop that holds this line may be gone without having closed anything.
+        # The loop that holds this connection may be gone without having closed anything.
         self._close_socket = weakref.finalize(self, sock.close)
 
     def watch(self) -> None:
-        """Begin, on the running loop. Raises NotImplementedError where loops cannot watch sockets."""
+        """Watch the socket on the running loop. Raises NotImplementedError where loops cannot watch sockets."""
         asyncio.get_running_loop().add_reader(self._sock.fileno(), self._readable)
 
     def begin(self, api: Api[Any, Any], body: Sequence[Buffer], waiter: Waiter) -> None:
-        """Send a request: `waiter` is told what came of it."""
+        """Send a request; `waiter` takes its outcome."""
         if self.closed:
             raise NetworkError(f"{api.name} was not sent: the connection to server {self._peer} is gone")
-        pending = self._pending
-        request_id = self._next_id
-        while request_id in pending:
-            request_id = (request_id + 1) & _REQUEST_ID_MAX
-        self._next_id = (request_id + 1) & _REQUEST_ID_MAX
+        request_id = self._pending.next_id()
         frame = b"".join(encode_request(api.key, self._version_of(api), request_id, body))
-        pending[request_id] = waiter, time.monotonic() + self._timeout_s
+        self._pending.add(request_id, waiter, time.monotonic() + self._timeout_s)
         if not self._timed:
-            self._look_again_in(self._timeout_s)
+            self._check_in(self._timeout_s)
         self._send(frame)
 
     def close(self, reason: FlussError) -> None:
-        """End. Requests under way fail with the reason."""
+        """End. Requests in flight fail with the reason."""
         if self.closed:
             return
         loop = asyncio.get_running_loop()
@@ -78,14 +70,10 @@ class Line:
             loop.remove_writer(self._sock.fileno())
         self.closed = True
         self._close_socket()
-        waiting = list(self._pending.values())
-        self._pending.clear()
-        for waiter, _ in waiting:
-            if not waiter.done():
-                waiter.set_exception(type(reason)(reason.message, reason.error_code))
+        self._pending.fail_all(reason)
 
     def drop(self) -> None:
-        """End on any thread, when no loop watches the socket any more: nobody waits."""
+        """End on any thread, when no loop watches the socket any more and no request is waited for."""
         self.closed = True
         self._pending.clear()
         self._close_socket()
@@ -130,44 +118,28 @@ class Line:
             return
         try:
             for frame in self._reader.buffer_updated(count):
-                self._received(frame)
+                self._pending.dispatch(frame)
         except FlussError as error:
             self.close(error)
-
-    def _received(self, frame: memoryview) -> None:
-        kind, request_id, body = parse_response(frame)
-        if kind == ResponseKind.SERVER_FAILURE:
-            raise error_for_code(*parse_error(body))
-        waiter, _ = self._pending.pop(request_id, (None, 0.0))
-        if waiter is None or waiter.done():
-            return
-        if kind == ResponseKind.SUCCESS:
-            waiter.set_result(body)
-            return
-        try:
-            error = error_for_code(*parse_error(body))
-        except FormatError as broken:
-            error = broken
-        waiter.set_exception(error)
 
     def _lose(self, error: OSError | None) -> None:
         detail = "" if error is None else f": {error.strerror or error}"
         self.close(NetworkError(f"Connection to server {self._peer} was lost{detail}"))
 
-    # One timer that runs on, instead of one for each request.
+    # One timer for all requests, instead of one for each.
 
-    def _look_again_in(self, seconds: float) -> None:
+    def _check_in(self, seconds: float) -> None:
         self._timed = True
-        asyncio.get_running_loop().call_later(seconds, self._look)
+        asyncio.get_running_loop().call_later(seconds, self._check_timeouts)
 
-    def _look(self) -> None:
+    def _check_timeouts(self) -> None:
         self._timed = False
-        if not self._pending:
+        oldest = self._pending.oldest()
+        if oldest is None:
             return
-        _, oldest = next(iter(self._pending.values()))
         left = oldest - time.monotonic()
         if left > 0:
-            self._look_again_in(left)
+            self._check_in(left)
         else:
             text = f"Server {self._peer} did not answer within {self._timeout_s * 1000:.0f} ms"
             self.close(DeadlineExceededError(text))

@@ -22,7 +22,7 @@ from fluss.errors import (
     StorageError,
 )
 from fluss.net import Connection
-from fluss.net.line import Line
+from fluss.net.loop_connection import LoopConnection
 from fluss.protocol import apis, frames
 from fluss.protocol import messages as pb
 
@@ -56,17 +56,17 @@ async def until(true: Callable[[], bool]) -> None:
     raise AssertionError("it did not come true")
 
 
-async def line_to(port: int, **options: Any) -> Line:
+async def connection_to(port: int, **options: Any) -> LoopConnection:
     connection = await Connection.open("127.0.0.1", port, **{"request_timeout_ms": 5_000, **options})
-    line = await connection.hand_over()
+    conn = await connection.hand_over()
     assert connection.closed
-    line.watch()
-    return line
+    conn.watch()
+    return conn
 
 
-def ask(line: Line, body: bytes = b"") -> Heard:
+def ask(conn: LoopConnection, body: bytes = b"") -> Heard:
     heard = Heard()
-    line.begin(apis.LOOKUP, [body], heard)
+    conn.begin(apis.LOOKUP, [body], heard)
     return heard
 
 
@@ -83,12 +83,12 @@ CLOSED = ConnectionClosedError("closed")
 def test_requests_and_answers(serving: Any) -> None:
     async def scenario() -> None:
         async with serving(echo) as server:
-            line = await line_to(server.port)
-            heard = [ask(line, b"%d" % number) for number in range(100)]
+            conn = await connection_to(server.port)
+            heard = [ask(conn, b"%d" % number) for number in range(100)]
             assert [await one.answer for one in heard] == [b"%d" % number for number in range(100)]
             assert len(server.sessions) == 1, "the socket of the connection that opened it"
             assert {request.api_key for request in server.sessions[0].requests[1:]} == {apis.LOOKUP.key}
-            line.close(CLOSED)
+            conn.close(CLOSED)
 
     run(scenario())
 
@@ -98,10 +98,10 @@ def test_a_request_larger_than_the_socket_takes(serving: Any) -> None:
 
     async def scenario() -> None:
         async with serving(echo) as server:
-            line = await line_to(server.port)
-            heard = [ask(line, body), ask(line, b"behind it")]
+            conn = await connection_to(server.port)
+            heard = [ask(conn, body), ask(conn, b"behind it")]
             assert [await one.answer for one in heard] == [body, b"behind it"]
-            line.close(CLOSED)
+            conn.close(CLOSED)
 
     run(scenario())
 
@@ -117,12 +117,12 @@ def test_answers_in_any_order_and_to_nobody(serving: Any) -> None:
 
     async def scenario() -> None:
         async with serving(behaviour) as server:
-            line = await line_to(server.port)
-            heard = [ask(line) for _ in range(3)]
+            conn = await connection_to(server.port)
+            heard = [ask(conn) for _ in range(3)]
             heard[1].gave_up = True
             assert [await heard[0].answer, await heard[2].answer] == [b"0", b"2"]
             assert not heard[1].answer.done()
-            line.close(CLOSED)
+            conn.close(CLOSED)
 
     run(scenario())
 
@@ -137,14 +137,14 @@ def test_errors_of_one_request(serving: Any) -> None:
 
     async def scenario() -> None:
         async with serving(behaviour) as server:
-            line = await line_to(server.port)
-            first, second, third = ask(line), ask(line), ask(line)
+            conn = await connection_to(server.port)
+            first, second, third = ask(conn), ask(conn), ask(conn)
             with pytest.raises(StorageError, match="no room"):
                 await first.answer
             with pytest.raises(FlussError):
                 await second.answer
             assert await third.answer == b"well"
-            line.close(CLOSED)
+            conn.close(CLOSED)
 
     run(scenario())
 
@@ -167,14 +167,14 @@ def test_what_ends_a_line_reaches_all_who_wait(serving: Any, last_words: bytes, 
 
     async def scenario() -> None:
         async with serving(behaviour) as server:
-            line = await line_to(server.port)
-            heard = [ask(line), ask(line)]
+            conn = await connection_to(server.port)
+            heard = [ask(conn), ask(conn)]
             errors = await asyncio.gather(*(one.answer for one in heard), return_exceptions=True)
             assert [type(found) for found in errors] == [error, error]
             assert errors[0] is not errors[1]
-            assert line.closed
+            assert conn.closed
             with pytest.raises(NetworkError, match="LOOKUP was not sent"):
-                ask(line)
+                ask(conn)
 
     run(scenario())
 
@@ -188,14 +188,14 @@ def test_a_server_that_keeps_silent_is_given_up(serving: Any) -> None:
 
     async def scenario() -> None:
         async with serving(behaviour) as server:
-            line = await line_to(server.port, request_timeout_ms=200)
-            assert await ask(line).answer == b"once"
+            conn = await connection_to(server.port, request_timeout_ms=200)
+            assert await ask(conn).answer == b"once"
             await asyncio.sleep(0.1)
             began = asyncio.get_running_loop().time()
             with pytest.raises(DeadlineExceededError, match="within 200 ms"):
-                await ask(line).answer
+                await ask(conn).answer
             assert 0.15 < asyncio.get_running_loop().time() - began < 5
-            assert line.closed
+            assert conn.closed
 
     run(scenario())
 
@@ -210,9 +210,9 @@ def test_a_line_that_is_reset(serving: Any) -> None:
 
     async def scenario() -> None:
         async with serving(behaviour) as server:
-            line = await line_to(server.port)
+            conn = await connection_to(server.port)
             with pytest.raises(NetworkError, match="was lost"):
-                await ask(line).answer
+                await ask(conn).answer
 
     run(scenario())
 
@@ -222,10 +222,10 @@ def test_a_loop_that_ends_first_leaves_nothing_behind(serving: Any) -> None:
     kept: list[Any] = []
 
     async def use(port: int) -> None:
-        line = await line_to(port)
-        assert await ask(line, b"x").answer == b"x"
-        kept.append(weakref.ref(line))
-        kept.append(line._sock)
+        conn = await connection_to(port)
+        assert await ask(conn, b"x").answer == b"x"
+        kept.append(weakref.ref(conn))
+        kept.append(conn._sock)
 
     async def scenario() -> None:
         async with serving(echo) as server:
@@ -242,10 +242,10 @@ def test_dropped_from_another_thread(serving: Any) -> None:
     async def scenario() -> None:
         async with serving(echo) as server:
             connection = await Connection.open("127.0.0.1", server.port)
-            line = await connection.hand_over()
-            await asyncio.to_thread(line.drop)
-            assert line.closed
-            line.close(CLOSED)
+            conn = await connection.hand_over()
+            await asyncio.to_thread(conn.drop)
+            assert conn.closed
+            conn.close(CLOSED)
             await until(server.sessions[0].reader.at_eof)
 
     run(scenario())
@@ -274,9 +274,9 @@ def test_the_message_of_a_lookup_survives_the_way(serving: Any) -> None:
 
     async def scenario() -> None:
         async with serving(behaviour) as server:
-            line = await line_to(server.port)
+            conn = await connection_to(server.port)
             body = pb.LookupRequest(table_id=7).SerializeToString()
-            assert await ask(line, body).answer == b""
-            line.close(CLOSED)
+            assert await ask(conn, body).answer == b""
+            conn.close(CLOSED)
 
     run(scenario())

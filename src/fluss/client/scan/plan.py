@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The builder of scans, and the plan it makes: which columns and rows of which table."""
+"""The plan of a scan: which columns and rows of which table."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from fluss.client.cluster import Cluster
 from fluss.client.fanout import list_bucket_offsets
+from fluss.client.lake_reader import lake_reader
+from fluss.client.retry import within
 from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
@@ -19,14 +20,9 @@ from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.config import Config
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Predicate, Schema, TableBucket, TableInfo
+from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.protocol.predicates import encode_predicate
-
-if TYPE_CHECKING:
-    from fluss.client.cluster import Cluster
-    from fluss.client.scan.batch_scanner import BatchScanner
-    from fluss.client.scan.scanner import LogScanner
-    from fluss.client.state import TableState
 
 _BOUNDED_FETCH_BYTES = 8 * 1024 * 1024
 _BUFFERED_BYTES = 64 * 1024 * 1024
@@ -69,6 +65,7 @@ class ScanPlan:
         What has to be decompressed takes longer to take apart than to get: larger steps would only take memory.
         """
         options = self.fetch_options()
+        options = replace(options, patience_ms=min(options.patience_ms, self.cluster.call_timeout_ms))
         if self.info.log_format == "ARROW" and self.info.arrow_compression[0] != "NONE":
             return replace(options, buffered_bytes_for_bucket=options.max_bytes_for_bucket)
         step = max(options.max_bytes_for_bucket, min(options.max_bytes, _BOUNDED_FETCH_BYTES))
@@ -108,31 +105,43 @@ class ScanPlan:
             eager=eager,
         )
 
-    async def offsets(self, buckets: Sequence[TableBucket], spec: OffsetSpec) -> dict[TableBucket, int]:
-        """Offsets of many buckets at once, tried again where a leader moved or the network failed."""
+    async def offsets(
+        self, buckets: Sequence[TableBucket], spec: OffsetSpec, deadline: Deadline | None = None
+    ) -> dict[TableBucket, int]:
+        """Ask for the offsets of many buckets at once, retried where a leader moved or the network failed."""
         if not buckets:
             return {}
         path = self.info.table_path
+        limit = self.cluster.deadline(deadline)
 
         def forget(error: FlussError) -> None:
             for bucket in buckets:
                 self.cluster.invalidate(bucket)
 
         return await self.cluster.retry(
-            lambda: list_bucket_offsets(self.cluster, path, buckets, spec),
-            what=apis.LIST_OFFSETS.name,
+            lambda: list_bucket_offsets(self.cluster, path, buckets, spec, limit),
+            what=f"{apis.LIST_OFFSETS.name} of table '{path}'",
             before_retry=forget,
+            deadline=limit,
         )
 
     async def read(
-        self, start_offsets: dict[TableBucket, int], stop_offsets: dict[TableBucket, int] | None = None
+        self,
+        start_offsets: dict[TableBucket, int],
+        stop_offsets: dict[TableBucket, int] | None = None,
+        deadline: Deadline | None = None,
     ) -> AsyncGenerator[RecordBatch, None]:
-        """All rows of the buckets from their start offsets up to the end of the log now (or the given ends)."""
+        """Read all rows of the buckets from their start offsets up to the end of the log now (or the given ends).
+
+        Without a deadline the read may take as long as it makes progress: a bucket that fails for as long as a call may
+        take ends it.
+        """
         # A log whose beginning was removed may have nothing before its end: where "earliest" is must be known.
         earliest = [bucket for bucket, start in start_offsets.items() if start == EARLIEST_OFFSET]
         unknown = list(start_offsets) if stop_offsets is None else []
         ends, starts = await asyncio.gather(
-            self.offsets(unknown, OffsetSpec.latest()), self.offsets(earliest, OffsetSpec.earliest())
+            self.offsets(unknown, OffsetSpec.latest(), deadline),
+            self.offsets(earliest, OffsetSpec.earliest(), deadline),
         )
         start_offsets = {**start_offsets, **starts}
         stop_offsets = ends if stop_offsets is None else stop_offsets
@@ -143,8 +152,10 @@ class ScanPlan:
                 if stop > start:
                     fetcher.add(Subscription(bucket, start, stop))
             while True:
-                found = await fetcher.next(None)
+                found = await fetcher.next(None if deadline is None else deadline.remaining_ms / 1000)
                 if found is None:
+                    if deadline is not None and not fetcher.done:
+                        raise fetcher.late_error(deadline)
                     return
                 subscription, decoded = found
                 yield RecordBatch(
@@ -160,17 +171,21 @@ class ScanPlan:
         finally:
             await fetcher.close()
 
-    async def read_with_lake(self) -> pa.Table:
-        """The wanted rows and columns of the whole table, from the lake and from the log after it."""
-        # A room above this one, found by its name when it is asked for: most programs have no lake.
-        read = import_module("fluss.lake.union").union_read_once
+    def read_deadline(self, timeout: float | None) -> Deadline | None:
+        """Make the deadline of a whole read; None if it may take as long as it makes progress."""
+        return None if timeout is None else self.cluster.deadline(timeout)
+
+    async def read_with_lake(self, timeout: float | None = None) -> pa.Table:
+        """Read the wanted rows and columns of the whole table, from the lake and from the log after it."""
+        read = lake_reader().union_read_once
         names = self.info.schema.column_names
         wanted = names if self.projection is None else [names[i] for i in self.projection]
         needed = read_columns(self.info, self.projection, self.predicate)
         columns = names if needed is None else [names[i] for i in needed]
-        table: pa.Table = await asyncio.to_thread(
+        work = asyncio.to_thread(
             read, self.config.to_dict(), self.info.table_path, list(dict.fromkeys([*wanted, *columns]))
         )
+        table: pa.Table = await within(work, timeout, f"Reading table '{self.info.table_path}' with its lake")
         if self.predicate is not None:
             table = table.filter(self.predicate.to_arrow_expression(self.info.schema))
         return table.select(list(wanted))
@@ -212,119 +227,3 @@ class ScanPlan:
             )
         predicate.to_arrow_expression(self.info.schema)  # names and types are checked now, not at the first row
         return replace(self, predicate=predicate)
-
-
-class TableScan:
-    """Builder of scanners. Obtain it with `table.new_scan()`.
-
-    Example:
-        scanner = await table.new_scan().project_by_name(["id", "name"]).create_record_batch_log_scanner()
-    """
-
-    def __init__(self, cluster: Cluster, state: TableState, plan: ScanPlan | None = None) -> None:
-        self._cluster = cluster
-        self._state = state
-        self._plan = plan if plan is not None else ScanPlan(cluster, state.table_info)
-
-    def _with(self, plan: ScanPlan) -> TableScan:
-        return TableScan(self._cluster, self._state, plan)
-
-    def project(self, indices: Sequence[int]) -> TableScan:
-        """Read only the columns at these positions, in this order.
-
-        Example:
-            scan = table.new_scan().project([0, 2])
-        """
-        return self._with(self._plan.project(indices))
-
-    def project_by_name(self, names: Sequence[str]) -> TableScan:
-        """Read only these columns, in this order.
-
-        Example:
-            scan = table.new_scan().project_by_name(["name", "id"])
-        """
-        return self._with(self._plan.project_by_name(names))
-
-    def filter(self, predicate: Predicate) -> TableScan:
-        """Read only rows that match, for instance `fluss.col("id") > 3`.
-
-        Example:
-            scan = table.new_scan().filter((fluss.col("id") > 3) & (fluss.col("name") == "Alice"))
-        """
-        return self._with(self._plan.with_filter(predicate))
-
-    def limit(self, n: int) -> TableScan:
-        """Read at most `n` rows, with `create_bucket_batch_scanner`.
-
-        Example:
-            rows = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
-        """
-        return self._with(self._plan.with_limit(n))
-
-    def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
-        """Whether rows written with an older schema are brought to the schema of this scan (the default).
-
-        Example:
-            scan = table.new_scan().with_fixed_schema(False)
-        """
-        return self._with(replace(self._plan, fixed_schema=fixed_schema))
-
-    def read_batches(
-        self, start_offsets: dict[TableBucket, int], stop_offsets: dict[TableBucket, int] | None = None
-    ) -> AsyncGenerator[RecordBatch, None]:
-        """All rows of these buckets from their start offsets up to (not including) their stop offsets, then the end.
-
-        Without stop offsets: up to the ends of the log at the time of the first batch.
-
-        Example:
-            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-            async for found in table.new_scan().read_batches({bucket: 0}, {bucket: 1000}):
-                print(found.base_offset, found.batch.num_rows)
-        """
-        return self._plan.read(start_offsets, stop_offsets)
-
-    async def create_log_scanner(self) -> LogScanner:
-        """A scanner of single records with offset, timestamp and change type, for `poll()`.
-
-        Example:
-            scanner = await table.new_scan().create_log_scanner()
-        """
-        return self._log_scanner(batches=False)
-
-    async def create_record_batch_log_scanner(self) -> LogScanner:
-        """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like.
-
-        Example:
-            scanner = await table.new_scan().create_record_batch_log_scanner()
-        """
-        return self._log_scanner(batches=True)
-
-    async def create_batch_scanner(self) -> LogScanner:
-        """Older name of `create_record_batch_log_scanner`.
-
-        Example:
-            scanner = await table.new_scan().create_batch_scanner()
-        """
-        return await self.create_record_batch_log_scanner()
-
-    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
-        """A scanner that reads one bucket once and ends: the last rows, or (primary-key tables) some or all rows.
-
-        Example:
-            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-            async for found in table.new_scan().limit(100).create_bucket_batch_scanner(bucket):
-                print(found.batch)
-        """
-        from fluss.client.scan.batch_scanner import BatchScanner
-
-        return BatchScanner(self._plan, bucket)
-
-    def _log_scanner(self, *, batches: bool) -> LogScanner:
-        from fluss.client.scan.scanner import LogScanner
-
-        if self._plan.limit is not None:
-            raise InvalidArgumentError("a log scanner has no limit; use create_bucket_batch_scanner() with limit()")
-        return LogScanner(self._plan, batches=batches)
-
-    def __repr__(self) -> str:
-        return f"TableScan({self._plan.info.table_path})"

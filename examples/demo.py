@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job, live: orders stream in, Spark sums them up per window and country, results are looked up at once.
 
-Half-way the orders are tiered to a Paimon lake; in the end lake and log are read as one table. `python -m fluss.demo`
+Half-way the orders are tiered to a Paimon lake; in the end lake and log are read as one table. `make demo`
 starts everything it needs and ends by itself, with nothing left running. It needs `pip install 'fluss-python[spark]'`
 (and `[jre]` where there is no Java); the part with the lake needs `[paimon]` as well.
 """
@@ -454,7 +454,7 @@ def say_what_next(console: Console) -> None:
     console.print("  docs/spark.md                         every option of the pipeline, other clusters")
     console.print("  docs/lake.md                          the lake: Paimon or Iceberg, tiering, reading both as one")
     console.print("  examples/                             small programs to start from")
-    console.print(f"  python -m fluss.demo --rows 1000000 --seconds 60   [dim](on {os.cpu_count()} cores here)[/dim]")
+    console.print(f"  python examples/demo.py --rows 1000000 --seconds 60  [dim](on {os.cpu_count()} cores here)[/dim]")
 
 
 if __name__ == "__main__":

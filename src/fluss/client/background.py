@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster on a loop in a thread of its own: what all classes of `fluss` run on."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from typing import Any, TypeVar
+
+from fluss.client.cluster import Cluster
+from fluss.client.senders import Senders
+from fluss.errors import FlussError
+from fluss.net.background import LoopThread
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT_S = 10.0
+
+
+class Done:
+    """The result of plain calls that may also be awaited: awaiting it gives None immediately."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return None
+        yield
+
+    def __repr__(self) -> str:
+        return "<done>"
+
+
+DONE = Done()
+
+
+class Background:
+    """The `Runner` of `fluss`: a cluster on a loop in a thread of its own."""
+
+    def __init__(self, thread: LoopThread, cluster: Cluster, senders: Senders) -> None:
+        self.thread = thread
+        self.cluster = cluster
+        self.senders = senders
+        # A connection that is dropped without close(), or alive at interpreter exit, still ends its thread.
+        self._finalizer = weakref.finalize(self, _shut_down, thread, cluster)
+
+    async def run(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        return await self.thread.wrap(op(self.cluster))
+
+    async def wrap(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine of the core on whatever loop the caller runs."""
+        return await self.thread.wrap(coro)
+
+    def block(self, coro: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine of the core and wait for it here."""
+        return self.thread.run(coro, timeout)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Make a plain call of the core on its loop and wait for it here."""
+        return self.thread.call(function, *arguments)
+
+    def iterate(self, generator: AsyncGenerator[T, None]) -> Iterator[T]:
+        """Give the items of a generator of the core to a plain loop."""
+        return self.thread.iterate(generator)
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+def _shut_down(thread: LoopThread, cluster: Cluster) -> None:
+    if not thread.closed and not thread.in_loop_thread():
+        # Whatever goes wrong while closing, the thread must end; what was pending has been told.
+        with contextlib.suppress(FlussError):
+            thread.run(cluster.close(), CLOSE_TIMEOUT_S)
+    thread.close()

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The builder of scanners."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fluss.client.cluster import Cluster
+from fluss.client.scan.plan import ScanPlan
+from fluss.client.scan.records import RecordBatch
+from fluss.client.scan.scanner import LogScanner
+from fluss.client.state import TableState
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import Predicate, TableBucket
+
+if TYPE_CHECKING:
+    from fluss.client.scan.batch_scanner import BatchScanner
+
+
+class TableScan:
+    """Builder of scanners. Obtain it with `table.new_scan()`.
+
+    Example:
+        scanner = await table.new_scan().project_by_name(["id", "name"]).create_record_batch_log_scanner()
+    """
+
+    def __init__(self, cluster: Cluster, state: TableState, plan: ScanPlan | None = None) -> None:
+        self._cluster = cluster
+        self._state = state
+        self._plan = plan if plan is not None else ScanPlan(cluster, state.table_info)
+
+    def _with(self, plan: ScanPlan) -> TableScan:
+        return TableScan(self._cluster, self._state, plan)
+
+    def project(self, indices: Sequence[int]) -> TableScan:
+        """Read only the columns at these positions, in this order.
+
+        Example:
+            scan = table.new_scan().project([0, 2])
+        """
+        return self._with(self._plan.project(indices))
+
+    def project_by_name(self, names: Sequence[str]) -> TableScan:
+        """Read only these columns, in this order.
+
+        Example:
+            scan = table.new_scan().project_by_name(["name", "id"])
+        """
+        return self._with(self._plan.project_by_name(names))
+
+    def filter(self, predicate: Predicate) -> TableScan:
+        """Read only rows that match, for instance `fluss.col("id") > 3`.
+
+        Example:
+            scan = table.new_scan().filter((fluss.col("id") > 3) & (fluss.col("name") == "Alice"))
+        """
+        return self._with(self._plan.with_filter(predicate))
+
+    def limit(self, n: int) -> TableScan:
+        """Read at most `n` rows, with `create_bucket_batch_scanner`.
+
+        Example:
+            rows = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
+        """
+        return self._with(self._plan.with_limit(n))
+
+    def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
+        """Whether rows written with an older schema are brought to the schema of this scan (the default).
+
+        Example:
+            scan = table.new_scan().with_fixed_schema(False)
+        """
+        return self._with(replace(self._plan, fixed_schema=fixed_schema))
+
+    def read_batches(
+        self,
+        start_offsets: dict[TableBucket, int],
+        stop_offsets: dict[TableBucket, int] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[RecordBatch, None]:
+        """Read all rows of these buckets from their start offsets up to (not including) their stop offsets.
+
+        Without stop offsets: up to the ends of the log at the time of the first batch. `timeout` is the time for the
+        whole read, in seconds; by default it may take as long as it makes progress.
+
+        Example:
+            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+            async for found in table.new_scan().read_batches({bucket: 0}, {bucket: 1000}):
+                print(found.base_offset, found.batch.num_rows)
+        """
+        return self._plan.read(start_offsets, stop_offsets, self._plan.read_deadline(timeout))
+
+    async def create_log_scanner(self) -> LogScanner:
+        """A scanner of single records with offset, timestamp and change type, for `poll()`.
+
+        Example:
+            scanner = await table.new_scan().create_log_scanner()
+        """
+        return self._log_scanner(batches=False)
+
+    async def create_record_batch_log_scanner(self) -> LogScanner:
+        """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like.
+
+        Example:
+            scanner = await table.new_scan().create_record_batch_log_scanner()
+        """
+        return self._log_scanner(batches=True)
+
+    async def create_batch_scanner(self) -> LogScanner:
+        """Older name of `create_record_batch_log_scanner`.
+
+        Example:
+            scanner = await table.new_scan().create_batch_scanner()
+        """
+        return await self.create_record_batch_log_scanner()
+
+    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
+        """A scanner that reads one bucket once and ends: the last rows, or (primary-key tables) some or all rows.
+
+        Example:
+            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+            async for found in table.new_scan().limit(100).create_bucket_batch_scanner(bucket):
+                print(found.batch)
+        """
+        from fluss.client.scan.batch_scanner import BatchScanner  # log scans do without its modules
+
+        return BatchScanner(self._plan, bucket)
+
+    def _log_scanner(self, *, batches: bool) -> LogScanner:
+        if self._plan.limit is not None:
+            raise InvalidArgumentError("a log scanner has no limit; use create_bucket_batch_scanner() with limit()")
+        return LogScanner(self._plan, batches=batches)
+
+    def __repr__(self) -> str:
+        return f"TableScan({self._plan.info.table_path})"

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one deadline of a call, handed to everything that the call waits for."""
+
+from __future__ import annotations
+
+import time
+
+from fluss.errors import FlussError, InvalidArgumentError
+
+_LONGEST_MS = 365 * 24 * 3600 * 1000.0
+
+
+class Deadline:
+    """A point in monotonic time at which a call ends, whatever it waits for then.
+
+    A call makes one deadline and passes it down: connecting, authenticating, requests and retries all take what is left
+    of it. It also remembers what was already reported for the call, so that nested retries neither log the same cause
+    twice nor describe the same failure twice.
+    """
+
+    __slots__ = ("_at", "final_error", "retry_logged", "total_ms")
+
+    def __init__(self, total_ms: float) -> None:
+        self.total_ms = total_ms
+        self._at = time.monotonic() + total_ms / 1000.0
+        self.retry_logged = False
+        """Whether a warning about the first retry of the call was logged."""
+        self.final_error: FlussError | None = None
+        """The error that already says how the time was used up: an outer retry adds its name and nothing else."""
+
+    @classmethod
+    def of(cls, timeout: float | Deadline | None, default_ms: float) -> Deadline:
+        """Make the deadline of a call from its `timeout` in seconds; None stands for the default.
+
+        The deadline of an outer call is returned as it is.
+        """
+        if isinstance(timeout, Deadline):
+            return timeout
+        if timeout is None:
+            return cls(default_ms)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise InvalidArgumentError(f"timeout must be a positive number of seconds or None, got {timeout!r}")
+        return cls(min(timeout * 1000.0, _LONGEST_MS))
+
+    @property
+    def remaining_ms(self) -> float:
+        return max(0.0, (self._at - time.monotonic()) * 1000.0)
+
+    @property
+    def expired(self) -> bool:
+        return time.monotonic() >= self._at
+
+    def limit_ms(self, wanted_ms: float) -> float:
+        """Return `wanted_ms`, or what is left if that is less; at least one millisecond."""
+        return max(1.0, min(wanted_ms, self.remaining_ms))
+
+    def share(self, parts: int) -> Deadline:
+        """Make the deadline of the next of `parts` steps, so that one slow step leaves time for the others."""
+        return Deadline(self.remaining_ms / max(1, parts))
+
+    def __repr__(self) -> str:
+        return f"<Deadline of {self.total_ms:.0f} ms, {self.remaining_ms:.0f} ms left>"

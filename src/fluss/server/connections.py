@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All open connections: how many there may be, and which ones are closed because they hold what others need."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fluss.server.server import Server
+    from fluss.server.session import Session
+
+logger = logging.getLogger("fluss.server.connections")
+
+_CHECK_SECONDS = 1.0
+_SESSIONS_PER_TURN = 500
+_FRAME_BYTES_PER_SECOND_MIN = 1024
+# While a large request waits for memory, the frames that hold it have to arrive at a fair pace all the time.
+_WANTED_GRACE_SECONDS = 1.5
+_WANTED_BYTES_PER_SECOND_MIN = 256 * 1024
+_LOG_INTERVAL_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """How a frame arrives, as seen by the checks since it began."""
+
+    position: int
+    """Where in the stream the frame began, which tells it from the one before."""
+    since: float
+    bytes_in: int
+    """Bytes of the connection at that time."""
+    checked_at: float
+    checked_bytes: int
+    paced_at: float
+    """When it last arrived at a fair pace."""
+
+
+class Connections:
+    """Admit, count and close connections.
+
+    A connection is new until its client has authenticated or, where that is not asked for, has sent its first request.
+    New connections that are idle cost an attacker nothing, so they never keep others out: they have a deadline, and
+    when no connection is left the oldest new one makes room.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.sessions: set[Session] = set()
+        self._new: dict[Session, float] = {}
+        """Connections that are not established, with the time at which they came, oldest first."""
+        self._arrivals: dict[Session, _Arrival] = {}
+        """Connections in the middle of a frame."""
+        self._logged: dict[str, tuple[float, int]] = {}
+
+    @property
+    def maximum(self) -> int:
+        """How many connections there may be. Half of the handles of the process are kept for its files."""
+        option = self._server.config.integer("server.max-connections")
+        handles = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return option if handles == resource.RLIM_INFINITY else max(1, min(option, handles // 2))
+
+    @property
+    def unauthenticated_count(self) -> int:
+        """Connections that have not authenticated, or not sent a request yet."""
+        return len(self._new)
+
+    def admit(self, peer: str) -> bool:
+        """Whether one more connection can be served; the oldest that is still new makes room for it."""
+        maximum = self.maximum
+        if len(self.sessions) < maximum or self.make_room():
+            return True
+        self._server.metrics.add("tabletserver_refusedConnections_total")
+        self._log("refused", f"refused {peer}: {maximum} connections are open (option 'server.max-connections')")
+        return False
+
+    def make_room(self) -> bool:
+        """Close the oldest connection that is not established; False if there is none."""
+        for session in self._new:
+            self._close(session, "unauthenticated", "its place was needed before it authenticated")
+            return True
+        return False
+
+    def add(self, session: Session) -> None:
+        self.sessions.add(session)
+        self._new[session] = monotonic()
+
+    def established(self, session: Session) -> None:
+        self._new.pop(session, None)
+
+    def remove(self, session: Session) -> None:
+        self.sessions.discard(session)
+        self._new.pop(session, None)
+        self._arrivals.pop(session, None)
+
+    # Deadlines -----------------------------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Close connections whose time is over, for ever."""
+        config = self._server.config
+        idle_seconds = config.integer("netty.connection.max-idle-time") / 1000
+        authentication_seconds = config.integer("server.authentication.timeout") / 1000
+        frame_seconds = config.integer("server.frame.timeout") / 1000
+        shortest = min(idle_seconds, authentication_seconds, frame_seconds)
+        while True:
+            await asyncio.sleep(min(max(shortest / 4, 0.05), _CHECK_SECONDS))
+            self._close_new(authentication_seconds)
+            for number, session in enumerate(tuple(self.sessions)):
+                if number % _SESSIONS_PER_TURN == _SESSIONS_PER_TURN - 1:
+                    await asyncio.sleep(0)
+                if not session.channel.closed:
+                    self._check(session, idle_seconds, frame_seconds)
+
+    def _close_new(self, seconds: float) -> None:
+        latest = monotonic() - seconds
+        for session in [session for session, since in self._new.items() if since < latest]:
+            self._close(session, "unauthenticated", f"it did not authenticate within {seconds:g} s")
+
+    def _check(self, session: Session, idle_seconds: float, frame_seconds: float) -> None:
+        channel = session.channel
+        now = monotonic()
+        if not session.requests_in_work and now - channel.last_activity > idle_seconds:
+            session.close()
+            return
+        position = channel.frame_position
+        if position is None or not session.waits_for_peer:
+            self._arrivals.pop(session, None)
+            return
+        arrival = self._arrivals.get(session)
+        arrived = channel.bytes_in
+        if arrival is None or arrival.position != position:
+            self._arrivals[session] = _Arrival(position, now, arrived, now, arrived, now)
+            return
+        if arrived - arrival.checked_bytes >= (now - arrival.checked_at) * _WANTED_BYTES_PER_SECOND_MIN:
+            arrival.paced_at = now
+        arrival.checked_at, arrival.checked_bytes = now, arrived
+        if now - arrival.since > frame_seconds + (arrived - arrival.bytes_in) / _FRAME_BYTES_PER_SECOND_MIN:
+            self._close(session, "slow", f"a request did not arrive within {frame_seconds:g} s")
+        elif (
+            self._server.memory.is_wanted
+            and channel.is_receiving_large
+            and now - arrival.paced_at > _WANTED_GRACE_SECONDS
+        ):
+            self._close(session, "slow", "others wait for the memory of a large request that arrives too slowly")
+
+    def _close(self, session: Session, kind: str, reason: str) -> None:
+        self._server.metrics.add("tabletserver_closedConnections_total", 1, (("reason", kind),))
+        self._log(kind, f"closed {session}: {reason}")
+        session.close()
+
+    def _log(self, kind: str, text: str) -> None:
+        """Log an event of a kind that a flood may cause, with what was left out since the last line."""
+        logged_at, left_out = self._logged.get(kind, (float("-inf"), 0))
+        now = monotonic()
+        if now - logged_at < _LOG_INTERVAL_SECONDS:
+            self._logged[kind] = (logged_at, left_out + 1)
+            return
+        self._logged[kind] = (now, 0)
+        logger.warning("%s%s", text, f" ({left_out} more since the last such line)" if left_out else "")

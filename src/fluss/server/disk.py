@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every file operation of the server, in one place.
+
+No other module of the server opens, writes, flushes, renames or deletes a file. So a test can make any single operation
+fail, and a simulation can put a virtual disk in place of the real one, by replacing functions of this module: callers
+say ``disk.rename(...)`` and never import a function by name. The primitives come first; what follows them is composed
+of them. RocksDB writes its own files and is the one exception.
+
+Everything is private to the user of the server: files have the mode 0600, folders 0700.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+Buffer = bytes | bytearray | memoryview
+StrPath = str | Path
+
+READ = os.O_RDONLY
+READ_WRITE = os.O_RDWR
+CREATE = os.O_CREAT
+REPLACE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+MAP_SHARED = mmap.MAP_SHARED
+MAP_POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
+MAP_ALIGNMENT = mmap.ALLOCATIONGRANULARITY
+_FILE_MODE = 0o600
+_FOLDER_MODE = 0o700
+_SYNC_FILE_RANGE_WRITE = 2
+
+OPERATIONS: dict[str, tuple[str, ...]] = {
+    "open": ("open_file",),
+    "write": ("write", "write_at", "write_parts_at"),
+    "fsync": ("sync", "sync_data"),
+    "rename": ("rename", "link"),
+    "unlink": ("unlink", "remove_folder"),
+    "mmap": ("map_file",),
+    "mkdir": ("make_folder",),
+    "truncate": ("truncate",),
+}
+"""The primitives that can fail, by kind. All that changes the disk is among them."""
+
+
+# Primitives: open files -----------------------------------------------------------------------------------------------
+
+
+def open_file(path: StrPath, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
+
+
+def close(fd: int) -> None:
+    os.close(fd)
+
+
+# The operating system's own functions where nothing is added: they are called with every append.
+write: Callable[[int, Buffer], int] = os.write
+write_at: Callable[[int, Buffer, int], int] = os.pwrite
+write_parts_at: Callable[[int, Sequence[Buffer], int], int] = os.pwritev
+read_into_at: Callable[[int, Sequence[memoryview], int], int] = os.preadv
+truncate: Callable[[int, int], None] = os.ftruncate
+sync: Callable[[int], None] = os.fsync
+sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+def file_size(fd: int) -> int:
+    return os.fstat(fd).st_size
+
+
+def inode(fd: int) -> int:
+    """What tells an open file from every other on its disk."""
+    return os.fstat(fd).st_ino
+
+
+def inode_of(path: StrPath) -> int:
+    """The same of what has a name now."""
+    return os.stat(path).st_ino
+
+
+def map_file(fd: int, size_bytes: int, flags: int, offset: int) -> mmap.mmap:
+    return mmap.mmap(fd, size_bytes, flags=flags, prot=mmap.PROT_READ, offset=offset)
+
+
+def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """A call of Linux that Python has no name for."""
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError, TypeError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    function.restype = ctypes.c_int
+    return cast(Callable[[int, int, int, int], int], function)
+
+
+_sync_file_range = _find_sync_file_range()
+
+
+def start_writeback(fd: int, position: int, size_bytes: int) -> None:
+    """Start write-back of a range, so that `sync_data` has little to wait for. A hint: it never fails."""
+    if _sync_file_range is not None:
+        _sync_file_range(fd, position, size_bytes, _SYNC_FILE_RANGE_WRITE)
+
+
+def lock(fd: int) -> None:
+    """Take the exclusive lock of an open file, which ends with the process. Raises BlockingIOError when it is held."""
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# Primitives: names ----------------------------------------------------------------------------------------------------
+
+
+def rename(source: StrPath, target: StrPath) -> None:
+    """Rename a file or folder; a file replaces what has the name."""
+    os.replace(source, target)
+
+
+def link(source: StrPath, target: StrPath) -> None:
+    os.link(source, target)
+
+
+def unlink(path: StrPath) -> None:
+    os.unlink(path)
+
+
+def make_folder(path: StrPath) -> None:
+    """Create one folder; its parent exists."""
+    os.mkdir(path, _FOLDER_MODE)
+
+
+def remove_folder(path: StrPath) -> None:
+    """Delete an empty folder."""
+    os.rmdir(path)
+
+
+def names(folder: StrPath) -> list[str]:
+    """The names in a folder, sorted."""
+    return sorted(os.listdir(folder))
+
+
+def exists(path: StrPath) -> bool:
+    return os.path.exists(path)
+
+
+def is_folder(path: StrPath) -> bool:
+    return os.path.isdir(path)
+
+
+def size_of(path: StrPath) -> int:
+    return os.stat(path).st_size
+
+
+def usage(folder: StrPath) -> float:
+    """How full the disk of a folder is, from 0 to 1."""
+    used = shutil.disk_usage(folder)
+    return used.used / max(used.used + used.free, 1)
+
+
+def make_private(path: StrPath) -> None:
+    """Take all rights on a file or folder from other users. Does nothing where that is not permitted."""
+    with contextlib.suppress(OSError):
+        mode = os.stat(path).st_mode
+        wanted = _FOLDER_MODE if stat.S_ISDIR(mode) else _FILE_MODE
+        if stat.S_IMODE(mode) & 0o077:
+            os.chmod(path, wanted)
+
+
+# Composed -------------------------------------------------------------------------------------------------------------
+
+
+def read_file(path: StrPath) -> bytes:
+    fd = open_file(path, READ)
+    try:
+        data = bytearray(file_size(fd))
+        filled = 0
+        while filled < len(data):
+            count = read_into_at(fd, [memoryview(data)[filled:]], filled)
+            if count == 0:
+                break
+            filled += count
+        return bytes(data[:filled])
+    finally:
+        close(fd)
+
+
+def write_file(path: StrPath, data: Buffer, *, durable: bool = True) -> None:
+    """Write a whole file. What it held before is lost, also when this fails."""
+    fd = open_file(path, REPLACE)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[write(fd, view) :]
+        if durable:
+            sync(fd)
+    finally:
+        close(fd)
+
+
+def write_atomically(path: Path, data: Buffer) -> None:
+    """Replace a whole file: after a crash the old content is there, or the new one."""
+    spare = path.with_name(path.name + ".tmp")
+    write_file(spare, data)
+    rename(spare, path)
+
+
+def append_durably(path: StrPath, data: Buffer, position: int) -> None:
+    """Write at the known end of a file, and flush it."""
+    fd = open_file(path, READ_WRITE | CREATE)
+    try:
+        view = memoryview(data)
+        while view:
+            count = write_at(fd, view, position)
+            view, position = view[count:], position + count
+        sync(fd)
+    finally:
+        close(fd)
+
+
+def sync_file(path: StrPath) -> None:
+    fd = open_file(path, READ)
+    try:
+        sync(fd)
+    finally:
+        close(fd)
+
+
+def sync_folder(path: StrPath) -> None:
+    """Make new names and renames in a folder survive a power cut."""
+    sync_file(path)
+
+
+def unlink_if_there(path: StrPath) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        unlink(path)
+
+
+def make_folders(path: Path) -> list[Path]:
+    """Create a folder and the parents it lacks; returns the folders that have a new name in them."""
+    missing: list[Path] = []
+    while not is_folder(path):
+        missing.append(path)
+        path = path.parent
+    changed: list[Path] = []
+    for folder in reversed(missing):
+        try:
+            make_folder(folder)
+        except FileExistsError:
+            if not is_folder(folder):
+                raise
+        # Another thread that made it may not have flushed its name yet.
+        changed.append(folder.parent)
+    return changed
+
+
+def make_folders_durably(path: Path) -> None:
+    for folder in make_folders(path):
+        sync_folder(folder)
+
+
+def remove_tree(path: StrPath) -> bool:
+    """Delete a folder and all that is in it, as far as possible; returns whether nothing is left."""
+    left = False
+    try:
+        entries = names(path)
+    except NotADirectoryError:
+        entries = []
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    for name in entries:
+        inner = os.path.join(path, name)
+        if is_folder(inner) and not os.path.islink(inner):
+            left = not remove_tree(inner) or left
+            continue
+        try:
+            unlink_if_there(inner)
+        except OSError:
+            left = True
+    try:
+        remove_folder(path)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        left = True
+    return not left
+
+
+def copy_file(source: StrPath, target: StrPath) -> None:
+    write_file(target, read_file(source))
+
+
+def is_out_of_handles(error: OSError) -> bool:
+    return error.errno in (errno.EMFILE, errno.ENFILE)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of an Apache Fluss cluster that this server does not have: those it passes over, those it refuses, and why.
+
+A configuration file of a cluster starts this server. What has nothing to act on in one process is passed over with a
+line in the log. What would promise something that does not happen is refused.
+"""
+
+from __future__ import annotations
+
+
+def _keys(prefix: str, reason: str, names: str) -> dict[str, str]:
+    return {f"{prefix}{name}": reason for name in names.split()}
+
+
+PASSED_OVER: dict[str, str] = {
+    **_keys(
+        "zookeeper.",
+        "this server needs no ZooKeeper",
+        "address path.root client.max-inflight-requests client.session-timeout client.connection-timeout "
+        "client.retry-wait client.max-retry-attempts client.tolerate-suspended-connections client.ensemble-tracker "
+        "client.config-path client.max-buffer-size",
+    ),
+    **_keys(
+        "coordinator.",
+        "the coordinator is part of this process",
+        "io-pool.size offline-leader.retry-delay lifecycle-throttler.inflight-timeout "
+        "lifecycle-throttler.timeout-check-interval",
+    ),
+    **_keys(
+        "tablet-server.",
+        "buckets are not moved to other servers",
+        "controlled-shutdown.max-retries controlled-shutdown.retry-interval advertised-resource.cpu-cores "
+        "advertised-resource.memory-size",
+    ),
+    **_keys(
+        "log.replica.",
+        "there are no followers",
+        "high-watermark.checkpoint-interval max-lag-time write-operation-purge-number fetch-operation-purge-number "
+        "fetcher-number fetch.backoff-interval fetch.max-bytes fetch.max-bytes-for-bucket fetch.wait-max-time "
+        "fetch.min-bytes",
+    ),
+    **_keys(
+        "kv.rocksdb.",
+        "the state on disk is a cache of the log and tunes itself",
+        "thread.num files.open log.max-file-size log.file-num log.dir log.level write-batch-size "
+        "shared-rate-limiter.bytes-per-sec compaction.style compaction.level.use-dynamic-size compression.per.level "
+        "compaction.level.target-file-size-base compaction.level.max-size-level-base writebuffer.size "
+        "writebuffer.count writebuffer.number-to-merge block.blocksize block.metadata-blocksize block.cache-size "
+        "use-bloom-filter bloom-filter.bits-per-key bloom-filter.block-based-mode block.cache-index-and-filter-blocks "
+        "block.cache-index-and-filter-blocks-with-high-priority block.pin-l0-filter-and-index-blocks-in-cache "
+        "block.pin-top-level-index-and-filter",
+    ),
+    **_keys(
+        "kv.",
+        "the key-value state has no threads, memory quotas or recovery steps of its own to tune",
+        "leader-replica.memory-reserved snapshot.scheduler-thread-num snapshot.transfer-thread-num flush.thread-num "
+        "recover.log-record-batch.max-size recover.remote-log.prefetch-num recover.remote-log.download-threads "
+        "backpressure.l0-slowdown-trigger",
+    ),
+    **_keys("kv.", "the newest snapshot of a bucket is kept, and those that are leased", "snapshot.num-retained"),
+    **_keys("kv.", "expired leases and cursors are removed by the calls that come next",
+            "snapshot.lease.expiration-check-interval scanner.expiration-interval"),
+    **_keys(
+        "netty.",
+        "one event loop serves all connections",
+        "server.num-network-threads server.num-worker-threads server.max-queued-historical-requests "
+        "client.num-network-threads client.allocator.heap-buffer-first",
+    ),
+    **_keys(
+        "server.",
+        "memory and background work are bounded by server.buffer.memory-size and server.io-pool.size",
+        "background.threads buffer.page-size buffer.per-request-memory-size buffer.wait-timeout",
+    ),
+    **_keys(
+        "server.",
+        "nothing is kept in temporary files",
+        "io.tmpdir historical-partition.thread-pool.max-size historical-partition.lookup-cache.max-disk-ratio "
+        "historical-partition.lookuper-cache.expire-after-access",
+    ),
+    **_keys(
+        "remote.",
+        "closed segments are copied in order, by the threads of server.io-pool.size",
+        "fs.write-buffer-size log.index-file-cache-size log-manager.thread-pool-size log.data-transfer-thread-num",
+    ),
+    **_keys("log.", "segments grow as they are written", "file-preallocate"),
+    **_keys("log.", "log.commit.sync decides when writes reach the disk", "flush.interval-messages"),
+    **_keys(
+        "plugin.classloader.parent-first-patterns.", "there are no plugins", "default additional"
+    ),
+    **_keys("", "changes of access control lists take effect immediately", "acl.notification.expiration-time"),
+    **_keys("kafka.", "the Kafka protocol is not served", "listener.names database connection.max-idle-time"),
+    **_keys("lake.tiering.", "tiering runs in its own process, `fluss tier`", "io.tmp.dirs"),
+    **_keys("remote.data.dirs.", "there is one remote folder", "strategy weights"),
+}  # fmt: skip
+"""Options with nothing to act on in a single process, and why."""
+
+_REPORTER = "metrics are served as a Prometheus page only; set metrics.reporters to prometheus"
+
+REFUSED: dict[str, str] = {
+    "data.dirs": "one data folder is supported, use data.dir",
+    "remote.data.dirs": "one remote folder is supported, use remote.data.dir",
+    "config.providers": "values are not looked up elsewhere; write them into the file, or pass them with -D",
+    "kafka.enabled": "the Kafka protocol is not served",
+    "lake.tiering.auto-expire-snapshot": "set the property table.datalake.auto-expire-snapshot of each table",
+    **_keys("", "use bind.listeners", "coordinator.host coordinator.port tablet-server.host tablet-server.port"),
+    **_keys(
+        "metrics.reporter.",
+        _REPORTER,
+        "prometheus-push.host-url prometheus-push.job-name prometheus-push.random-job-name-suffix "
+        "prometheus-push.delete-on-shutdown prometheus-push.grouping-key prometheus-push.push-interval "
+        "prometheus-push.username prometheus-push.password jmx.port influxdb.version influxdb.host-url "
+        "influxdb.bucket influxdb.org influxdb.token influxdb.push-interval",
+    ),
+}
+"""Options that would promise something that does not happen here, and what to do instead."""

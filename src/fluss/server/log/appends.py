@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One append: its batches, whether a writer repeats itself, and its way into the file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fluss.errors import CorruptRecordError, LogStorageError
+from fluss.metadata import TableBucket
+from fluss.server.log.files import SegmentFile
+from fluss.server.log.segment import Segment
+from fluss.server.log.walk import BatchSpan, NeedMoreBytes, crc_fits, read_span
+from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
+
+logger = logging.getLogger("fluss.server.log")
+
+_BEGIN_SYNC_BYTES_MIN = 128 * 1024
+
+
+class AppendResult(NamedTuple):
+    """What became of one append: the offset of its first record, and the offset after its last."""
+
+    base_offset: int
+    end_offset: int
+    timestamp: int
+    duplicate: bool = False
+
+
+class Append(NamedTuple):
+    """Bytes on their way into the log."""
+
+    records: memoryview
+    spans: list[BatchSpan]
+    timestamp: int
+    segment: Segment
+    position: int
+    file: SegmentFile
+    end_offset: int
+
+
+WhenAppended = Callable[["AppendResult | Exception"], None]
+
+
+def split_batches(records: memoryview) -> list[BatchSpan]:
+    spans: list[BatchSpan] = []
+    at = 0
+    while at < len(records):
+        try:
+            span = read_span(records, at)
+        except NeedMoreBytes:
+            raise CorruptRecordError(
+                f"the batch at byte {at} of the records is cut: {len(records) - at} bytes are left"
+            ) from None
+        except ValueError as error:
+            raise CorruptRecordError(f"the batch at byte {at} of the records is malformed: {error}") from None
+        if span.last_offset - span.base_offset != max(span.record_count - 1, 0):
+            raise CorruptRecordError(
+                f"the batch at byte {at} of the records has {span.record_count} records but says that its last offset "
+                f"lies {span.last_offset - span.base_offset} after its first"
+            )
+        spans.append(span)
+        at = span.end
+    return spans
+
+
+def writable(records: memoryview | bytearray | bytes) -> memoryview:
+    view = memoryview(records)
+    return memoryview(bytearray(view)) if view.readonly else view
+
+
+def find_duplicate(writers: WriterStates, spans: list[BatchSpan]) -> WrittenBatch | None:
+    """The earlier copy of a duplicate, None for new batches; a gap raises."""
+    if len(spans) == 1 and writers.is_next(spans[0].writer_id, spans[0].sequence):
+        return None
+    last_sequences: dict[int, int | None] = {}
+    for span in spans:
+        writer = span.writer_id
+        if writer == NO_WRITER_ID:
+            continue
+        if span.sequence < 0:
+            raise CorruptRecordError(f"writer {writer} sent the batch sequence {span.sequence}")
+        if writer not in last_sequences:
+            duplicate = writers.duplicate_of(writer, span.sequence)
+            if duplicate is not None:
+                return duplicate
+            last_sequences[writer] = writers.last_sequence(writer)
+        writers.check_follows(writer, span.sequence, last_sequences[writer])
+        last_sequences[writer] = span.sequence
+    return None
+
+
+def write_append(pending: Append, bucket: TableBucket, *, synced: bool) -> None:
+    """Check the checksums and write. May run in a thread."""
+    view = pending.records
+    for span in pending.spans:
+        if not crc_fits(view, span):
+            raise CorruptRecordError(
+                f"a batch of {span.end - span.start} bytes for {bucket} is damaged: its checksum does not fit"
+            )
+    try:
+        pending.file.write((view,), pending.position)
+        if synced and len(view) >= _BEGIN_SYNC_BYTES_MIN:
+            pending.file.begin_sync(pending.position, len(view))
+    except OSError as error:
+        # Cut what was written of it; if even that fails, the next append overwrites the same place.
+        try:
+            pending.file.truncate(pending.position)
+        except OSError:
+            logger.exception("cannot cut '%s' after a failed write", pending.file.path)
+        raise LogStorageError(f"cannot write to '{pending.file.path}': {error.strerror or error}") from error

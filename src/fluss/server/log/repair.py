@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing a log back that failed, without a restart.
+
+After a failed flush it is unknown what reached the disk. The log refuses writes then, and what was not acknowledged is
+cut: its writers were told to retry. The rest is read and checked like after a crash. That is tried again, less and less
+often, until the cause is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from fluss.server import disk
+from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import SegmentFile
+from fluss.server.log.recovery import CommittedMark, RecoveredLog, recover
+
+if TYPE_CHECKING:
+    from fluss.server.log.tablet import LogTablet
+
+logger = logging.getLogger("fluss.server.log")
+
+_DELAY_S_MIN = 0.05
+_DELAY_S_MAX = 5.0
+_DELAY_DAMAGED_S_MAX = 30.0
+
+
+class LogRepair:
+    """Repairs one log in the background. Belongs to the event loop."""
+
+    def __init__(self, tablet: LogTablet) -> None:
+        self._tablet = tablet
+        self._delay_s = _DELAY_S_MIN
+        self._timer: asyncio.TimerHandle | None = None
+        self._working = False
+        self._closed = False
+
+    def start(self) -> None:
+        """Try to repair the log soon. Does nothing while a repair is planned or in progress."""
+        if self._timer is None and not self._working and not self._closed:
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:  # there is no server; whoever opens the log again recovers it
+                return
+            self._timer = loop.call_later(self._delay_s, self._begin)
+            self._delay_s = min(
+                self._delay_s * 2, _DELAY_S_MAX if self._tablet.damage is None else _DELAY_DAMAGED_S_MAX
+            )
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self) -> None:
+        self._timer = None
+        tablet = self._tablet
+        if self._closed:
+            return
+        if tablet.is_busy:
+            self.start()  # a write or a checkpoint still uses the files
+            return
+        try:
+            work = asyncio.get_running_loop().run_in_executor(tablet.executor, _repair, tablet)
+        except RuntimeError:  # the threads have ended
+            return
+        self._working = True
+        work.add_done_callback(self._done)
+
+    def _done(self, work: asyncio.Future[RecoveredLog | None]) -> None:
+        self._working = False
+        if self._closed or work.cancelled():
+            return
+        error = work.exception()
+        if error is None:
+            self._delay_s = _DELAY_S_MIN
+            self._tablet.repaired(work.result())
+            return
+        if isinstance(error, DamagedLogError):
+            self._tablet.put_out_of_service(error)
+        else:
+            logger.warning("%s cannot be repaired yet: %s", self._tablet.bucket, error)
+        self.start()
+
+
+def _repair(tablet: LogTablet) -> RecoveredLog | None:
+    """Cut what was not acknowledged and check the rest. Runs in a thread while the log refuses writes."""
+    offset, segment, position = tablet.high_watermark, tablet.committed_segment, tablet.committed_position
+    open_files = tablet.open_files
+    open_files.forget_under(tablet.folder)
+    if segment is None:
+        return None
+    try:
+        file = SegmentFile(segment.path)
+        if file.size_bytes < position:
+            raise tablet.missing(f"'{segment.path}' has {file.size_bytes} bytes, {position} were acknowledged")
+        # Before the cut: an older mark must never be ahead of the log.
+        CommittedMark(tablet.folder, open_files).write(offset, durable=True)
+        for later in reversed([other for other in tablet.segments if other.base_offset > segment.base_offset]):
+            later.delete()
+        file.truncate(position)
+        disk.sync(file.fd)
+        disk.sync_folder(tablet.folder)
+        recovered = recover(tablet.folder, tablet.settings, open_files)
+    except FileNotFoundError:
+        if disk.exists(segment.path):
+            raise
+        if offset == 0:
+            return None  # nothing was acknowledged, so nothing is missing
+        raise tablet.missing(f"'{segment.path}' is gone") from None
+    if recovered is None or recovered.end_offset != offset:
+        found = "nothing" if recovered is None else f"offset {recovered.end_offset}"
+        raise tablet.missing(f"'{tablet.folder}' ends at {found}, although offset {offset} was acknowledged")
+    open_files.unsynced.sync(tablet.ancestors)
+    return recovered

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes and stream starts in threads other than the main one.
+
+Spark looks the source of a write up in the session that is active in the calling thread. A thread that was started by
+Python has none in the JVM, so that Spark knows no Python source there and answers DATA_SOURCE_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MARK = "_fluss_activates"
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a session the active one of the calling thread, so that `format("fluss")` can be written to in it.
+
+    Sessions made by `fluss.spark.session()` do this by themselves. Call it in threads that use another session, before
+    the first write or stream start.
+
+    Example:
+        with ThreadPoolExecutor(initializer=fluss.spark.activate, initargs=(spark,)) as pool:
+            pool.map(write_one_day, days)
+    """
+    session = getattr(spark, "_jsparkSession", None)
+    if session is not None:  # a session of Spark Connect has its threads on the server
+        spark._jvm.SparkSession.setActiveSession(session)
+
+
+def activate_on_write() -> None:
+    """Have Spark's writers activate their session when the format `fluss` is chosen, in whichever thread that is."""
+    from pyspark.sql.readwriter import DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    for writer in (DataFrameWriter, DataStreamWriter):
+        if not hasattr(writer.format, _MARK):
+            writer.format = _activating(writer.format)
+
+
+def _activating(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def format(self: Any, source: str) -> Any:
+        if source.lower() == "fluss":
+            activate(self._spark)
+        return original(self, source)
+
+    setattr(format, _MARK, True)
+    return format

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resource budgets: what clients can make a server take, before and after authentication, and what they leave behind.
+
+The tests of the default suite are short. `make budgets` runs the long ones, which are marked `slow`; MINUTES sets how
+long the mixed load lasts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.abuse.attackers import MIB, HealthyClient, exchange, frame, is_closed_within
+
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server.local import LocalServer
+
+SASL_OPTIONS: dict[str, object] = {
+    "bind.listeners": "FLUSS://127.0.0.1:0,CLIENT://127.0.0.1:0",
+    "security.protocol.map": "FLUSS:PLAINTEXT,CLIENT:SASL",
+    "security.sasl.plain.jaas.config": 'org.example.Module required user_user="password";',
+}
+VERSIONS = pb.ApiVersionsRequest(client_software_name="x", client_software_version="1").SerializeToString()
+
+
+class Watched:
+    """A server in a process of its own, and figures of that process."""
+
+    def __init__(self, folder: Path, **options: object) -> None:
+        self.server = LocalServer(folder / "data", options={**SASL_OPTIONS, **options})
+
+    def __enter__(self) -> Watched:
+        self.server.start()
+        self.plain, self.sasl = self.server.addresses
+        for address in (self.plain, self.sasl):  # what the first connection loads is no leak
+            with self.connect(address) as sock:
+                assert exchange(sock, frame(apis.API_VERSIONS.key, 0, 1, VERSIONS)) is not None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.kill()
+
+    @property
+    def memory_bytes(self) -> int:
+        with open(f"/proc/{self.server.pid}/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    @property
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.server.pid}/fd"))
+
+    def connect(self, address: str | None = None) -> socket.socket:
+        host, _, port = (address or self.plain).rpartition(":")
+        return socket.create_connection((host, int(port)), timeout=10)
+
+    def settle(self, connections_max: int = 0, seconds: float = 10) -> None:
+        """Wait until the connections that were closed here are closed there."""
+        before = time.monotonic() + seconds
+        while self.connections > connections_max and time.monotonic() < before:
+            time.sleep(0.02)
+
+    @property
+    def connections(self) -> int:
+        links = []
+        for entry in os.listdir(f"/proc/{self.server.pid}/fd"):
+            with contextlib.suppress(OSError):
+                links.append(os.readlink(f"/proc/{self.server.pid}/fd/{entry}"))
+        return sum(link.startswith("socket:") for link in links) - self._own_sockets
+
+    _own_sockets = 0
+
+    def count_own_sockets(self) -> None:
+        self._own_sockets = 0
+        time.sleep(0.2)
+        self._own_sockets = self.connections
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    options = {"netty.server.max-request-size": "16mb", "server.buffer.memory-size": "48mb"}
+    with Watched(tmp_path, **options) as server:
+        server.count_own_sockets()
+        yield server
+
+
+def send_incomplete(sock: socket.socket, size_bytes: int, seconds: float = 0.3) -> int:
+    """Send a frame without its last bytes, as far as the server takes it; returns how much it took."""
+    sock.settimeout(seconds)
+    data = memoryview(struct.pack(">ihhi", size_bytes, apis.PRODUCE_LOG.key, 0, 1) + bytes(size_bytes - 1024))
+    sent = 0
+    try:
+        while sent < len(data):
+            sent += sock.send(data[sent : sent + MIB])
+    except OSError:  # the server stopped reading, or closed the connection
+        return sent
+    return sent
+
+
+def check_incomplete_frames(watched: Watched, connections: int, frame_bytes: int, bound_bytes: int) -> None:
+    before = watched.memory_bytes
+    socks = [watched.connect() for _ in range(connections)]
+    try:
+        for sock in socks:
+            send_incomplete(sock, frame_bytes)
+        time.sleep(0.3)
+        grown = watched.memory_bytes - before
+        assert grown < bound_bytes, f"{connections} incomplete frames take {grown // MIB} MiB"
+        # Small requests are served meanwhile, and a large one as soon as the silent ones have been closed.
+        with watched.connect() as sock:
+            assert exchange(sock, frame(apis.API_VERSIONS.key, 0, 1, VERSIONS)) is not None
+            large = frame(apis.PRODUCE_LOG.key, 0, 2, bytes(frame_bytes - 1024))
+            assert exchange(sock, large, 60) is not None
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_incomplete_frames_stay_within_the_budget(watched: Watched) -> None:
+    check_incomplete_frames(watched, 6, 15 * MIB, (48 + 24) * MIB)
+
+
+def test_memory_of_closed_connections_is_given_back(watched: Watched) -> None:
+    """At once, and not at the next search for reference cycles."""
+    before = watched.memory_bytes
+    for _ in range(20):
+        with watched.connect() as sock:
+            assert send_incomplete(sock, 15 * MIB, 5) > 14 * MIB
+    watched.settle()
+    grown = watched.memory_bytes - before
+    assert grown < 40 * MIB, f"20 closed connections left {grown // MIB} MiB"
+
+
+def test_memory_before_authentication(watched: Watched) -> None:
+    """A connection that has not authenticated holds 64 KB at most, whatever it sends and does not take."""
+    count = 100
+    before = watched.memory_bytes
+    socks = [watched.connect(watched.sasl) for _ in range(count)]
+    try:
+        for sock in socks[: count // 2]:
+            # As much as is allowed, and one byte less than all of it.
+            sock.sendall(struct.pack(">ihhi", 32 * 1024, apis.AUTHENTICATE.key, 0, 1) + bytes(32 * 1024 - 9))
+        for sock in socks[count // 2 :]:
+            # Questions without taking the answers.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.settimeout(0.05)
+            with contextlib.suppress(TimeoutError):
+                for _ in range(60):
+                    sock.sendall(frame(apis.API_VERSIONS.key, 0, 1, VERSIONS) * 500)
+        for _ in range(20):
+            time.sleep(0.1)
+            grown = watched.memory_bytes - before
+            assert grown < count * 64 * 1024, f"{count} unauthenticated connections take {grown // 1024} KiB"
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_a_large_frame_before_authentication_ends_the_connection(watched: Watched) -> None:
+    with watched.connect(watched.sasl) as sock:
+        sock.sendall(struct.pack(">ihhi", 64 * 1024, apis.AUTHENTICATE.key, 0, 1))
+        assert is_closed_within(sock, 3)
+
+
+def open_and_close(watched: Watched, count: int) -> None:
+    for number in range(count):
+        with watched.connect(watched.sasl if number % 2 else watched.plain) as sock:
+            assert exchange(sock, frame(apis.API_VERSIONS.key, 0, 1, VERSIONS)) is not None
+
+
+def check_memory_after_connections(watched: Watched, count: int) -> None:
+    open_and_close(watched, 300)
+    watched.settle()
+    memory, files = watched.memory_bytes, watched.open_files
+    open_and_close(watched, count)
+    watched.settle()
+    assert watched.open_files <= files + 1
+    assert watched.memory_bytes - memory < 6 * MIB
+
+
+def test_memory_and_handles_after_many_connections(watched: Watched) -> None:
+    check_memory_after_connections(watched, 1_000)
+
+
+@pytest.mark.slow
+def test_memory_and_handles_after_ten_thousand_connections(watched: Watched) -> None:
+    check_memory_after_connections(watched, 10_000)
+
+
+@pytest.mark.slow
+def test_thirty_frames_of_98_mb_with_default_options(tmp_path: Path) -> None:
+    with Watched(tmp_path) as watched:
+        check_incomplete_frames(watched, 30, 98 * MIB, (512 + 64) * MIB)
+
+
+@pytest.mark.slow
+def test_twenty_closed_connections_of_98_mb_with_default_options(tmp_path: Path) -> None:
+    with Watched(tmp_path) as watched:
+        watched.count_own_sockets()
+        before = watched.memory_bytes
+        for _ in range(20):
+            with watched.connect() as sock:
+                assert send_incomplete(sock, 98 * MIB, 20) > 97 * MIB
+        watched.settle()
+        assert watched.memory_bytes - before < 64 * MIB
+
+
+# Handles --------------------------------------------------------------------------------------------------------------
+
+
+def limit_handles(watched: Watched, limit: int) -> None:
+    import resource
+
+    assert watched.server.pid is not None
+    resource.prlimit(watched.server.pid, resource.RLIMIT_NOFILE, (limit, limit))
+
+
+@pytest.mark.parametrize("listener", ["plain", "sasl"])
+def test_idle_connections_do_not_starve_the_server(tmp_path: Path, listener: str) -> None:
+    """More of them than the process has handles: clients that work go on, new ones get in, new files are opened."""
+    with Watched(tmp_path) as watched:
+        limit_handles(watched, 256)
+        healthy = HealthyClient(watched.plain)
+        healthy.start()
+        assert healthy.started.wait(30)
+        assert healthy.error is None
+        socks = [watched.connect(getattr(watched, listener)) for _ in range(400)]
+        try:
+            time.sleep(0.5)
+            assert watched.open_files <= 256 // 2 + 64
+            served = healthy.served
+            late = HealthyClient(watched.plain, "late")
+            late.start()
+            assert late.started.wait(10)
+            time.sleep(1)
+            for client in (healthy, late):
+                client.stopping.set()
+                client.join(10)
+                assert client.error is None
+            assert healthy.served > served
+            assert late.served > 0
+            assert "cannot accept" not in watched.server.log_text
+        finally:
+            for sock in socks:
+                sock.close()

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scans of a log that holds an invalid batch: a clear error, and a way past it.
+
+The batch has a valid checksum. Servers cannot look into compressed buffers, and other servers look at nothing, so the
+client meets such batches whatever our server refuses.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.client.support import LOG_FIELDS, with_table
+from tests.records.forge import Parts
+from tests.server.log_support import connected, make_batch, running_server
+
+import fluss
+from fluss.server.handlers import log as log_handlers
+
+ROWS = pa.RecordBatch.from_pydict(
+    {"id": [3, 4, 5], "name": ["three", "four", "five"], "score": [0.0, 0.0, 0.0]}, schema=pa.schema(LOG_FIELDS)
+)
+BAD_OFFSETS = struct.pack("<4i", 0, 2**30, 9, 13)
+
+
+def invalid_batch(codec: str) -> bytearray:
+    parts = Parts.of(ROWS)
+    parts.buffers[3] = BAD_OFFSETS
+    return bytearray(parts.batch(codec))
+
+
+@pytest.fixture(params=["NONE", "LZ4_FRAME", "ZSTD"])
+def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(log_handlers, "check_records", lambda *_: None)  # a server that does not look
+    return str(request.param)
+
+
+def with_invalid_batch(run: Any, folder: Path, codec: str, use: Any) -> None:
+    """Await `use(table)` with nine rows in the log, of which those in the middle are unreadable."""
+
+    async def work() -> None:
+        async with running_server(folder) as server, connected(server) as client:
+            bound = server.listeners["FLUSS"]
+            config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})
+
+            async def fill_and_use(_: Any, table: Any) -> None:
+                table_id = table.get_table_info().table_id
+                for batch in (make_batch(0), invalid_batch(codec), make_batch(6)):
+                    assert not (await client.produce(table_id, batch)).HasField("error_code")
+                await use(table)
+
+            await with_table(config, "db", fill_and_use, LOG_FIELDS)
+
+    run(work())
+
+
+def check(error: fluss.FlussError) -> None:
+    assert isinstance(error, fluss.CorruptRecordError)
+    assert "offsets 3 to 5" in error.message
+    assert "'db.t'" in error.message
+    assert "offset 2 is 9 after 1073741824" in error.message
+    assert "subscribe(bucket_id=0, start_offset=6)" in error.message
+
+
+def test_polls_name_the_batch_and_go_on_behind_it(run, tmp_path, codec):
+    async def use(table):
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert [record.row["id"] for record in await scanner.poll(5000)] == [0, 1, 2]
+            for _ in range(2):  # asking again changes nothing, and passes over nothing
+                with pytest.raises(fluss.CorruptRecordError) as caught:
+                    await scanner.poll(5000)
+                check(caught.value)
+            scanner.subscribe(bucket_id=0, start_offset=6)
+            assert [record.row["id"] for record in await scanner.poll(5000)] == [6, 7, 8]
+
+    with_invalid_batch(run, tmp_path, codec, use)
+
+
+@pytest.mark.parametrize("columns", [None, ["name"], ["name", "id"]])
+def test_arrow_scans(run, tmp_path, codec, columns):
+    async def use(table):
+        scan = table.new_scan() if columns is None else table.new_scan().project_by_name(columns)
+        async with await scan.create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            with pytest.raises(fluss.CorruptRecordError) as caught:
+                await scanner.to_arrow()
+            check(caught.value)
+            scanner.subscribe(0, 6)
+            assert (await scanner.to_arrow()).column("name").to_pylist() == ["user-6", "user-7", "user-8"]
+
+    with_invalid_batch(run, tmp_path, codec, use)
+
+
+def test_limit_scans_and_filters(run, tmp_path, codec):
+    async def use(table):
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        with pytest.raises(fluss.CorruptRecordError) as caught:
+            await table.new_scan().limit(5).create_bucket_batch_scanner(bucket).to_arrow()
+        check(caught.value)
+        last = await table.new_scan().limit(3).create_bucket_batch_scanner(bucket).to_arrow()
+        assert last.column("id").to_pylist() == [6, 7, 8]
+        async with await table.new_scan().filter(fluss.col("id") > 4).create_log_scanner() as scanner:
+            scanner.subscribe(0, 3)
+            with pytest.raises(fluss.CorruptRecordError) as caught:
+                await scanner.poll(5000)
+        check(caught.value)
+
+    with_invalid_batch(run, tmp_path, codec, use)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client options of lookups, scans and metrics do what they say."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+from tests.client.support import with_table
+
+import fluss
+from fluss.client.metrics import PrometheusCollector
+from fluss.records.log_batch import LogBatch
+
+FIELDS = [("id", pa.int64()), ("name", pa.string())]
+
+
+async def fill(table: fluss.aio.FlussTable, count: int) -> None:
+    writer = table.new_upsert().create_writer()
+    for i in range(count):
+        writer.upsert((i, f"n{i}"))
+    await writer.flush()
+
+
+def test_the_keys_of_a_request_are_limited(run, config, database):
+    async def lookups(conn, table):
+        await fill(table, 10)
+        before = conn.metrics()["requests_total"]
+        found = await table.new_lookup().create_lookuper().lookup_many([(i,) for i in range(10)])
+        assert found.num_rows == 10
+        return conn.metrics()["requests_total"] - before
+
+    assert run(with_table(config, database, lookups, FIELDS, keys=["id"])) == 1
+    config.set("client.lookup.max-batch-size", 3)
+    assert run(with_table(config, f"{database}_small", lookups, FIELDS, keys=["id"])) == 4
+
+
+def test_single_lookups_travel_in_batches_of_the_allowed_size(run, config, database):
+    config.set("lookup.max-batch-size", 2)
+    config.set("lookup.max-inflight-requests", 1)
+
+    async def use(conn, table):
+        await fill(table, 9)
+        lookuper = table.new_lookup().create_lookuper()
+        await lookuper.lookup((0,))
+        before = conn.metrics()["lookup_batches_total"]
+        rows = await asyncio.gather(*(lookuper.lookup((i,)) for i in range(9)))
+        assert [row["name"] for row in rows] == [f"n{i}" for i in range(9)]
+        assert conn.metrics()["lookup_batches_total"] - before >= 5
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def test_more_waiting_lookups_than_allowed_are_refused(run, config, database):
+    config.set("lookup.queue-size", 1)
+
+    async def use(conn, table):
+        await fill(table, 5)
+        lookuper = table.new_lookup().create_lookuper()
+        found = await asyncio.gather(*(lookuper.lookup((i,)) for i in range(5)), return_exceptions=True)
+        refused = [result for result in found if isinstance(result, fluss.DeadlineExceededError)]
+        assert 0 < len(refused) < 5
+        assert "More than 1 lookups are waiting" in str(refused[0])
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_checksums_are_checked_unless_switched_off(run, config, database, monkeypatch, check):
+    config.set("client.scanner.log.check-crc", str(check))
+    checked = []
+    verify = LogBatch.verify_crc
+    monkeypatch.setattr(LogBatch, "verify_crc", lambda batch: checked.append(verify(batch)))
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        writer.append((1, "a"))
+        await writer.flush()
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
+        assert (await scanner.poll(5000)).count() == 1
+        await scanner.close()
+
+    run(with_table(config, database, use, FIELDS))
+    assert bool(checked) == check
+
+
+def test_metrics_can_be_switched_off(run, config, database):
+    config.set("client.metrics.enabled", "false")
+
+    async def use(conn, table):
+        await fill(table, 3)
+        return conn.metrics()
+
+    assert set(run(with_table(config, database, use, FIELDS, keys=["id"])).values()) == {0}
+
+
+def test_the_id_of_a_client_is_a_label_of_its_metrics(run, config, database):
+    core = pytest.importorskip("prometheus_client.core")
+    config.client_id = "loader-7"
+
+    async def use(conn, table):
+        collector = PrometheusCollector(conn, registry=core.CollectorRegistry(), labels={"env": "test"})
+        return [sample.labels for family in collector.collect() for sample in family.samples]
+
+    labels = run(with_table(config, database, use, FIELDS))
+    assert labels[0] == {"client_id": "loader-7", "env": "test"}

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers: a module imports only from layers below its own, and modules import each other in no circle.
+
+All imports count: those of modules, of functions, of `TYPE_CHECKING` blocks, and names of modules in strings, from
+which modules are loaded later.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent.parent / "src"
+
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "_error_base", "_checksum", "_lazy", "_plugins", "_shadow", "_version", "options", "config"),
+    ("metadata",),
+    ("rows",),
+    ("records",),
+    ("protocol",),
+    ("net",),
+    ("client", "server"),
+    ("lake",),
+    ("", "aio", "_exports"),
+    ("db",),
+    ("spark", "cli", "console", "testing"),
+)
+"""The packages and lone modules of `fluss`, low to high; the empty name is `fluss` itself."""
+
+APART = frozenset({"client", "server"})
+"""Packages of one layer that never import each other."""
+
+KNOWN_UPWARD: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("fluss.client.scan.scan", "fluss.lake.union"),
+    }
+)
+"""Upward imports that are still there. The list only gets shorter."""
+
+KNOWN_CYCLES: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("fluss.client.nearby", "fluss.client.cluster"),
+        ("fluss.client.scan.batch_scanner", "fluss.client.scan.scan"),
+        ("fluss.client.scan.blocking", "fluss.client.scan.scan"),
+        ("fluss.client.scan.scanner", "fluss.client.scan.scan"),
+        ("fluss.client.scan_faces", "fluss.client.faces"),
+        ("fluss.net.line", "fluss.net.connection"),
+        ("fluss.server.catalog.lake", "fluss.server.catalog.catalog"),
+        ("fluss.server.catalog.loading", "fluss.server.catalog.catalog"),
+        ("fluss.server.catalog.partitions", "fluss.server.catalog.catalog"),
+        ("fluss.server.catalog.tables", "fluss.server.catalog.catalog"),
+        ("fluss.server.handlers", "fluss.server.handlers.acl"),
+        ("fluss.server.handlers", "fluss.server.handlers.admin"),
+        ("fluss.server.handlers", "fluss.server.handlers.cluster"),
+        ("fluss.server.handlers", "fluss.server.handlers.kv"),
+        ("fluss.server.handlers", "fluss.server.handlers.lake"),
+        ("fluss.server.handlers", "fluss.server.handlers.log"),
+        ("fluss.server.handlers", "fluss.server.handlers.metadata"),
+        ("fluss.server.handlers", "fluss.server.handlers.session"),
+        ("fluss.server.handlers", "fluss.server.server"),
+        ("fluss.server.handlers", "fluss.server.session"),
+        ("fluss.server.kv.budget", "fluss.server.kv.store"),
+        ("fluss.server.log.flush", "fluss.server.log.tablet"),
+        ("fluss.server.session", "fluss.server.server"),
+    }
+)
+"""Imports that close circles, and are still there. Without them there are none. The list only gets shorter."""
+
+
+def _modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(SOURCES.rglob("*.py")):
+        parts = path.relative_to(SOURCES).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = _modules()
+
+
+class _Imports(ast.NodeVisitor):
+    """Collects the modules of this project that a module names."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+        self.found: set[str] = set()
+
+    def add(self, name: str) -> None:
+        while name and name not in MODULES:
+            name = name.rpartition(".")[0]
+        if name and name != self.module:
+            self.found.add(name)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self.add(alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        base = node.module or ""
+        if node.level:
+            above = self.package.split(".")[: len(self.package.split(".")) - node.level + 1]
+            base = ".".join([*above, *filter(None, [node.module])])
+        for alias in node.names:
+            whole = f"{base}.{alias.name}"
+            self.add(whole if whole in MODULES else base)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "getLogger":
+            return  # loggers have the names of packages
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        # The face `fluss.aio` is a key of the table of names, which it reads itself.
+        if isinstance(node.value, str) and "." in node.value and node.value in MODULES and node.value != "fluss.aio":
+            self.add(node.value)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        first = node.values[0] if node.values else None
+        if isinstance(first, ast.Constant) and str(first.value).startswith("fluss.") and str(first.value).endswith("."):
+            package = str(first.value).rstrip(".")
+            if package in MODULES and package not in ("fluss", self.package):
+                self.add(package)
+
+
+def _imports() -> dict[str, set[str]]:
+    graph = {}
+    for module, path in MODULES.items():
+        visitor = _Imports(module)
+        visitor.visit(ast.parse(path.read_text(encoding="utf-8"), str(path)))
+        graph[module] = visitor.found
+    return graph
+
+
+IMPORTS = _imports()
+
+
+def _part(module: str) -> str:
+    if module.startswith("pyspark_fluss"):
+        return "spark"
+    return module.split(".")[1] if "." in module else ""
+
+
+def _layer(module: str) -> int:
+    return next(number for number, parts in enumerate(LAYERS) if _part(module) in parts)
+
+
+def _edges(graph: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
+    for module, targets in graph.items():
+        for target in sorted(targets):
+            yield module, target
+
+
+def _circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Remove modules without imports or importers until only circles are left."""
+    left = {module: set(targets) for module, targets in graph.items()}
+    shrinking = True
+    while shrinking:
+        imported = {target for targets in left.values() for target in targets}
+        gone = {module for module, targets in left.items() if not targets or module not in imported}
+        left = {module: targets - gone for module, targets in left.items() if module not in gone}
+        shrinking = bool(gone)
+    return [[module, *sorted(targets)] for module, targets in sorted(left.items())]
+
+
+def test_every_module_has_a_layer() -> None:
+    known = {part for parts in LAYERS for part in parts}
+    assert {_part(module) for module in MODULES} <= known
+
+
+def test_the_reader_of_imports_finds_all_kinds() -> None:
+    visitor = _Imports("fluss.client.core")
+    visitor.visit(
+        ast.parse(
+            "import fluss.net.background\n"
+            "from fluss.rows import slices, missing\n"
+            "from .scan import scan\n"
+            "if TYPE_CHECKING:\n    from fluss.lake.api import Lake\n"
+            "def f():\n    import fluss.server.config\n"
+            "import_module('fluss.spark.reader')\n"
+            "import_module(f'fluss.cli.{name}')\n"
+            "logging.getLogger('fluss.testing')\n"
+        )
+    )
+    assert visitor.found == {
+        "fluss.net.background",
+        "fluss.rows.slices",
+        "fluss.rows",
+        "fluss.client.scan.scan",
+        "fluss.lake.api",
+        "fluss.server.config",
+        "fluss.spark.reader",
+        "fluss.cli",
+    }
+    assert _circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [["b", "c"], ["c", "b"]]
+
+
+def test_no_module_imports_from_a_layer_above() -> None:
+    upward = {(module, target) for module, target in _edges(IMPORTS) if _layer(target) > _layer(module)}
+    assert upward - KNOWN_UPWARD == set()
+    assert KNOWN_UPWARD - upward == set(), "these are gone: take them off the list"
+
+
+def test_client_and_server_do_not_import_each_other() -> None:
+    across = [(a, b) for a, b in _edges(IMPORTS) if {_part(a), _part(b)} == APART]
+    assert not across
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {
+        module: {target for target in targets if (module, target) not in KNOWN_CYCLES | KNOWN_UPWARD}
+        for module, targets in IMPORTS.items()
+    }
+    assert not _circles(graph)
+    gone = {(module, target) for module, target in KNOWN_CYCLES if target not in IMPORTS.get(module, ())}
+    assert not gone, "these are gone: take them off the list"
+    for module, target in KNOWN_CYCLES:
+        alone = {**graph, module: graph[module] | {target}}
+        assert _circles(alone), f"{module} -> {target} closes no circle any more: take it off the list"
