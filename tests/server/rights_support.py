@@ -371,6 +371,53 @@ SAMPLES: tuple[Sample, ...] = (
 )
 
 
+def _follower_fetch(target: Target) -> Message:
+    request: Any = next(sample for sample in SAMPLES if sample.api is apis.FETCH_LOG).request(target)
+    request.follower_server_id = 1
+    return request  # type: ignore[no-any-return]
+
+
+def _commit_by_path(target: Target) -> Message:
+    request: Any = _commit_inline(target)
+    request.tables_req[0].ClearField("table_id")
+    request.tables_req[0].table_path.CopyFrom(target.path)
+    return request  # type: ignore[no-any-return]
+
+
+def _heartbeat_about(target: Target, field: str) -> Message:
+    request: Any = _heartbeat(target)
+    getattr(request, field).add().CopyFrom(request.tiering_tables[0])
+    request.ClearField("tiering_tables")
+    return request  # type: ignore[no-any-return]
+
+
+PROBES: tuple[Sample, ...] = (
+    Sample(apis.FETCH_LOG, _follower_fetch, label="as a follower"),
+    Sample(
+        apis.GET_METADATA,
+        lambda t: pb.MetadataRequest(
+            partitions_path=[pb.PbPhysicalTablePath(database_name=t.database, table_name=t.table, partition_name="x")]
+        ),
+        label="of a partition by name",
+    ),
+    Sample(
+        apis.GET_METADATA,
+        lambda t: pb.MetadataRequest(table_path=[t.path], partitions_id=[t.partition_id or 0]),
+        label="of a partition by id",
+    ),
+    Sample(
+        apis.GET_LATEST_KV_SNAPSHOTS,
+        lambda t: pb.GetLatestKvSnapshotsRequest(table_path=t.path, partition_name="x"),
+        label="of a partition",
+    ),
+    Sample(apis.COMMIT_LAKE_TABLE_SNAPSHOT, _commit_by_path, label="by path"),
+    Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: _heartbeat_about(t, "failed_tables"), label="that failed"),
+    Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: _heartbeat_about(t, "finished_tables"), label="that finished"),
+    Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: pb.LakeTieringHeartbeatRequest(request_table=True), label="for work"),
+)
+"""More ways to ask about a table: none of them may tell that a hidden one exists."""
+
+
 def covers(granted: OperationType, on: Resource, needed: OperationType, target: Resource) -> bool:
     """The rule of the access rules, told again: one right on one resource, and what it includes."""
     contains = (
@@ -448,7 +495,7 @@ def without_names(text: str, target: Target) -> str:
     """A text with what the caller itself named taken out."""
     for name, mark in (
         (re.escape(f"{target.database}.{target.table}"), "TABLE"),
-        (rf"(?<=id ){target.table_id}", "ID"),
+        (rf"(?<=table with id ){target.table_id}", "ID"),
         (rf"(?<=table_id: ){target.table_id}", "ID"),
         (target.database, "DATABASE"),
         (target.table, "TABLE"),

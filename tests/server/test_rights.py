@@ -15,6 +15,7 @@ from tests.server.log_support import Client, connected, run, running_server
 from tests.server.rights_support import (
     HIDDEN,
     OBSERVER,
+    PROBES,
     SAMPLES,
     Sample,
     Target,
@@ -85,7 +86,7 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
             await admin.call(
                 apis.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name=database, ignore_if_exists=False)
             )
-        for name, table in (("letters", descriptor(lake=True)), ("other", descriptor()), ("parts", partitioned())):
+        for name, table in (("other", descriptor()), ("letters", descriptor(lake=True)), ("parts", partitioned())):
             path = pb.PbTablePath(database_name="hidden", table_name=name)
             await admin.call(
                 apis.CREATE_TABLE,
@@ -206,7 +207,7 @@ def test_what_may_not_be_seen_is_answered_like_what_does_not_exist(
             m.grant(*rules)
             hidden = place(m)
             missing = elsewhere(hidden)
-            for sample in SAMPLES:
+            for sample in (*SAMPLES, *PROBES):
                 if _about_nothing(sample):
                     continue
                 first = told(await m.ask(sample, hidden), hidden)
