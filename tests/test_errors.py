@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import fluss
 from fluss import errors
 from fluss.errors import (
     ERROR_CLASSES,
@@ -138,3 +141,38 @@ def test_export_list() -> None:
     for name in errors.__all__:
         assert hasattr(errors, name)
     assert {cls.__name__ for cls in ERROR_CLASSES.values()} <= set(errors.__all__)
+
+
+def _codes_by_number(tree: ast.AST) -> Iterator[int]:
+    """Lines that name an error code by its number."""
+
+    def number(node: ast.AST) -> bool:
+        if isinstance(node, ast.UnaryOp):
+            node = node.operand
+        if isinstance(node, ast.Set | ast.Tuple | ast.List):
+            return any(number(item) for item in node.elts)
+        return isinstance(node, ast.Constant) and type(node.value) is int
+
+    def is_code(node: ast.AST) -> bool:
+        return (isinstance(node, ast.Attribute) and node.attr == "error_code") or (
+            isinstance(node, ast.Name) and node.id == "error_code"
+        )
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "error_for_code":
+            if node.args and number(node.args[0]):
+                yield node.lineno
+        elif isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(map(is_code, sides)) and any(map(number, sides)):
+                yield node.lineno
+
+
+def test_codes_are_named_and_never_numbered() -> None:
+    package = Path(fluss.__file__).parent
+    found = [
+        f"{path.relative_to(package)}:{line}"
+        for path in sorted(package.rglob("*.py"))
+        for line in _codes_by_number(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert found == []

@@ -334,6 +334,9 @@ def test_lake_tiering_round(run, tmp_path, database):
             await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA), properties=properties))
             info = await admin.get_table_info(path)
             bucket = fluss.TableBucket(info.table_id, 0)
+            writer = (await conn.get_table(path)).new_append().create_writer()
+            writer.write_arrow(pa.Table.from_pylist([{}] * 3, schema=LOG_SCHEMA))
+            await writer.flush()
             for _ in range(100):
                 beat = await admin.lake_tiering_heartbeat(request_table=True)
                 if beat.table is not None:

@@ -114,6 +114,7 @@ def _rule_filter(target: Target) -> pb.PbAclFilter:
         resource_name=f"{target.database}.{target.table}",
         resource_type=ResourceType.TABLE,
         principal_name=OBSERVER,
+        principal_type="User",
         operation_type=1,
         permission_type=1,
     )
@@ -354,7 +355,13 @@ SAMPLES: tuple[Sample, ...] = (
         lambda t, answer: len(answer.acl) == 1,
     ),
     Sample(apis.DESCRIBE_CLUSTER_CONFIGS, lambda t: pb.DescribeClusterConfigsRequest()),
-    Sample(apis.ALTER_CLUSTER_CONFIGS, lambda t: pb.AlterClusterConfigsRequest()),
+    Sample(
+        apis.ALTER_CLUSTER_CONFIGS,
+        # Not an option, so nothing is changed. An empty list is answered by the Java server before it checks.
+        lambda t: pb.AlterClusterConfigsRequest(
+            alter_configs=[pb.PbAlterConfig(config_key="no.such.option", config_value="x", op_type=0)]
+        ),
+    ),
     Sample(apis.ADD_SERVER_TAG, lambda t: pb.AddServerTagRequest(server_ids=[99], server_tag=1)),
     Sample(apis.REMOVE_SERVER_TAG, lambda t: pb.RemoveServerTagRequest(server_ids=[99], server_tag=1)),
     Sample(apis.REBALANCE, lambda t: pb.RebalanceRequest(goals=[99])),
@@ -362,6 +369,53 @@ SAMPLES: tuple[Sample, ...] = (
     Sample(apis.CANCEL_REBALANCE, lambda t: pb.CancelRebalanceRequest()),
     Sample(apis.GET_CLUSTER_HEALTH, lambda t: pb.GetClusterHealthRequest()),
 )
+
+
+def _follower_fetch(target: Target) -> Message:
+    request: Any = next(sample for sample in SAMPLES if sample.api is apis.FETCH_LOG).request(target)
+    request.follower_server_id = 1
+    return request  # type: ignore[no-any-return]
+
+
+def _commit_by_path(target: Target) -> Message:
+    request: Any = _commit_inline(target)
+    request.tables_req[0].ClearField("table_id")
+    request.tables_req[0].table_path.CopyFrom(target.path)
+    return request  # type: ignore[no-any-return]
+
+
+def _heartbeat_about(target: Target, field: str) -> Message:
+    request: Any = _heartbeat(target)
+    getattr(request, field).add().CopyFrom(request.tiering_tables[0])
+    request.ClearField("tiering_tables")
+    return request  # type: ignore[no-any-return]
+
+
+PROBES: tuple[Sample, ...] = (
+    Sample(apis.FETCH_LOG, _follower_fetch, label="as a follower"),
+    Sample(
+        apis.GET_METADATA,
+        lambda t: pb.MetadataRequest(
+            partitions_path=[pb.PbPhysicalTablePath(database_name=t.database, table_name=t.table, partition_name="x")]
+        ),
+        label="of a partition by name",
+    ),
+    Sample(
+        apis.GET_METADATA,
+        lambda t: pb.MetadataRequest(table_path=[t.path], partitions_id=[t.partition_id or 0]),
+        label="of a partition by id",
+    ),
+    Sample(
+        apis.GET_LATEST_KV_SNAPSHOTS,
+        lambda t: pb.GetLatestKvSnapshotsRequest(table_path=t.path, partition_name="x"),
+        label="of a partition",
+    ),
+    Sample(apis.COMMIT_LAKE_TABLE_SNAPSHOT, _commit_by_path, label="by path"),
+    Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: _heartbeat_about(t, "failed_tables"), label="that failed"),
+    Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: _heartbeat_about(t, "finished_tables"), label="that finished"),
+    Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: pb.LakeTieringHeartbeatRequest(request_table=True), label="for work"),
+)
+"""More ways to ask about a table: none of them may tell that a hidden one exists."""
 
 
 def covers(granted: OperationType, on: Resource, needed: OperationType, target: Resource) -> bool:
@@ -441,7 +495,7 @@ def without_names(text: str, target: Target) -> str:
     """A text with what the caller itself named taken out."""
     for name, mark in (
         (re.escape(f"{target.database}.{target.table}"), "TABLE"),
-        (rf"(?<=id ){target.table_id}", "ID"),
+        (rf"(?<=table with id ){target.table_id}", "ID"),
         (rf"(?<=table_id: ){target.table_id}", "ID"),
         (target.database, "DATABASE"),
         (target.table, "TABLE"),

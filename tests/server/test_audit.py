@@ -188,6 +188,10 @@ def test_the_log_of_a_server_says_what_happened_and_no_secret(tmp_path: Path, ca
     [start] = [line for line in lines(caplog, "fluss.server") if "started in" in line]
     for part in (str(tmp_path), "FLUSS://127.0.0.1:", "internal", "CLIENT://127.0.0.1:", "SASL", "authorizer on"):
         assert part in start
+    assert (
+        "settings of the lake that are not shown to readers: datalake.paimon.header.Authorization, datalake.paimon.uri"
+        in lines(caplog, "fluss.server")
+    )
     text = "\n".join(JsonFormatter().format(record) for record in caplog.records) + caplog.text
     for secret in SECRETS.values():
         assert secret not in text

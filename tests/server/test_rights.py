@@ -15,6 +15,7 @@ from tests.server.log_support import Client, connected, run, running_server
 from tests.server.rights_support import (
     HIDDEN,
     OBSERVER,
+    PROBES,
     SAMPLES,
     Sample,
     Target,
@@ -27,8 +28,8 @@ from tests.server.rights_support import (
     without_names,
 )
 
-from fluss.errors import FlussError
-from fluss.metadata import DataTypes, Schema, TableDescriptor, TablePath
+from fluss.errors import ErrorCode, FlussError
+from fluss.metadata import DataTypes, Schema, TableBucket, TableDescriptor, TablePath
 from fluss.metadata.acl import OperationType, Resource, ResourceType
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
@@ -85,7 +86,7 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
             await admin.call(
                 apis.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name=database, ignore_if_exists=False)
             )
-        for name, table in (("letters", descriptor(lake=True)), ("other", descriptor()), ("parts", partitioned())):
+        for name, table in (("other", descriptor()), ("letters", descriptor(lake=True)), ("parts", partitioned())):
             path = pb.PbTablePath(database_name="hidden", table_name=name)
             await admin.call(
                 apis.CREATE_TABLE,
@@ -206,7 +207,7 @@ def test_what_may_not_be_seen_is_answered_like_what_does_not_exist(
             m.grant(*rules)
             hidden = place(m)
             missing = elsewhere(hidden)
-            for sample in SAMPLES:
+            for sample in (*SAMPLES, *PROBES):
                 if _about_nothing(sample):
                     continue
                 first = told(await m.ask(sample, hidden), hidden)
@@ -233,6 +234,27 @@ def test_a_worker_is_given_the_tables_that_it_may_tier(tmp_path: Path) -> None:
             m.grant((OperationType.WRITE, m.target.resources["table"]))
             answer = await m.bob.call(apis.LAKE_TIERING_HEARTBEAT, request)
             assert answer.tiering_table.table_id == m.target.table_id
+
+    run(work())
+
+
+@pytest.mark.parametrize("form", ["prepared", "inline"])
+def test_lake_offsets_do_not_lie_behind_the_log(tmp_path: Path, form: str) -> None:
+    """Also those who may tier a table cannot hide rows from union reads by a large number."""
+
+    async def work() -> None:
+        async with matrix(tmp_path) as m:
+            m.grant((OperationType.WRITE, m.target.resources["table"]))
+            api = apis.PREPARE_LAKE_TABLE_SNAPSHOT if form == "prepared" else apis.COMMIT_LAKE_TABLE_SNAPSHOT
+            sample = [sample for sample in SAMPLES if sample.api is api][-1]
+            request: Any = sample.request(m.target)
+            assert not list(errors(await m.bob.call(api, request)))
+            part = request.bucket_offsets[0].bucket_offsets if form == "prepared" else request.tables_req[0].buckets_req
+            part[0].log_end_offset = 10**15
+            [(code, text)] = errors(await m.bob.call(api, request))
+            assert code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert "behind the end of its log" in text
+            assert m.server.catalog.lake_end_offset(TableBucket(m.target.table_id, 0)) in (None, 0)
 
     run(work())
 

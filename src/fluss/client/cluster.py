@@ -28,6 +28,7 @@ from fluss.config import Config
 from fluss.errors import (
     AuthenticateError,
     ConnectionClosedError,
+    ErrorCode,
     FlussError,
     LeaderNotAvailableError,
     NetworkError,
@@ -70,7 +71,7 @@ class Attached(Protocol):
 
 def raise_for_code(response: Any, where: str = "") -> None:
     """Raise the error a part of a response carries, if any; code 0 written out counts as success."""
-    if response.HasField("error_code") and response.error_code != 0:
+    if response.HasField("error_code") and response.error_code != ErrorCode.NONE:
         message = response.error_message if response.HasField("error_message") else None
         error = error_for_code(response.error_code, message)
         if where:

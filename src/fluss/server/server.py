@@ -13,6 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 
 from fluss._version import VERSION
+from fluss.metadata import TableBucket
 from fluss.net.buffers import FrameBuffers
 from fluss.server.audit import AuditLog
 from fluss.server.auth import check_users, users_of
@@ -89,6 +90,12 @@ class Server:
     def tablet_server_id(self) -> int:
         return self.config.integer("tablet-server.id")
 
+    def _log_end_of(self, bucket: TableBucket) -> int | None:
+        log = self.tablets.find(bucket)
+        if log is None:
+            return 0
+        return None if log.damage is not None else log.end_offset
+
     def advertised_endpoint(self, listener: str) -> Endpoint:
         """Where clients of a listener find this server."""
         advertised = self.config.advertised_endpoints.get(listener)
@@ -133,6 +140,7 @@ class Server:
                 metrics=self.metrics,
             )
             await loop.run_in_executor(self.executor, self.tablets.open_existing)
+            self.catalog.lake.log_end_of = self._log_end_of
             self.kv = Kv(self.catalog, self.tablets, self.config, self.executor)
             for endpoint in self.config.bind_endpoints:
                 self.listeners[endpoint.listener] = self.environment.listen(
@@ -161,6 +169,10 @@ class Server:
         for listener in self.listeners.values():
             listener.start()
         logger.info("%s", self._start_line(self.clock.monotonic() - started))
+        hidden = self.catalog.configs.hidden_lake_settings()
+        if hidden:
+            # Said because a reader that needs one of them has to bring it along.
+            logger.info("settings of the lake that are not shown to readers: %s", ", ".join(hidden))
 
     def _start_line(self, seconds: float) -> str:
         """Say in one line what runs where and who may use it. Names of options and users, never their values."""

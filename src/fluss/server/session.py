@@ -298,7 +298,7 @@ class _Reply:
 
     async def _send_result(self, work: Awaitable[Sequence[Buffer]]) -> None:
         answer: Parts | None = None
-        error_code = 0
+        error_code: int = ErrorCode.NONE
         try:
             answer = encode_response(self._request_id, await work)
         except Exception as error:

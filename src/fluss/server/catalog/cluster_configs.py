@@ -12,7 +12,7 @@ from fluss.server import disk
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import SERVER_OPTIONS, ServerConfig, is_dynamic, is_secret
-from fluss.server.exposure import REDACTED, is_shown
+from fluss.server.exposure import REDACTED, is_hidden_lake_setting, is_shown
 
 _log = logging.getLogger("fluss.server.catalog")
 
@@ -63,6 +63,11 @@ class ClusterConfigs:
             for name, value in sorted(self.current.with_prefix(prefix).items())
             if is_shown(lake_format, name[len(prefix) :], value)
         }
+
+    def hidden_lake_settings(self) -> list[str]:
+        """Return the names of the lake settings that are kept from readers."""
+        lake_settings = self.current.with_prefix("datalake.")
+        return sorted(name for name, value in lake_settings.items() if is_hidden_lake_setting(name, value))
 
     # ------------------------------------------------------------------ describe and alter
 

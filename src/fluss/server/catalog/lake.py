@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from fluss.errors import (
@@ -13,6 +13,7 @@ from fluss.errors import (
     TableNotExistError,
     UnknownServerError,
 )
+from fluss.metadata import TableBucket
 from fluss.server.catalog.entries import TableEntry
 from fluss.server.catalog.lake_snapshots import (
     BucketKey,
@@ -37,6 +38,8 @@ class LakeBooks:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._remote: RemoteFiles | None = None
+        self.log_end_of: Callable[[TableBucket], int | None] | None = None
+        """Where the log of a bucket ends, None if that cannot be told; set by the server, which has the logs."""
         self.tiering = TieringManager(catalog.clock_ms)
         for entry in catalog.tables():
             self._follow(entry)
@@ -97,6 +100,19 @@ class LakeBooks:
                     f"Table '{entry.table_path}' has {entry.bucket_count} buckets; offset {offset} of bucket {bucket} "
                     "is not valid."
                 )
+            if self.log_end_of is None or (partition_id is not None and not self._is_partition(entry, partition_id)):
+                continue  # a partition may be dropped while its rows are tiered
+            end = self.log_end_of(TableBucket(entry.table_id, bucket, partition_id))
+            if end is not None and offset > end:
+                # Rows below the offset are read from the lake, and their log may expire: it must not lie ahead.
+                raise InvalidArgumentError(
+                    f"Offset {offset} of bucket {bucket} of table '{entry.table_path}' lies behind the end of its log, "
+                    f"which is {end}. Tier rows before reporting them."
+                )
+
+    def _is_partition(self, entry: TableEntry, partition_id: int) -> bool:
+        known = self._catalog.partition_by_id(partition_id)
+        return known is not None and known[0].table_id == entry.table_id
 
     async def prepare(self, table_id: int, offsets: Offsets, *, ignore_previous: bool) -> str:
         """Write the offsets a snapshot will reach, over those of the latest one; returns the path of the file."""
