@@ -84,6 +84,10 @@ crash: $(READY) ## Kill the server N times at random moments and check what is l
 fuzz: $(READY) ## Read N batches and frames with changed content and valid checksums (ARGS="--seed 7 --start 5000")
 	$(BIN)/python -m tests.fuzz --cases $(or $(N),1000000) $(ARGS)
 
+.PHONY: fuzz-server
+fuzz-server: $(READY) ## Send N changed frames to a running server, and read what it accepted
+	$(BIN)/python -m tests.fuzz.live --frames $(or $(N),100000) $(ARGS)
+
 .PHONY: clean
 clean: ## Remove caches and the virtual environment
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
