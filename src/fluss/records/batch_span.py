@@ -21,6 +21,7 @@ from fluss.records.log_batch import (
 )
 
 _V0, _V1, _V2 = HEADER_LAYOUTS
+_CRC_START = SCHEMA_ID_POSITIONS[MAGIC_V0]
 
 
 class BatchSpan(NamedTuple):
@@ -61,10 +62,12 @@ def read_span(view: memoryview, pos: int) -> BatchSpan:
     base, length, magic, timestamp, crc, schema_id, _, delta, writer, sequence, count = _V0.unpack_from(view, pos)
     statistics = 0
     header = HEADER_SIZE_MIN
-    if magic != MAGIC_V0:
+    crc_start = _CRC_START
+    if magic:
         if magic not in (MAGIC_V1, MAGIC_V2):
             raise ValueError(f"the magic byte is {magic}, expected 0, 1 or 2")
         header = HEADER_SIZES[magic]
+        crc_start = SCHEMA_ID_POSITIONS[magic]
         if left < header:
             raise NeedMoreBytes(header)
         if magic == MAGIC_V1:
@@ -80,7 +83,7 @@ def read_span(view: memoryview, pos: int) -> BatchSpan:
         raise NeedMoreBytes(size)
     return BatchSpan(
         pos, pos + size, base, base + delta, timestamp, writer, sequence, count, schema_id, crc,
-        pos + SCHEMA_ID_POSITIONS[magic], statistics,
+        pos + crc_start, statistics,
     )  # fmt: skip
 
 
