@@ -94,6 +94,10 @@ simulate: $(READY) ## Simulate server, clients, network and disk with faults (SE
 faults: $(READY) ## Let every single operation of the server's disk fail once, and check what is left (ARGS="--full-disk")
 	$(BIN)/python -m tests.faults $(ARGS)
 
+.PHONY: fuzz-server
+fuzz-server: $(READY) ## Send N changed frames to a running server, and read what it accepted
+	$(BIN)/python -m tests.fuzz.live --frames $(or $(N),100000) $(ARGS)
+
 .PHONY: clean
 clean: ## Remove caches and the virtual environment
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -168,7 +168,8 @@ class _Worker(threading.Thread):
             problem = f"exit code {process.returncode}: {complaint[-300:]}"
         with self.lock:
             self.report.failures.append(Failure(at, problem))
-        self.next = at + self.step
+        # A process that ended by itself could not work at all, and the next one could not either.
+        self.next = self.stop_case if process.returncode > 0 else at + self.step
 
     def _watch(self, process: subprocess.Popen[str], hung: threading.Event) -> None:
         seen, since = self.current, time.monotonic()

@@ -385,6 +385,7 @@ def test_unreadable_text() -> None:
         (["x"], IntType()),
         ([2**40], DateType()),
         ([b"abc"], BinaryType(2)),
+        ([[(None, 1)]], MapType(StringType(), IntType())),
     ],
 )
 def test_to_arrow_refuses(values: list[Any], dtype: DataType) -> None:

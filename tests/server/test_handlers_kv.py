@@ -223,7 +223,7 @@ def test_codes(tmp_path: Path) -> None:
             (answer,) = await table.put_raw([(None, 0, newer)])
             assert answer.error_code == ErrorCode.SCHEMA_NOT_EXIST
             (answer,) = await table.put_raw([(None, 0, good[:-3])])
-            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert answer.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
             (answer,) = await table.put_raw([(None, 0, good)], [1, 2])
             assert answer.error_code == ErrorCode.INVALID_TARGET_COLUMN
             assert (await table.put([Delete(1)])).error_code == ErrorCode.DELETION_DISABLED_EXCEPTION

@@ -13,7 +13,12 @@ from tests.records.forge import Parts, resealed
 from tests.server.log_support import ARROW_SCHEMA, SCHEMA, connected, ids_of, make_batch, rows, run, running_server
 
 from fluss.errors import ErrorCode
-from fluss.records import encode_row_body, seal_log_batch
+from fluss.metadata import Column, IntType, Schema, StringType, TableDescriptor
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.record_messages import encode_put_kv
+from fluss.records import encode_kv_body, encode_row_body, seal_kv_batch, seal_log_batch
+from fluss.rows import Slices, compacted
 
 OFFSETS = 3
 """The offsets of the names."""
@@ -123,5 +128,50 @@ def test_content_that_was_valid_stays_valid(tmp_path: Path) -> None:
             for number, codec in enumerate(("NONE", "LZ4_FRAME", "ZSTD")):
                 answer = await client.produce(table, bytearray(Parts.of(batch).batch(codec)))
                 assert answer.base_offset == 7 * number, answer.error_message
+
+    run(work())
+
+
+KV_SCHEMA = Schema.of([Column("id", IntType(nullable=False)), Column("name", StringType())], primary_key=["id"])
+
+
+def kv_batch(*rows: bytes) -> bytes:
+    keys = Slices.from_list([compacted.encode_key([IntType(nullable=False)], (i,)) for i in range(len(rows))])
+    return b"".join(seal_kv_batch(encode_kv_body(keys, Slices.from_list(list(rows))), schema_id=1))
+
+
+GOOD_ROW = compacted.encode_row(KV_SCHEMA.data_types, (7, "seven"))
+INVALID_ROWS = {
+    "a string beyond its row": b"\x00\x07\x50seven",
+    "bytes left over": GOOD_ROW + b"more",
+    "no end": b"\x00\xff\xff\xff\xff\xff\xff\xff",
+    "not UTF-8": b"\x00\x07\x02\xff\xfe",
+    "only null bits": b"\x00",
+}
+
+
+@pytest.mark.parametrize("image", ["FULL", "WAL"])
+@pytest.mark.parametrize("case", INVALID_ROWS)
+def test_rows_with_impossible_lengths(tmp_path: Path, case: str, image: str) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path) as server, connected(server) as client:
+            path = pb.PbTablePath(database_name="fluss", table_name="kv")
+            descriptor = TableDescriptor(KV_SCHEMA, bucket_count=1, properties={"table.changelog.image": image})
+            await client.call(
+                apis.CREATE_TABLE,
+                pb.CreateTableRequest(table_path=path, table_json=descriptor.to_json_bytes(), ignore_if_exists=False),
+            )
+            info = await client.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path))
+
+            async def put(data: bytes, targets: list[int]) -> pb.PbPutKvRespForBucket:
+                body = encode_put_kv(-1, info.table_id, 5000, [(None, 0, [data])], target_columns=targets)
+                answer = pb.PutKvResponse.FromString(bytes(await client.connection.call_parts(apis.PUT_KV, body)))
+                return answer.buckets_resp[0]
+
+            for targets in ([], [0, 1]):
+                refused = await put(kv_batch(GOOD_ROW, INVALID_ROWS[case]), targets)
+                assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+                assert "'fluss.kv' is not valid, nothing of it was written" in refused.error_message
+            assert (await put(kv_batch(GOOD_ROW), [])).log_end_offset == 1, "what was refused left no trace"
 
     run(work())

@@ -40,14 +40,17 @@ UNKNOWN_LEADER_EPOCH = -1
 _I8 = struct.Struct("<b")
 _I64 = struct.Struct("<q")
 _I32 = struct.Struct("<i")
-_LAYOUTS = (
+LENGTH_POSITION = 8
+HEADER_LAYOUTS = (
     struct.Struct("<qibqIhbiqii"),
     struct.Struct("<qibqIhbiqiii"),
     struct.Struct("<qibqiIhbiqiii"),
 )
-_HEADER_SIZES = tuple(layout.size for layout in _LAYOUTS)
-_SCHEMA_ID_POSITIONS = (25, 25, 29)
-HEADER_SIZE_MIN = _HEADER_SIZES[0]
+"""One per magic: the fields of `LogBatchHeader`, those that the layout has."""
+HEADER_SIZES = tuple(layout.size for layout in HEADER_LAYOUTS)
+SCHEMA_ID_POSITIONS = (25, 25, 29)
+"""Where the checksummed part starts; the checksum itself is right before it."""
+HEADER_SIZE_MIN = HEADER_SIZES[0]
 
 
 class LogBatchHeader(NamedTuple):
@@ -75,17 +78,17 @@ class LogBatchHeader(NamedTuple):
     @property
     def header_size(self) -> int:
         """Size of the header alone, without statistics."""
-        return _HEADER_SIZES[self.magic]
+        return HEADER_SIZES[self.magic]
 
     @property
     def records_position(self) -> int:
         """Where the records section starts, counted from the start of the batch."""
-        return _HEADER_SIZES[self.magic] + self.statistics_length
+        return HEADER_SIZES[self.magic] + self.statistics_length
 
     @property
     def schema_id_position(self) -> int:
         """Where the checksummed part starts."""
-        return _SCHEMA_ID_POSITIONS[self.magic]
+        return SCHEMA_ID_POSITIONS[self.magic]
 
     @property
     def last_offset(self) -> int:
@@ -115,10 +118,10 @@ class LogBatchHeader(NamedTuple):
             self.record_count,
         )
         if self.magic == MAGIC_V0:
-            return _LAYOUTS[0].pack(*head, *tail)
+            return HEADER_LAYOUTS[0].pack(*head, *tail)
         if self.magic == MAGIC_V1:
-            return _LAYOUTS[1].pack(*head, *tail, self.statistics_length)
-        return _LAYOUTS[2].pack(*head, self.leader_epoch, *tail, self.statistics_length)
+            return HEADER_LAYOUTS[1].pack(*head, *tail, self.statistics_length)
+        return HEADER_LAYOUTS[2].pack(*head, self.leader_epoch, *tail, self.statistics_length)
 
 
 def read_header(view: Any, pos: int = 0) -> LogBatchHeader:
@@ -133,7 +136,7 @@ def read_header(view: Any, pos: int = 0) -> LogBatchHeader:
     magic = _I8.unpack_from(view, pos + MAGIC_POSITION)[0]
     if not MAGIC_V0 <= magic <= MAGIC_V2:
         malformed("log batch", "magic", pos + MAGIC_POSITION, f"version {magic} is not known (0, 1 and 2 are)")
-    layout = _LAYOUTS[magic]
+    layout = HEADER_LAYOUTS[magic]
     if available < layout.size:
         malformed("log batch", "header", pos, f"{available} bytes are too few for a header of magic {magic}")
     values = layout.unpack_from(view, pos)
@@ -145,10 +148,10 @@ def read_header(view: Any, pos: int = 0) -> LogBatchHeader:
     if header.base_offset < 0:
         malformed("log batch", "base offset", pos, f"{header.base_offset} is negative")
     if header.last_offset_delta < 0:
-        position = pos + _SCHEMA_ID_POSITIONS[magic] + 3
+        position = pos + SCHEMA_ID_POSITIONS[magic] + 3
         malformed("log batch", "last offset delta", position, f"{header.last_offset_delta} is negative")
     if header.record_count < 0:
-        position = pos + _SCHEMA_ID_POSITIONS[magic] + 19
+        position = pos + SCHEMA_ID_POSITIONS[magic] + 19
         malformed("log batch", "record count", position, f"{header.record_count} is negative")
     if not 0 <= header.statistics_length <= header.size_bytes - layout.size:
         problem = f"{header.statistics_length} does not fit into a batch of {header.size_bytes} bytes"
@@ -274,7 +277,7 @@ def iter_log_batches(view: Any, *, verify: bool = False, strict: bool = False) -
     while pos < size:
         remaining = size - pos
         if remaining >= LENGTH_END:
-            length = _I32.unpack_from(view, pos + 8)[0]
+            length = _I32.unpack_from(view, pos + LENGTH_POSITION)[0]
             if length < HEADER_SIZE_MIN - LENGTH_END:
                 _refuse(strict, f"length at byte {pos + 8}: {length} is less than a header takes")
             complete = remaining >= LENGTH_END + length
@@ -339,7 +342,7 @@ def build_batch(
     if not 0 <= schema_id <= SCHEMA_ID_MAX:
         raise InvalidArgumentError(f"schema id {schema_id} is outside 0..{SCHEMA_ID_MAX}")
     statistics = statistics or b""
-    length = _HEADER_SIZES[magic] + len(statistics) + size_bytes - LENGTH_END
+    length = HEADER_SIZES[magic] + len(statistics) + size_bytes - LENGTH_END
     if length > INT32_MAX:
         raise InvalidArgumentError(f"a log batch of {length + LENGTH_END} bytes is too large; split it")
     header = LogBatchHeader(

@@ -230,42 +230,50 @@ def _grouped(array: pa.Array, items: list[Any]) -> list[Any]:
 
 def to_arrow(values: Sequence[Any], dtype: DataType) -> pa.Array:
     """An array of logical values."""
+    try:
+        return _nested_array(values, dtype) if isinstance(dtype, v.NESTED) else _flat_array(values, dtype)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InvalidRowError(f"values do not fit an Arrow array of type {dtype.to_arrow()}: {error}") from None
+
+
+def _flat_array(values: Sequence[Any], dtype: DataType) -> pa.Array:
+    target = dtype.to_arrow()
+    if isinstance(dtype, DateType):
+        return pa.array(values, pa.int32()).cast(target)
+    if isinstance(dtype, TimeType):
+        nanos = NANOS_PER_UNIT[arrow_time_unit(dtype.precision)]
+        ints = [None if item is None else item * v.NANOS_PER_MILLI // nanos for item in values]
+        return pa.array(ints, pa.int32() if nanos >= v.NANOS_PER_MILLI else pa.int64()).cast(target)
+    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+        nanos = NANOS_PER_UNIT[target.unit]
+        return pa.array([None if item is None else item // nanos for item in values], pa.int64()).cast(target)
+    if isinstance(dtype, BinaryType):
+        check_fixed_bytes(len(values), dtype)
+        return pa.array([None if item is None else item.ljust(dtype.length, b"\0") for item in values], target)
+    return pa.array(values, target)
+
+
+def _nested_array(values: Sequence[Any], dtype: DataType) -> pa.Array:
     target = dtype.to_arrow()
     n = len(values)
-    try:
-        if isinstance(dtype, DateType):
-            return pa.array(values, pa.int32()).cast(target)
-        if isinstance(dtype, TimeType):
-            nanos = NANOS_PER_UNIT[arrow_time_unit(dtype.precision)]
-            ints = [None if item is None else item * v.NANOS_PER_MILLI // nanos for item in values]
-            return pa.array(ints, pa.int32() if nanos >= v.NANOS_PER_MILLI else pa.int64()).cast(target)
-        if isinstance(dtype, (TimestampType, TimestampLtzType)):
-            nanos = NANOS_PER_UNIT[target.unit]
-            return pa.array([None if item is None else item // nanos for item in values], pa.int64()).cast(target)
-        if isinstance(dtype, DecimalType):
-            return pa.array(values, target)
-        if isinstance(dtype, BinaryType):
-            check_fixed_bytes(n, dtype)
-            return pa.array([None if item is None else item.ljust(dtype.length, b"\0") for item in values], target)
-        if isinstance(dtype, ArrayType):
-            child = to_arrow([item for group in values if group is not None for item in group], dtype.element_type)
-            return pa.Array.from_buffers(target, n, [_validity(values), _offsets(values)], children=[child])
-        if isinstance(dtype, MapType):
-            pairs = [pair for group in values if group is not None for pair in group]
-            keys = to_arrow([key for key, _ in pairs], dtype.key_type)
-            items = to_arrow([item for _, item in pairs], dtype.value_type)
-            entry = pa.struct([target.key_field, target.item_field])
-            child = pa.Array.from_buffers(entry, len(pairs), [None], children=[keys, items])
-            return pa.Array.from_buffers(target, n, [_validity(values), _offsets(values)], children=[child])
-        if isinstance(dtype, RowType):
-            children = [
-                to_arrow([None if row is None else row[i] for row in values], item.data_type)
-                for i, item in enumerate(dtype.fields)
-            ]
-            return pa.Array.from_buffers(target, n, [_validity(values)], children=children)
-        return pa.array(values, target)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise InvalidRowError(f"values do not fit an Arrow array of type {target}: {error}") from None
+    if isinstance(dtype, ArrayType):
+        child = to_arrow([item for group in values if group is not None for item in group], dtype.element_type)
+        return pa.Array.from_buffers(target, n, [_validity(values), _offsets(values)], children=[child])
+    if isinstance(dtype, MapType):
+        pairs = [pair for group in values if group is not None for pair in group]
+        keys = to_arrow([key for key, _ in pairs], dtype.key_type)
+        items = to_arrow([item for _, item in pairs], dtype.value_type)
+        if keys.null_count:
+            raise ValueError("a key of a map is null")  # Arrow would end the process
+        entry = pa.struct([target.key_field, target.item_field])
+        child = pa.Array.from_buffers(entry, len(pairs), [None], children=[keys, items])
+        return pa.Array.from_buffers(target, n, [_validity(values), _offsets(values)], children=[child])
+    assert isinstance(dtype, RowType)
+    children = [
+        to_arrow([None if row is None else row[i] for row in values], item.data_type)
+        for i, item in enumerate(dtype.fields)
+    ]
+    return pa.Array.from_buffers(target, n, [_validity(values)], children=children)
 
 
 def check_fixed_bytes(count: int, dtype: BinaryType) -> None:

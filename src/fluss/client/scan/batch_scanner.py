@@ -14,7 +14,15 @@ from fluss.client.scan.fold import merge_by_key
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
-from fluss.errors import FlussError, FormatError, InvalidArgumentError, UnsupportedVersionError, error_for_code
+from fluss.errors import (
+    CorruptRecordError,
+    FlussError,
+    FormatError,
+    InvalidArgumentError,
+    InvalidRowError,
+    UnsupportedVersionError,
+    error_for_code,
+)
 from fluss.metadata import OffsetSpec, Schema, TableBucket
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis, messages
@@ -221,7 +229,7 @@ class BatchScanner:
         records = await self._limit_scan()
         assert self._plan.limit is not None
         if len(records):
-            batch = await self.decode_values(decode_value_batch(records))
+            batch = await self._decoded(records)
             batch = batch.slice(0, self._plan.limit)
             if batch.num_rows:
                 yield RecordBatch(batch, self._bucket, 0, batch.num_rows - 1)
@@ -261,7 +269,7 @@ class BatchScanner:
                     self.log_offset = response.log_offset
                 scanner_id = (response.scanner_id or scanner_id) if more else b""
                 if response.records is not None and len(response.records):
-                    batch = await self.decode_values(decode_value_batch(response.records))
+                    batch = await self._decoded(response.records)
                     yield RecordBatch(batch, bucket, rows, rows + batch.num_rows - 1)
                     rows += batch.num_rows
                 if not more:
@@ -306,6 +314,15 @@ class BatchScanner:
             yield RecordBatch(self._project(batch), bucket, 0, batch.num_rows - 1)
 
     # -- values ---------------------------------------------------------------------------------------------------
+
+    async def _decoded(self, records: memoryview) -> pa.RecordBatch:
+        try:
+            return await self.decode_values(decode_value_batch(records))
+        except (FormatError, InvalidRowError, pa.ArrowException) as error:
+            raise CorruptRecordError(
+                f"Rows of {self._bucket} of table '{self._plan.info.table_path}' are not valid: "
+                f"{getattr(error, 'message', error)}. The other buckets, and lookups of other keys, are not concerned."
+            ) from error
 
     async def decode_values(self, values: Slices) -> pa.RecordBatch:
         """Stored values (schema id and row each) as an Arrow batch of the wanted columns."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from fluss.errors import FormatError, StorageError
 from fluss.protocol import apis, messages
+from fluss.records.log_batch import LENGTH_END, LENGTH_POSITION
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from fluss.client.cluster import Cluster
 
 _BLOCK_BYTES = 8 * 1024 * 1024
-_LENGTH_AT = 8
-_LENGTH_END = 12
 _BATCH_BYTES_MAX = 1024 * 1024 * 1024
 
 
@@ -191,11 +190,11 @@ class _Segment:
 def _whole_batches(data: memoryview, path: str) -> int:
     """How many bytes of `data` are complete batches."""
     at = 0
-    while at + _LENGTH_END <= len(data):
-        (length,) = struct.unpack_from("<i", data, at + _LENGTH_AT)
+    while at + LENGTH_END <= len(data):
+        (length,) = struct.unpack_from("<i", data, at + LENGTH_POSITION)
         if not 0 < length <= _BATCH_BYTES_MAX:
             raise FormatError(f"the remote log segment {path} has a batch of impossible length {length}")
-        if at + _LENGTH_END + length > len(data):
+        if at + LENGTH_END + length > len(data):
             break
-        at += _LENGTH_END + length
+        at += LENGTH_END + length
     return at

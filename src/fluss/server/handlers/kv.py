@@ -8,7 +8,9 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from fluss.errors import (
+    CorruptRecordError,
     FlussError,
+    FormatError,
     InvalidScanRequestError,
     KvStorageError,
     NonPrimaryKeyTableError,
@@ -99,6 +101,8 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
         except StorageBackpressureError as error:
             known = context.version >= _BACKPRESSURE_VERSION
             set_error(answer, error if known else KvStorageError(error.message))
+        except FormatError as error:
+            set_error(answer, _invalid_write(tablet, error))
         except FlussError as error:
             set_error(answer, error)
         except Exception as error:
@@ -110,6 +114,13 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
         context.server.metrics.add("tabletserver_table_bytesIn_total", size_bytes, labels)
         context.server.metrics.add("tabletserver_bytesIn_total", size_bytes)
     return (response.SerializeToString(),)
+
+
+def _invalid_write(tablet: KvTablet, error: FormatError) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"a write to {tablet.log.bucket} of '{tablet.entry.table_path}' is not valid, nothing of it was written: "
+        f"{error.message}"
+    )
 
 
 # LOOKUP --------------------------------------------------------------------------------------------------------------
