@@ -68,6 +68,7 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._replies: set[_Reply] = set()
         self._no_replies: asyncio.Future[None] | None = None
+        self._holds = 0
         self._charged_bytes = 0
         """Of large frames that have not arrived, or not been handled yet."""
         self.reading = asyncio.Lock()
@@ -118,6 +119,18 @@ class Session:
     def waits_for_peer(self) -> bool:
         """Whether the next step is the peer's: to send the rest of a frame, or to take answers."""
         return self.channel.reading or self.channel.unsent_bytes > self._unsent_bytes_max
+
+    def hold(self) -> None:
+        """Start no further request of this connection until `release`: one of them takes more than one turn to start.
+
+        Requests of one connection start in the order in which they came, because writers depend on it.
+        """
+        self._holds += 1
+        self.channel.pause_reading()
+
+    def release(self) -> None:
+        self._holds -= 1
+        self._adjust_reading()
 
     def authenticate(self, principal: Principal) -> None:
         """Take the client for this principal from now on, with the limits of clients that are known."""
@@ -234,7 +247,7 @@ class Session:
             return
         memory = self.server.memory
         in_work = len(self._replies)
-        if in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
+        if self._holds or in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
             self.channel.pause_reading()
         elif in_work and memory.exhausted and not self.channel.is_receiving_large:
             # A session with no request in work may always read one more: otherwise none could. A large frame that is
