@@ -84,6 +84,7 @@ def produce_log(context: RequestContext, body: memoryview, reply: Reply) -> None
     try:
         request = decode_produce_log(body, INLINE_BUCKETS_MAX)
     except TooManyBucketsError:
+        context.session.hold()
         context.server.spawn(_produce_to_many(context, body, reply))
         return
     check_acks(request.acks)
@@ -91,8 +92,7 @@ def produce_log(context: RequestContext, body: memoryview, reply: Reply) -> None
 
 
 async def _produce_to_many(context: RequestContext, body: memoryview, reply: Reply) -> None:
-    """Decode in a thread. The requests that came after this one start when this one has started completely."""
-    context.session.hold()
+    """Decode in a thread. The requests that came after this one are held until it has started completely."""
     try:
         loop = asyncio.get_running_loop()
         request = await loop.run_in_executor(context.server.executor, decode_produce_log, body)
