@@ -218,6 +218,45 @@ class TestSasl:
 
         run(work())
 
+    def test_guessing_passwords_is_slow(self, tmp_path: Path) -> None:
+        """A connection is closed after three wrong ones, and further connections wait longer each time."""
+
+        async def guess(raw: RawClient) -> bool:
+            message = pb.AuthenticateRequest(protocol="PLAIN", token=b"\0alice\0guess")
+            await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+            return (await raw.error())[0] == ErrorCode.AUTHENTICATE_EXCEPTION
+
+        async def attack(server: Server, tried: list[float]) -> None:
+            while True:
+                raw = await RawClient.open(server, "CLIENT")
+                try:
+                    for _ in range(3):
+                        assert await guess(raw)
+                        tried.append(time.monotonic())
+                    assert await raw.is_closed()
+                except asyncio.IncompleteReadError:
+                    continue
+                finally:
+                    await raw.close()
+
+        async def work() -> None:
+            async with running_server(tmp_path, **SASL) as server:
+                tried: list[float] = []
+                attackers = [asyncio.ensure_future(attack(server, tried)) for _ in range(5)]
+                await asyncio.sleep(2.5)
+                checked = server.metrics.value("tabletserver_failedLogins_total")
+                assert 3 <= checked <= 20
+                # Others, from the same address, get in.
+                started = time.monotonic()
+                async with connected(server, "CLIENT", credentials=PlainCredentials("bob", 'b"ob')) as client:
+                    await client.call(apis.GET_METADATA, pb.MetadataRequest())
+                assert time.monotonic() - started < 8
+                for attacker in attackers:
+                    attacker.cancel()
+                await asyncio.gather(*attackers, return_exceptions=True)
+
+        run(work())
+
     def test_sasl_client_on_a_plain_listener(self, tmp_path: Path) -> None:
         async def work() -> None:
             async with running_server(tmp_path) as server:

@@ -16,7 +16,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.lookup_messages import LookedUpBucket, encode_lookup_response, encode_lookup_response_parts
 from fluss.protocol.record_messages import TooManyBucketsError, decode_produce_log, encode_produce_log
 from fluss.records import decode_value_batch
-from fluss.server.loop_watch import LoopWatch
+from fluss.server.loop_watch import LoopErrors, LoopWatch
 from fluss.server.turns import Turns
 
 
@@ -64,6 +64,24 @@ def test_the_watch_notices_what_keeps_the_loop_busy() -> None:
         watch.stop()
 
     run(work())
+
+
+def test_errors_that_escape_are_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    counted: list[int] = []
+
+    def broken() -> None:
+        raise ZeroDivisionError("a defect")
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(LoopErrors(count=lambda: counted.append(1)))
+        for _ in range(5):
+            loop.call_soon(broken)
+        await asyncio.sleep(0.01)
+
+    run(work())
+    assert len(counted) == 5
+    assert caplog.text.count("a defect") == 1
 
 
 def test_ordered_reads_in_slices_are_complete_and_of_one_moment(

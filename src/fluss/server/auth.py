@@ -12,6 +12,7 @@ from fluss.server.config import ServerConfig
 
 _USER_ENTRY = re.compile(r'user_([^\s="]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _TOKEN_PARTS = 3
+_NAME_BYTES_MAX = 256
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Principal:
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
+
+
+class WrongCredentialsError(AuthenticateError):
+    """A login that looked right and was not: perhaps a guess."""
 
 
 ANONYMOUS = Principal("ANONYMOUS")
@@ -61,6 +66,12 @@ def check_users(config: ServerConfig) -> None:
             )
 
 
+def user_of_token(token: bytes) -> str:
+    """The user name of a PLAIN token, as it stands there, shortened; empty if it has none."""
+    parts = token.split(b"\0", 2)
+    return parts[1][:_NAME_BYTES_MAX].decode("utf-8", "replace") if len(parts) == _TOKEN_PARTS else ""
+
+
 def authenticate_plain(token: bytes, users: dict[str, str]) -> Principal:
     """Check ``authzid NUL user NUL password``. One text for a wrong user and a wrong password: no hints."""
     parts = token.split(b"\0")
@@ -78,5 +89,5 @@ def authenticate_plain(token: bytes, users: dict[str, str]) -> Principal:
     # The comparison also runs for unknown users, so that the time taken does not tell which users exist.
     same = hmac.compare_digest(password.encode(), (expected if expected is not None else "\0").encode())
     if expected is None or not same:
-        raise AuthenticateError("invalid username or password")
+        raise WrongCredentialsError("invalid username or password")
     return Principal(name)

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from time import monotonic, process_time
+from typing import Any
 
 logger = logging.getLogger("fluss.server.loop")
 
@@ -21,6 +22,39 @@ _INTERVAL_SECONDS = 0.01
 _IDLE_INTERVAL_SECONDS = 0.5
 _WINDOW_SECONDS = 30.0
 _LOGGED_SECONDS = 1.0
+_KINDS_MAX = 100
+_WHERE_CHARS_MAX = 80
+
+
+class LoopErrors:
+    """Take exceptions that escape from callbacks of the event loop: log each kind once, and count them all.
+
+    Owners of callbacks handle their own errors, so what comes here is a defect. It must be seen, and must not fill the
+    disk with its log lines.
+
+    Example::
+
+        loop.set_exception_handler(LoopErrors(count=lambda: metrics.add("loopErrors_total")))
+    """
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        self._count = count
+        self._logged: set[tuple[str, str]] = set()
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._count()
+        error = context.get("exception")
+        where = repr(context.get("handle") or context.get("future") or context.get("message")).split(" at 0x", 1)[0]
+        kind = (type(error).__name__, where[:_WHERE_CHARS_MAX])
+        if kind in self._logged or len(self._logged) >= _KINDS_MAX:
+            return
+        self._logged.add(kind)
+        logger.error(
+            "an error escaped from the event loop (%s); further ones of this kind are only counted: %s",
+            context.get("message", "no message"),
+            where,
+            exc_info=error,
+        )
 
 
 class LoopWatch:

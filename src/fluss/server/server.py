@@ -32,6 +32,7 @@ from fluss.server.metrics import Metrics
 from fluss.server.metrics_page import MetricsPage
 from fluss.server.session import Session
 from fluss.server.tablets import Tablets
+from fluss.server.throttle import LoginThrottle
 from fluss.server.turns import Turns
 
 logger = logging.getLogger("fluss.server")
@@ -60,6 +61,7 @@ class Server:
         self.connections = Connections(self)
         self.sessions = self.connections.sessions
         self.turns = Turns()
+        self.login_throttle = LoginThrottle()
         self.loop_watch = LoopWatch(is_idle=lambda: not self.sessions)
         self.requests = 0
         """Taken so far, of all sessions."""

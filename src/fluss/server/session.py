@@ -41,6 +41,7 @@ _BEFORE_AUTHENTICATION = frozenset({API_VERSIONS.key, AUTHENTICATE.key})
 # Before authentication a connection holds at most 64 KB: a receive buffer, one frame, and answers that it did not take.
 UNAUTHENTICATED_FRAME_BYTES_MAX = 32 * 1024
 _UNAUTHENTICATED_UNSENT_BYTES_MAX = 16 * 1024
+_UNAUTHENTICATED_REQUESTS_MAX = 4
 _FIRST_BUFFER_BYTES = 1024
 _BUFFER_BYTES = 64 * 1024
 
@@ -59,7 +60,9 @@ class Session:
         self.is_established = False
         """Whether the client has authenticated, or, where that is not asked for, has sent its first request."""
         config = server.config
-        self._requests_max = config.integer("netty.server.max-queued-requests")
+        self._requests_max = (
+            config.integer("netty.server.max-queued-requests") if self.authenticated else _UNAUTHENTICATED_REQUESTS_MAX
+        )
         self._unsent_bytes_max = (
             config.integer("server.connection.max-unsent-size")
             if self.authenticated
@@ -68,6 +71,8 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._replies: set[_Reply] = set()
         self._no_replies: asyncio.Future[None] | None = None
+        self.failed_logins = 0
+        self._closes_soon = False
         self._holds = 0
         self._charged_bytes = 0
         """Of large frames that have not arrived, or not been handled yet."""
@@ -137,6 +142,7 @@ class Session:
         config = self.server.config
         self.principal = principal
         self.authenticated = True
+        self._requests_max = config.integer("netty.server.max-queued-requests")
         self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")
         self._reader.set_limits(config.integer("netty.server.max-request-size"), _BUFFER_BYTES)
         self._establish()
@@ -160,8 +166,6 @@ class Session:
 
     def _on_frame(self, frame: memoryview) -> None:
         size_bytes = len(frame)
-        if size_bytes >= LARGE_BYTES_MIN:
-            self._charged_bytes -= size_bytes  # from here on it is charged to the request
         try:
             request = parse_request(frame)
         except FormatError as error:
@@ -169,6 +173,8 @@ class Session:
             self.channel.close()
             return
         self.server.requests += 1
+        if size_bytes >= LARGE_BYTES_MIN:
+            self._charged_bytes -= size_bytes  # from here on it is charged to the request
         api_key, version, request_id, body = request
         reply = _Reply(self, api_key, request_id, size_bytes)
         try:
@@ -190,7 +196,9 @@ class Session:
             return
         if size_bytes >= LARGE_BYTES_MIN:
             self.server.memory.give_back(size_bytes)
-        if self.channel.unsent_bytes:
+        if self._closes_soon:
+            self.close_after_sending()
+        elif self.channel.unsent_bytes:
             self._adjust_reading()
 
     def _handler(self, api_key: int) -> Handler:
@@ -211,6 +219,8 @@ class Session:
         """A request that had to wait is answered."""
         self._replies.discard(reply)
         self.server.memory.give_back(reply.size_bytes)
+        if self._closes_soon:
+            self.close_after_sending()
         if self._no_replies is not None and not self._replies and not self._no_replies.done():
             self._no_replies.set_result(None)
         if self.channel.unsent_bytes or not self.channel.reading:
@@ -276,6 +286,11 @@ class Session:
 
     def close(self) -> None:
         self.channel.close()
+
+    def close_soon(self) -> None:
+        """Close when the request in flight is answered."""
+        self.hold()
+        self._closes_soon = True
 
     def close_after_sending(self) -> None:
         self.channel.close_after_sending()
