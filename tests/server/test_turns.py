@@ -81,7 +81,7 @@ def test_errors_that_escape_are_logged_once_and_counted(caplog: pytest.LogCaptur
 
     run(work())
     assert len(counted) == 5
-    assert caplog.text.count("a defect") == 1
+    assert caplog.text.count("ZeroDivisionError: a defect") == 1
 
 
 def test_ordered_reads_in_slices_are_complete_and_of_one_moment(
