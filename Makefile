@@ -80,6 +80,10 @@ interop: $(READY) ## Prove compatibility with the official clients and the real 
 crash: $(READY) ## Kill the server N times at random moments and check what is left
 	$(BIN)/python -m tests.crash --rounds $(or $(N),200)
 
+.PHONY: budgets
+budgets: $(READY) ## Check memory, handles and loop iterations at full size, then MINUTES (60) of mixed load
+	MINUTES=$(or $(MINUTES),60) $(BIN)/python -m pytest -q -s tests/abuse/test_budgets.py tests/abuse/test_loop_stalls.py
+
 .PHONY: clean
 clean: ## Remove caches and the virtual environment
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
