@@ -27,7 +27,7 @@ from fluss.server.handlers import Handler, register_all
 from fluss.server.kv import Kv
 from fluss.server.listener import Listener
 from fluss.server.loop_watch import LoopWatch
-from fluss.server.memory import MemoryBudget
+from fluss.server.memory import MemoryBudget, UnsentAnswers
 from fluss.server.metrics import Metrics
 from fluss.server.metrics_page import MetricsPage
 from fluss.server.session import Session
@@ -54,6 +54,7 @@ class Server:
         self.clock = clock or Clock()
         self.metrics = Metrics()
         self.memory = MemoryBudget(self.config.integer("server.buffer.memory-size"))
+        self.answers = UnsentAnswers(self.config.integer("server.buffer.memory-size"))
         self.frame_buffers = FrameBuffers(huge_pages=True)
         self.executor = ThreadPoolExecutor(self.config.integer("server.io-pool.size"), thread_name_prefix="fluss-io")
         self.handlers: dict[int, Handler] = {}
@@ -284,6 +285,7 @@ class Server:
         gauge("tabletserver_eventLoop_longestBusyMs", lambda: self.loop_watch.busy_seconds * 1000)
         gauge("tabletserver_eventLoop_stalls", lambda: self.loop_watch.stall_count)
         gauge("tabletserver_requestMemorySize", lambda: self.memory.taken_bytes)
+        gauge("tabletserver_answerMemorySize", lambda: self.answers.held_bytes)
         gauge("tabletserver_request_requestQueueSize", lambda: sum(s.requests_in_work for s in self.sessions))
 
 

@@ -97,6 +97,7 @@ class Session:
             on_closed=self._on_closed,
             on_sent=self._on_sent,
             on_error=self._on_error,
+            answers=server.answers,
         )
 
     def __repr__(self) -> str:
@@ -123,7 +124,7 @@ class Session:
     @property
     def waits_for_peer(self) -> bool:
         """Whether the next step is the peer's: to send the rest of a frame, or to take answers."""
-        return self.channel.reading or self.channel.unsent_bytes > self._unsent_bytes_max
+        return self.channel.reading or self.channel.unsent_bytes > 0
 
     def hold(self) -> None:
         """Start no further request of this connection until `release`: one of them takes more than one turn to start.
@@ -237,14 +238,20 @@ class Session:
         return code, encode_error(request_id, code, text)
 
     async def wait_for_room(self) -> None:
-        """Wait until the peer has taken enough of the answers before."""
-        while self.channel.unsent_bytes > self._unsent_bytes_max and not self.channel.closed:
+        """Wait until the peer has taken enough of the answers before, and all peers enough of theirs."""
+        while not self._has_room and not self.channel.closed:
             future: asyncio.Future[None] = self._loop.create_future()
             self._room_waiters.append(future)
+            if self.server.answers.exhausted:
+                self.server.answers.wait_for_room(self._on_sent)
             await future
 
+    @property
+    def _has_room(self) -> bool:
+        return self.channel.unsent_bytes <= self._unsent_bytes_max and not self.server.answers.exhausted
+
     def _on_sent(self) -> None:
-        if self._room_waiters and self.channel.unsent_bytes <= self._unsent_bytes_max:
+        if self._room_waiters and self._has_room:
             waiters, self._room_waiters = self._room_waiters, []
             for future in waiters:
                 if not future.done():
@@ -259,6 +266,9 @@ class Session:
         in_work = len(self._replies)
         if self._holds or in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
             self.channel.pause_reading()
+        elif self.channel.held_bytes and self.server.answers.exhausted:
+            self.server.answers.wait_for_room(self._adjust_reading)
+            self.channel.pause_reading()
         elif in_work and memory.exhausted and not self.channel.is_receiving_large:
             # A session with no request in work may always read one more: otherwise none could. A large frame that is
             # arriving has its memory, and gives it back the sooner the sooner it is complete.
@@ -272,6 +282,8 @@ class Session:
         memory = self.server.memory
         memory.cancel(self._frame_granted)
         memory.stop_waiting(self._adjust_reading)
+        for callback in (self._adjust_reading, self._on_sent):
+            self.server.answers.stop_waiting(callback)
         if self._charged_bytes:
             memory.give_back(self._charged_bytes)
             self._charged_bytes = 0
