@@ -18,7 +18,7 @@ logger = logging.getLogger("fluss.server.loop")
 
 STALL_SECONDS = 0.05
 """An iteration of the event loop that takes longer than this, in processor time, is a stall."""
-_INTERVAL_SECONDS = 0.01
+_INTERVAL_SECONDS = 0.02
 _IDLE_INTERVAL_SECONDS = 0.5
 _WINDOW_SECONDS = 30.0
 _LOGGED_SECONDS = 1.0
