@@ -98,6 +98,10 @@ faults: $(READY) ## Let every single operation of the server's disk fail once, a
 fuzz-server: $(READY) ## Send N changed frames to a running server, and read what it accepted
 	$(BIN)/python -m tests.fuzz.live --frames $(or $(N),100000) $(ARGS)
 
+.PHONY: budgets
+budgets: $(READY) ## Check memory, handles and loop iterations at full size, then MINUTES (60) of mixed load
+	MINUTES=$(or $(MINUTES),60) $(BIN)/python -m pytest -q -s tests/abuse/test_budgets.py tests/abuse/test_loop_stalls.py
+
 .PHONY: clean
 clean: ## Remove caches and the virtual environment
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -7,17 +7,20 @@ long the mixed load lasts.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.abuse.attackers import MIB, HealthyClient, exchange, frame, is_closed_within
 
+import fluss.aio as fluss
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.local import LocalServer
@@ -27,6 +30,7 @@ SASL_OPTIONS: dict[str, object] = {
     "security.protocol.map": "FLUSS:PLAINTEXT,CLIENT:SASL",
     "security.sasl.plain.jaas.config": 'org.example.Module required user_user="password";',
 }
+MIXED_ROUNDS_MIN = 9
 VERSIONS = pb.ApiVersionsRequest(client_software_name="x", client_software_version="1").SerializeToString()
 
 
@@ -249,3 +253,63 @@ def test_idle_connections_do_not_starve_the_server(tmp_path: Path, listener: str
         finally:
             for sock in socks:
                 sock.close()
+
+
+# Mixed load -----------------------------------------------------------------------------------------------------------
+
+
+async def _mixed_load(address: str, seconds: float, sample: Callable[[], None]) -> int:
+    """Write, read, look up, scan and create and drop tables until the time is over; returns how many rounds it took."""
+    rounds = 0
+    deadline = time.monotonic() + seconds
+    columns = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    while time.monotonic() < deadline or rounds < MIXED_ROUNDS_MIN:
+        # New connections each time, and tables that go again: what they take has to come back.
+        async with await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address})) as connection:
+            admin = connection.get_admin()
+            await admin.create_database("mixed", ignore_if_exists=True)
+            log, keyed = (fluss.TablePath("mixed", f"{kind}{rounds % 5}") for kind in ("log", "keyed"))
+            await admin.create_table(log, fluss.TableDescriptor(fluss.Schema(columns), bucket_count=2))
+            schema = fluss.Schema(columns, primary_keys=["id"])
+            await admin.create_table(keyed, fluss.TableDescriptor(schema, bucket_count=2))
+            ids = list(range(rounds * 50, rounds * 50 + 2_000))
+            data = pa.table({"id": ids, "name": [f"row {number}" for number in ids]}, schema=columns)
+            log_table, keyed_table = await connection.get_table(log), await connection.get_table(keyed)
+            async with log_table.new_append().create_writer() as appender:
+                appender.write_arrow(data)
+            async with keyed_table.new_upsert().create_writer() as upserter:
+                upserter.write_arrow(data)
+            lookuper = keyed_table.new_lookup().create_lookuper()
+            found = await asyncio.gather(*(lookuper.lookup([number]) for number in ids[:100]))
+            assert all(row is not None for row in found)
+            for bucket in range(2):
+                table_bucket = fluss.TableBucket(keyed_table.get_table_info().table_id, bucket)
+                await keyed_table.new_scan().create_bucket_batch_scanner(table_bucket).to_arrow()
+            for path in (log, keyed):
+                await admin.drop_table(path)
+        rounds += 1
+        sample()
+    return rounds
+
+
+def check_mixed_load(watched: Watched, seconds: float, growth_bytes_max: int) -> None:
+    samples: list[int] = []
+    rounds = asyncio.run(_mixed_load(watched.plain, seconds, lambda: samples.append(watched.memory_bytes)))
+    # The first third fills caches and pools; from then on memory has to be flat.
+    settled = samples[len(samples) // 3 :]
+    half = len(settled) // 2
+    first, last = sum(settled[:half]) / half, sum(settled[half:]) / (len(settled) - half)
+    print(f"{rounds} rounds in {seconds:.0f} s: {first / MIB:.1f} MiB, then {last / MIB:.1f} MiB")
+    assert last - first < growth_bytes_max, f"memory grew from {first / MIB:.1f} to {last / MIB:.1f} MiB"
+
+
+def test_memory_under_mixed_load(tmp_path: Path) -> None:
+    with Watched(tmp_path) as watched:
+        check_mixed_load(watched, 2, 24 * MIB)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_memory_over_a_long_mixed_load(tmp_path: Path) -> None:
+    with Watched(tmp_path) as watched:
+        check_mixed_load(watched, 60 * float(os.environ.get("MINUTES", "60")), 16 * MIB)

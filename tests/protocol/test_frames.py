@@ -268,3 +268,14 @@ def test_limits_change_for_the_frames_to_come() -> None:
     assert len(reader.feed(struct.pack(">i", 1000) + bytes(1000))) == 1
     with pytest.raises(FormatError, match="1001"):
         reader.feed(struct.pack(">i", 1001))
+
+
+def test_small_parts_are_joined_and_large_ones_stay() -> None:
+    large = bytes(10_000)
+    opaque = object()  # a part of a file
+    parts = [b"a", memoryview(b"b"), large, b"c", opaque, b"d", *[bytes(1000)] * 100, bytearray(b"e")]
+    joined = frames.join_small_parts(parts)  # type: ignore[arg-type]
+    assert joined[:5] == [b"ab", large, b"c", opaque, b"d" + bytes(66_000)]
+    assert joined[1] is large
+    assert joined[5:] == [bytes(34_000), bytearray(b"e")]
+    assert frames.join_small_parts([]) == []

@@ -425,7 +425,7 @@ def test_a_scan_of_a_damaged_store_is_to_be_begun_again(tmp_path: Path, monkeypa
             first = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
             (cursor,) = server.kv.cursors._cursors.values()
 
-            def broken(_: int) -> list[bytes]:
+            async def broken(*_: object) -> list[bytes]:
                 raise DamagedStoreError("bad block")
 
             monkeypatch.setattr(cursor, "read", broken)

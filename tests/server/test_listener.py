@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
+import time
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import connected, make_batch, run, running_server
+from tests.server.log_support import connected, make_batch, run, running_server, until
 
 from fluss.errors import ConfigError
 from fluss.protocol import apis
@@ -103,3 +105,60 @@ def test_labels_are_escaped_and_forgotten_with_their_table() -> None:
     for key in range(2000, 3000):
         metrics.request(key, seconds=0, size_bytes=1, error_code=2)
     assert metrics.text().count("requestBytes_total{") <= 258
+
+
+def test_a_listener_without_handles_waits_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It neither spins nor ends, says so once, and takes the place of an idle connection if there is one."""
+    monkeypatch.setattr("fluss.server.listener._RETRY_AFTER_S", 0.05)
+    failures: list[int] = []
+    real = socket.socket.accept
+
+    def accept(sock: socket.socket) -> object:
+        if len(failures) < 4:
+            failures.append(1)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(sock)
+
+    async def work() -> None:
+        async with running_server(tmp_path) as server:
+            with monkeypatch.context() as patch:
+                patch.setattr(socket.socket, "accept", accept)
+                began = time.monotonic()
+                async with connected(server) as client:
+                    await client.call(apis.GET_METADATA, pb.MetadataRequest())
+                    assert time.monotonic() - began > 0.15
+                assert len(failures) == 4
+                assert caplog.text.count("cannot accept") == 1
+                idle = await asyncio.open_connection("127.0.0.1", server.listeners["FLUSS"].port)
+                await until(lambda: server.connections.unauthenticated_count == 1)
+                failures[:] = [1, 1, 1]
+                async with connected(server) as client:
+                    await client.call(apis.GET_METADATA, pb.MetadataRequest())
+                assert await asyncio.wait_for(idle[0].read(), 5) == b""
+                idle[1].close()
+                await idle[1].wait_closed()
+
+    run(work())
+
+
+def test_a_connection_that_cannot_be_served_does_not_end_the_listener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    async def work() -> None:
+        async with running_server(tmp_path) as server:
+            with monkeypatch.context() as patch:
+                patch.setattr("fluss.server.session.FrameReader", broken)
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.listeners["FLUSS"].port)
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+                writer.close()
+                await writer.wait_closed()
+            async with connected(server) as client:
+                await client.call(apis.GET_METADATA, pb.MetadataRequest())
+
+    run(work())
+    assert "cannot serve a connection" in caplog.text

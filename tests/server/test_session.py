@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import struct
 import threading
 import time
@@ -215,6 +216,45 @@ class TestSasl:
                 await raw.request(apis.GET_METADATA.key)
                 assert (await raw.response())[0] == 0
                 await raw.close()
+
+        run(work())
+
+    def test_guessing_passwords_is_slow(self, tmp_path: Path) -> None:
+        """A connection is closed after three wrong ones, and further connections wait longer each time."""
+
+        async def guess(raw: RawClient) -> bool:
+            message = pb.AuthenticateRequest(protocol="PLAIN", token=b"\0alice\0guess")
+            await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+            return (await raw.error())[0] == ErrorCode.AUTHENTICATE_EXCEPTION
+
+        async def attack(server: Server, tried: list[float]) -> None:
+            while True:
+                raw = await RawClient.open(server, "CLIENT")
+                try:
+                    for _ in range(3):
+                        assert await guess(raw)
+                        tried.append(time.monotonic())
+                    assert await raw.is_closed()
+                except asyncio.IncompleteReadError:
+                    continue
+                finally:
+                    await raw.close()
+
+        async def work() -> None:
+            async with running_server(tmp_path, **SASL) as server:
+                tried: list[float] = []
+                attackers = [asyncio.ensure_future(attack(server, tried)) for _ in range(5)]
+                await asyncio.sleep(2.5)
+                checked = server.metrics.value("tabletserver_failedLogins_total")
+                assert 3 <= checked <= 20
+                # Others, from the same address, get in.
+                started = time.monotonic()
+                async with connected(server, "CLIENT", credentials=PlainCredentials("bob", 'b"ob')) as client:
+                    await client.call(apis.GET_METADATA, pb.MetadataRequest())
+                assert time.monotonic() - started < 8
+                for attacker in attackers:
+                    attacker.cancel()
+                await asyncio.gather(*attackers, return_exceptions=True)
 
         run(work())
 
@@ -659,3 +699,38 @@ def test_an_error_in_a_callback_ends_its_connection_only(
 
     run(work())
     assert "an error in the server" in caplog.text
+
+
+def test_answers_that_are_not_taken_are_bounded_over_all_connections(tmp_path: Path) -> None:
+    """Beyond the bound no connection is read from that holds answers, and those that take nothing are closed."""
+
+    async def work() -> None:
+        options = {"server_buffer_memory__size": "2mb", "server_connection_max__unsent__size": "64mb"}
+        async with running_server(tmp_path, **options) as server:
+
+            def answer(context: RequestContext, body: memoryview, reply: Reply) -> None:
+                reply.send((bytes(512 * 1024), b""))
+
+            server.handlers[apis.LOOKUP.key] = DirectHandler(answer)
+            silent = [await RawClient.open(server) for _ in range(6)]
+            for raw in silent:
+                raw.writer.transport.pause_reading()
+                sock = raw.writer.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                for number in range(100):
+                    raw.writer.write(b"".join(bytes(p) for p in encode_request(apis.LOOKUP.key, 0, number, [b"k"])))
+            await until(lambda: server.answers.exhausted)
+            await asyncio.sleep(0.1)
+            assert server.answers.held_bytes <= (2 << 20) + 7 * (512 << 10)
+            # The others are served: those that take nothing make room.
+            polite = await RawClient.open(server)
+            await polite.request(apis.GET_METADATA.key)
+            assert (await polite.response())[0] == 0
+            await until(lambda: not server.answers.exhausted, 20)
+            assert server.metrics.value("tabletserver_closedConnections_total", (("reason", "slow"),)) >= 1
+            for raw in (*silent, polite):
+                await raw.close()
+            await until(lambda: not server.sessions)
+            assert server.answers.held_bytes == 0
+
+    run(work())

@@ -29,6 +29,8 @@ SERVER_FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 ERROR_MESSAGE_CHARS_MAX: Final = 2048
 _ALIGNMENT = 8
 _HEAD_BYTES = 1024
+_SMALL_PART_BYTES = 4 * 1024
+_JOINED_BYTES_MAX = 64 * 1024
 
 _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">ihhi")
@@ -64,6 +66,30 @@ def body_size(body: Sequence[Buffer]) -> int:
     for part in body:
         size += part.nbytes if type(part) is memoryview else len(part)
     return size
+
+
+def join_small_parts(parts: Sequence[Buffer]) -> Parts:
+    """The same bytes in fewer parts: runs of small ones are joined, large ones and files stay as they are."""
+    joined: Parts = []
+    run: Parts = []
+    run_bytes = 0
+    for part in parts:
+        if isinstance(part, (bytes, memoryview)) and len(part) < _SMALL_PART_BYTES:
+            run.append(part)
+            run_bytes += len(part)
+            if run_bytes < _JOINED_BYTES_MAX:
+                continue
+            part = b"".join(run)
+        elif run:
+            joined.append(b"".join(run))
+        else:
+            joined.append(part)
+            continue
+        joined.append(part)
+        run, run_bytes = [], 0
+    if run:
+        joined.append(b"".join(run))
+    return joined
 
 
 def _frame_length(header_bytes: int, body: Sequence[Buffer]) -> int:

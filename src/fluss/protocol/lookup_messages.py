@@ -9,22 +9,26 @@ byte in less time than it takes to ask the parser for the parts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import DecodeError
 
 from fluss.errors import FormatError
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.frames import Buffer
+from fluss.protocol.frames import Buffer, Parts, body_size, join_small_parts
 from fluss.protocol.record_messages import BUCKETS_PER_REQUEST_MAX
-from fluss.protocol.wire import encode_varint, parse_message, text_of
+from fluss.protocol.wire import encode_varint, length_prefix, parse_message, text_of
 
 BucketKeys = tuple["int | None", int, Sequence[bytes]]
 """Partition id or None, bucket id, encoded keys."""
 
 _LOOKUP_BYTES_MAX = 32 * 1024 * 1024
 _LOOKUP_KEYS_MAX = 1_000_000
+_KEYS_PER_PIECE = 10_000
 _VALUE_TAG = 0x0A
+_PREFIX_BUCKETS = pb.PrefixLookupResponse.BUCKETS_RESP_FIELD_NUMBER
+_LOOKUP_BUCKETS = pb.LookupResponseView.BUCKETS_RESP_FIELD_NUMBER
+_VALUE_LISTS = pb.PbPrefixLookupRespForBucket.VALUE_LISTS_FIELD_NUMBER
 _SHORT_PREFIXES = tuple(bytes((_VALUE_TAG, size)) for size in range(128))
 
 
@@ -96,7 +100,7 @@ def decode_lookup(body: Buffer) -> LookupRequest:
             LookupBucket(
                 bucket.partition_id if bucket.HasField("partition_id") else None,
                 bucket.bucket_id,
-                list(bucket.keys),
+                _keys_of(bucket),
                 text_of(bucket, "original_partition_name"),
             )
             for bucket in request.buckets_req
@@ -105,6 +109,16 @@ def decode_lookup(body: Buffer) -> LookupRequest:
         request.acks if request.HasField("acks") else None,
         request.timeout_ms if request.HasField("timeout_ms") else None,
     )
+
+
+def _keys_of(bucket: pb.PbLookupReqForBucket) -> list[bytes]:
+    """The keys as a list; many of them in pieces, between which other threads have a turn."""
+    if len(bucket.keys) <= _KEYS_PER_PIECE:
+        return list(bucket.keys)
+    keys: list[bytes] = []
+    for at in range(0, len(bucket.keys), _KEYS_PER_PIECE):
+        keys += bucket.keys[at : at + _KEYS_PER_PIECE]
+    return keys
 
 
 def encode_lookup_response(buckets: Sequence[LookedUpBucket]) -> bytes:
@@ -125,6 +139,31 @@ def encode_lookup_response(buckets: Sequence[LookedUpBucket]) -> bytes:
             original_partition_name=bucket.original_partition_name,
         )
     return response.SerializeToString()
+
+
+def encode_lookup_response_parts(buckets: Sequence[LookedUpBucket]) -> Parts:
+    """A LookupResponse with many values, as parts. Made in pieces, between which other threads have a turn."""
+    parts: Parts = []
+    for bucket in buckets:
+        if len(bucket.values) <= _KEYS_PER_PIECE:
+            parts.append(encode_lookup_response((bucket,)))
+            continue
+        # A repeated field may come in pieces: a message is what its encoded pieces say one after the other.
+        head = pb.LookupResponseView.FromString(encode_lookup_response((replace(bucket, values=()),)))
+        body: Parts = [head.buckets_resp[0].SerializeToString()]
+        for at in range(0, len(bucket.values), _KEYS_PER_PIECE):
+            view = pb.LookupResponseView()
+            values = bucket.values[at : at + _KEYS_PER_PIECE]
+            view.buckets_resp.add(values=[_entry(value) for value in values])
+            body.append(view.buckets_resp[0].SerializePartialToString())
+        parts += [length_prefix(_LOOKUP_BUCKETS, body_size(body)), *body]
+    return join_small_parts(parts)
+
+
+def _entry(value: bytes | None) -> bytes:
+    if value is None:
+        return b""
+    return _SHORT_PREFIXES[len(value)] + value if len(value) < 128 else _long_prefix(value) + value
 
 
 def _long_prefix(value: bytes) -> bytes:
@@ -169,3 +208,14 @@ def _decode_value(entry: bytes) -> bytes | None:
     except DecodeError:
         raise FormatError(f"LookupResponse: an entry of values ({len(entry)} bytes) is not a valid PbValue") from None
     return value.values if value.HasField("values") else None
+
+
+def encode_prefix_lookup_bucket(
+    bucket: pb.PbPrefixLookupRespForBucket, value_lists: Sequence[Sequence[Buffer]]
+) -> Parts:
+    """One bucket of a PrefixLookupResponse as parts. Each value list is a PbValueList, encoded in one piece or more."""
+    body: Parts = [bucket.SerializeToString()]
+    for values in value_lists:
+        body.append(length_prefix(_VALUE_LISTS, body_size(values)))
+        body.extend(values)
+    return [length_prefix(_PREFIX_BUCKETS, body_size(body)), *body]

@@ -186,21 +186,30 @@ def _append_buckets(parts: Parts, number: int, buckets: Iterable[BucketParts]) -
         parts.extend(records)
 
 
-def decode_produce_log(body: Buffer) -> ProduceLogRequest:
-    """Read a ProduceLogRequest; the records are views into `body`."""
+class TooManyBucketsError(FormatError):
+    """A write has more fields than the caller wants to decode now."""
+
+
+def decode_produce_log(body: Buffer, fields_max: int = BUCKETS_PER_REQUEST_MAX) -> ProduceLogRequest:
+    """Read a ProduceLogRequest; the records are views into `body`.
+
+    Raises:
+        TooManyBucketsError: It has more than `fields_max` fields, most of which are buckets.
+        FormatError: It is not a ProduceLogRequest.
+    """
     what = "ProduceLogRequest"
     data = memoryview(body)
     short = decode_write_of_one_bucket(data)
     if short is not None:
         acks, table_id, timeout_ms, partition_id, bucket_id, records = short
         return ProduceLogRequest(acks, table_id, timeout_ms, [BucketRecords(partition_id, bucket_id, records)])
-    return _decode_produce_log(data, what)
+    return _decode_produce_log(data, what, fields_max)
 
 
-def _decode_produce_log(data: memoryview, what: str) -> ProduceLogRequest:
+def _decode_produce_log(data: memoryview, what: str, fields_max: int) -> ProduceLogRequest:
     acks = table_id = timeout_ms = None
     buckets: list[BucketRecords] = []
-    for number, wire_type, value, start, end in iter_fields(data, 0, len(data), what, BUCKETS_PER_REQUEST_MAX):
+    for number, wire_type, value, start, end in iter_fields(data, 0, len(data), what, fields_max, TooManyBucketsError):
         if wire_type == VARINT:
             if number == 1:
                 acks = as_int32(value)
@@ -215,14 +224,14 @@ def _decode_produce_log(data: memoryview, what: str) -> ProduceLogRequest:
     return ProduceLogRequest(acks, table_id, timeout_ms, buckets)
 
 
-def decode_put_kv(body: Buffer) -> PutKvRequest:
-    """Read a PutKvRequest; the records are views into `body`."""
+def decode_put_kv(body: Buffer, fields_max: int = BUCKETS_PER_REQUEST_MAX) -> PutKvRequest:
+    """Read a PutKvRequest; the records are views into `body`. Errors as in `decode_produce_log`."""
     what = "PutKvRequest"
     data = memoryview(body)
     acks = table_id = timeout_ms = agg_mode = None
     target_columns: list[int] = []
     buckets: list[BucketRecords] = []
-    for found in iter_fields(data, 0, len(data), what, BUCKETS_PER_REQUEST_MAX):
+    for found in iter_fields(data, 0, len(data), what, fields_max, TooManyBucketsError):
         number, wire_type, value, start, end = found
         if number == 4:
             read_int32s(data, found, target_columns, what)

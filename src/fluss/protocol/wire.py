@@ -105,15 +105,25 @@ def read_varint(data: memoryview, pos: int, end: int, what: str, size_max: int =
     raise FormatError(f"{what}: number at position {pos} is cut off at position {end}")
 
 
-def iter_fields(data: memoryview, start: int, end: int, what: str, fields_max: int = FIELDS_MAX) -> Iterator[Field]:
-    """The fields of the message in `data[start:end]`. `what` names the message in errors."""
+def iter_fields(
+    data: memoryview,
+    start: int,
+    end: int,
+    what: str,
+    fields_max: int = FIELDS_MAX,
+    too_many: type[FormatError] = FormatError,
+) -> Iterator[Field]:
+    """The fields of the message in `data[start:end]`. `what` names the message in errors.
+
+    More than `fields_max` fields are an error of the type `too_many`.
+    """
     pos = start
     left = fields_max
     while pos < end:
         at = pos
         left -= 1
         if left < 0:
-            raise FormatError(f"{what}: more than {fields_max} fields")
+            raise too_many(f"{what}: more than {fields_max} fields")
         tag = data[pos]
         if tag < 128:
             pos += 1

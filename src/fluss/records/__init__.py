@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fluss.records.pruning import may_match
     from fluss.records.row_batch import RowRecords, decode_row_batch, encode_row_body, read_row_records
     from fluss.records.statistics import Statistics, build_statistics, statistics_columns, supports_statistics
-    from fluss.records.value_batch import decode_value_batch, encode_value_batch
+    from fluss.records.value_batch import decode_value_batch, encode_value_batch, encode_values, value_batch_header
 
 __all__ = [
     "DECODED_BYTES_MAX",
@@ -69,6 +69,7 @@ __all__ = [
     "encode_kv_body",
     "encode_row_body",
     "encode_value_batch",
+    "encode_values",
     "iter_log_batches",
     "may_match",
     "patch_batch",
@@ -79,6 +80,7 @@ __all__ = [
     "seal_log_batch",
     "statistics_columns",
     "supports_statistics",
+    "value_batch_header",
 ]
 
 __getattr__ = lazy_names(
@@ -88,7 +90,7 @@ __getattr__ = lazy_names(
         "fluss.records.pruning": "may_match",
         "fluss.records.row_batch": "RowRecords decode_row_batch encode_row_body read_row_records",
         "fluss.records.statistics": "Statistics build_statistics statistics_columns supports_statistics",
-        "fluss.records.value_batch": "decode_value_batch encode_value_batch",
+        "fluss.records.value_batch": "decode_value_batch encode_value_batch encode_values value_batch_header",
     },
 )
 

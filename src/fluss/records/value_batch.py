@@ -27,17 +27,27 @@ _WHAT = "value batch"
 
 def encode_value_batch(values: Sequence[bytes] | Slices) -> bytes:
     """Encode stored values (schema id and row each) into one batch."""
+    body = encode_values(values)
+    return value_batch_header(len(values), len(body)) + body
+
+
+def value_batch_header(count: int, size_bytes: int) -> bytes:
+    """The header of a batch whose values were encoded in pieces of `size_bytes` altogether, with `encode_values`."""
+    if size_bytes > INT32_MAX - VALUE_HEADER_SIZE:
+        raise InvalidArgumentError(f"{count} values take {size_bytes} bytes, too many for one batch")
+    return _HEADER.pack(VALUE_HEADER_SIZE - _LENGTH_END + size_bytes, VALUE_MAGIC, count)
+
+
+def encode_values(values: Sequence[bytes] | Slices) -> memoryview:
+    """Encode stored values (schema id and row each) as they stand in a batch, without its header."""
     slices = values if isinstance(values, Slices) else Slices.from_list(list(values))
     count = len(slices)
     lengths = slices.lengths
     if count and int(lengths.min()) < _SCHEMA_ID_SIZE:
         raise InvalidArgumentError(f"value {int(np.argmin(lengths))} is too short to hold a schema id")
     total = int(lengths.sum()) + 4 * count
-    if total > INT32_MAX - VALUE_HEADER_SIZE:
-        raise InvalidArgumentError(f"{count} values take {total} bytes, too many for one batch")
     heads = fixed_width_binary(lengths.astype("<i4").view(np.uint8).reshape(count, 4))
-    body = join_columns([heads, slices.to_arrow()], total)
-    return _HEADER.pack(VALUE_HEADER_SIZE - _LENGTH_END + total, VALUE_MAGIC, count) + body
+    return join_columns([heads, slices.to_arrow()], total)
 
 
 def decode_value_batch(view: Any) -> Slices:

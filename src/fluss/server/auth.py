@@ -13,6 +13,7 @@ from fluss.server.config import ServerConfig
 _USER_ENTRY = re.compile(r'user_([^\s="]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _TOKEN_PARTS = 3
 _WRONG = "Authentication failed: Invalid username or password"
+_NAME_BYTES_MAX = 256
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class Principal:
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
+
+
+class WrongCredentialsError(AuthenticateError):
+    """A login that looked right and was not: perhaps a guess."""
 
 
 ANONYMOUS = Principal("ANONYMOUS")
@@ -62,10 +67,10 @@ def check_users(config: ServerConfig) -> None:
             )
 
 
-def user_of(token: bytes) -> str | None:
-    """Return the user name that a PLAIN token claims, for the audit log; None if it has none."""
-    parts = token.split(b"\0", _TOKEN_PARTS)
-    return parts[1].decode("utf-8", "replace") or None if len(parts) == _TOKEN_PARTS else None
+def user_of_token(token: bytes) -> str:
+    """The user name of a PLAIN token, as it stands there, shortened; empty if it has none."""
+    parts = token.split(b"\0", 2)
+    return parts[1][:_NAME_BYTES_MAX].decode("utf-8", "replace") if len(parts) == _TOKEN_PARTS else ""
 
 
 def authenticate_plain(token: bytes, users: dict[str, str]) -> Principal:
@@ -80,7 +85,7 @@ def authenticate_plain(token: bytes, users: dict[str, str]) -> Principal:
         authorization_id, name, password = (part.decode("utf-8") for part in parts)
     except UnicodeDecodeError:
         # No name or password that was configured is like this one.
-        raise AuthenticateError(_WRONG) from None
+        raise WrongCredentialsError(_WRONG) from None
     if not name:
         raise AuthenticateError("Authentication failed: username not specified")
     if not password:
@@ -89,7 +94,7 @@ def authenticate_plain(token: bytes, users: dict[str, str]) -> Principal:
     # The comparison also runs for unknown users, so that the time taken does not tell which users exist.
     same = hmac.compare_digest(password.encode(), (expected if expected is not None else "\0").encode())
     if expected is None or not same:
-        raise AuthenticateError(_WRONG)
+        raise WrongCredentialsError(_WRONG)
     if authorization_id and authorization_id != name:
         raise AuthenticateError(
             "Authentication failed: Client requested an authorization id that is different from username"

@@ -20,6 +20,7 @@ from fluss.errors import FormatError
 from fluss.net.sockets import WakeMark
 from fluss.protocol.frames import FrameReader
 from fluss.server.log.files import FileRange
+from fluss.server.memory import UnsentAnswers
 
 Buffer = bytes | bytearray | memoryview
 
@@ -51,6 +52,7 @@ class Channel:
         on_closed: Callable[[str], None],
         on_sent: Callable[[], None],
         on_error: Callable[[Exception], None] = _nothing,
+        answers: UnsentAnswers | None = None,
     ) -> None:
         self._loop = loop
         self._sock = sock
@@ -61,6 +63,7 @@ class Channel:
         self._on_closed = on_closed
         self._on_sent = on_sent
         self._on_error = on_error
+        self._answers = answers or UnsentAnswers(0)
         self._queue: deque[memoryview | FileRange] = deque()
         self._frames: deque[memoryview] = deque()
         """Received in one piece with a frame after which reading was paused, or whose handling took long."""
@@ -70,6 +73,8 @@ class Channel:
         self._closing = False
         self.closed = False
         self.unsent_bytes = 0
+        self.held_bytes = 0
+        """What of it is held in memory, not in files."""
         self.last_activity = monotonic()
         self.bytes_in = 0
         self.bytes_out = 0
@@ -125,6 +130,7 @@ class Channel:
         """Send the parts in order, now as far as possible and later as the peer takes them."""
         if self.closed or (not self._queue and self._sent_at_once(parts)):
             return
+        held_bytes = 0
         for part in parts:
             if isinstance(part, FileRange):
                 self._queue.append(FileRange(part.file, part.position, part.size_bytes))
@@ -133,7 +139,10 @@ class Channel:
             view = memoryview(part)
             if view.nbytes:
                 self._queue.append(view if view.format == "B" and view.ndim == 1 else view.cast("B"))
-                self.unsent_bytes += view.nbytes
+                held_bytes += view.nbytes
+        self.unsent_bytes += held_bytes
+        self.held_bytes += held_bytes
+        self._answers.add(held_bytes)
         if not self._writing:
             self._send()
 
@@ -290,6 +299,8 @@ class Channel:
                 break
             left -= part.nbytes
             self._queue.popleft()
+        self.held_bytes -= sent
+        self._answers.remove(sent)
         return sent
 
     def _send_file(self, part: FileRange) -> int:
@@ -322,7 +333,7 @@ class Channel:
             self._loop.remove_writer(self.fd)
         self._queue.clear()
         self._frames.clear()
-        self.unsent_bytes = 0
+        held_bytes, self.held_bytes, self.unsent_bytes = self.held_bytes, 0, 0
         self._sock.close()
         self._reader.close()
         on_closed = self._on_closed
@@ -330,3 +341,4 @@ class Channel:
         # for reference cycles, which on a busy server may be far away.
         self._on_frame = self._on_closed = self._on_sent = self._on_error = _nothing
         on_closed(reason)
+        self._answers.remove(held_bytes)

@@ -55,6 +55,8 @@ class Connections:
         """Connections that are not established, with the time at which they came, oldest first."""
         self._arrivals: dict[Session, _Arrival] = {}
         """Connections in the middle of a frame."""
+        self._untaken: dict[Session, tuple[int, float]] = {}
+        """Connections that hold answers while memory is short: what was sent, and since when no more was."""
         self._logged: dict[str, tuple[float, int]] = {}
 
     @property
@@ -96,6 +98,7 @@ class Connections:
         self.sessions.discard(session)
         self._new.pop(session, None)
         self._arrivals.pop(session, None)
+        self._untaken.pop(session, None)
 
     # Deadlines -----------------------------------------------------------------------------------------------------
 
@@ -126,6 +129,9 @@ class Connections:
         if not session.requests_in_work and now - channel.last_activity > idle_seconds:
             session.close()
             return
+        if self._holds_answers(session, now):
+            self._close(session, "slow", "others wait for the memory of answers that this client does not take")
+            return
         position = channel.frame_position
         if position is None or not session.waits_for_peer:
             self._arrivals.pop(session, None)
@@ -146,6 +152,18 @@ class Connections:
             and now - arrival.paced_at > _WANTED_GRACE_SECONDS
         ):
             self._close(session, "slow", "others wait for the memory of a large request that arrives too slowly")
+
+    def _holds_answers(self, session: Session, now: float) -> bool:
+        """Whether a client takes nothing while others wait for the memory of its answers."""
+        channel = session.channel
+        if not channel.held_bytes or not self._server.answers.exhausted:
+            self._untaken.pop(session, None)
+            return False
+        sent_bytes, since = self._untaken.get(session, (-1, now))
+        if sent_bytes != channel.bytes_out:
+            self._untaken[session] = (channel.bytes_out, now)
+            return False
+        return now - since > _WANTED_GRACE_SECONDS
 
     def _close(self, session: Session, kind: str, reason: str) -> None:
         self._server.metrics.add("tabletserver_closedConnections_total", 1, (("reason", kind),))

@@ -14,6 +14,40 @@ LARGE_BYTES_MIN: Final = 64 * 1024
 """Frames of this size and more are charged before they are received."""
 
 
+class UnsentAnswers:
+    """Counts the bytes of answers that wait in memory for their clients to take them, over all connections.
+
+    Parts of files are not counted: they are sent from the file. Beyond the limit no further large answer is made, and
+    connections whose clients do not take theirs are not read from.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    @property
+    def exhausted(self) -> bool:
+        return self.held_bytes > self.limit_bytes
+
+    def add(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+
+    def remove(self, size_bytes: int) -> None:
+        self.held_bytes -= size_bytes
+        if self._waiting and self.held_bytes <= self.limit_bytes:
+            waiting, self._waiting = self._waiting, {}
+            for callback in waiting:
+                callback()
+
+    def wait_for_room(self, callback: Callable[[], None]) -> None:
+        """Call back once when the limit is no longer exceeded."""
+        self._waiting[callback] = None
+
+    def stop_waiting(self, callback: Callable[[], None]) -> None:
+        self._waiting.pop(callback, None)
+
+
 class MemoryBudget:
     """Counts bytes. Large frames are granted in the order in which they were announced.
 

@@ -15,6 +15,7 @@ import threading
 import time
 
 from fluss.server.config import ServerConfig
+from fluss.server.loop_watch import LoopErrors
 from fluss.server.server import Server
 
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
@@ -64,6 +65,7 @@ async def serve(config: ServerConfig, *, watch_stdin: bool = False) -> None:
         loop.add_signal_handler(number, ended.set)
     config.log_passed_over()
     server = Server(config)
+    loop.set_exception_handler(LoopErrors(count=lambda: server.metrics.add("tabletserver_eventLoop_errors_total")))
     await server.start()
     # What is loaded by now stays, and requests leave hardly any circles behind: looking for those among all objects,
     # after every 700 new ones, costs a twentieth of a busy server.

@@ -10,7 +10,8 @@ import os
 import resource
 import select
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
 from fluss._version import VERSION
 from fluss.metadata import TableBucket
@@ -29,11 +30,14 @@ from fluss.server.exposure import check_remote_dir
 from fluss.server.handlers import Handler, register_all
 from fluss.server.kv import Kv
 from fluss.server.listener import Listener
-from fluss.server.memory import MemoryBudget
+from fluss.server.loop_watch import LoopWatch
+from fluss.server.memory import MemoryBudget, UnsentAnswers
 from fluss.server.metrics import Metrics
 from fluss.server.metrics_page import MetricsPage
 from fluss.server.session import Session
 from fluss.server.tablets import Tablets
+from fluss.server.throttle import LoginThrottle
+from fluss.server.turns import Turns
 
 logger = logging.getLogger("fluss.server")
 
@@ -57,12 +61,16 @@ class Server:
         self.metrics = Metrics()
         self.audit = AuditLog()
         self.memory = MemoryBudget(self.config.integer("server.buffer.memory-size"))
+        self.answers = UnsentAnswers(self.config.integer("server.buffer.memory-size"))
         self.frame_buffers = FrameBuffers(huge_pages=True)
         self.executor = self.environment.executor(self.config.integer("server.io-pool.size"), "fluss-io")
         self.handlers: dict[int, Handler] = {}
         register_all(self.handlers)
         self.connections = Connections(self)
         self.sessions = self.connections.sessions
+        self.turns = Turns()
+        self.login_throttle = LoginThrottle()
+        self.loop_watch = LoopWatch(is_idle=lambda: not self.sessions)
         self.requests = 0
         """Taken so far, of all sessions."""
         self._requests_seen = 0
@@ -77,6 +85,7 @@ class Server:
         self.metrics_page: MetricsPage | None = None
         self._data_dir: DataDir | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._spawned: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._all_closed = asyncio.Event()
 
@@ -165,6 +174,7 @@ class Server:
         self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)
         self._tasks.append(loop.create_task(self.connections.watch()))
+        self.loop_watch.start()
         self._tasks.extend(self.catalog.start())
         for listener in self.listeners.values():
             listener.start()
@@ -194,6 +204,7 @@ class Server:
         if self._stopping or self._data_dir is None:
             return
         self._stopping = True
+        self.loop_watch.stop()
         for listener in self.listeners.values():
             listener.close()
         if self.metrics_page is not None:
@@ -251,6 +262,12 @@ class Server:
         self._incoming.register(sock, select.POLLIN)
         session.start()
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work of a request that goes on whether or not its client waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._spawned.add(task)
+        task.add_done_callback(self._spawned.discard)
+
     def _is_quiet(self, appends: int) -> bool:
         """Whether no more than so many requests came since this was asked last, and all that was sent is taken."""
         seen, self._requests_seen = self._requests_seen, self.requests
@@ -305,7 +322,11 @@ class Server:
         gauge("tabletserver_openConnections", lambda: len(self.sessions))
         gauge("tabletserver_unauthenticatedConnections", lambda: self.connections.unauthenticated_count)
         gauge("tabletserver_maxConnections", lambda: self.connections.maximum)
+        gauge("tabletserver_eventLoop_longestDelayMs", lambda: self.loop_watch.delay_seconds * 1000)
+        gauge("tabletserver_eventLoop_longestBusyMs", lambda: self.loop_watch.busy_seconds * 1000)
+        gauge("tabletserver_eventLoop_stalls", lambda: self.loop_watch.stall_count)
         gauge("tabletserver_requestMemorySize", lambda: self.memory.taken_bytes)
+        gauge("tabletserver_answerMemorySize", lambda: self.answers.held_bytes)
         gauge("tabletserver_request_requestQueueSize", lambda: sum(s.requests_in_work for s in self.sessions))
 
 

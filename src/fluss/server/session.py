@@ -41,6 +41,7 @@ _BEFORE_AUTHENTICATION = frozenset({API_VERSIONS.key, AUTHENTICATE.key})
 # Before authentication a connection holds at most 64 KB: a receive buffer, one frame, and answers that it did not take.
 UNAUTHENTICATED_FRAME_BYTES_MAX = 32 * 1024
 _UNAUTHENTICATED_UNSENT_BYTES_MAX = 16 * 1024
+_UNAUTHENTICATED_REQUESTS_MAX = 4
 _FIRST_BUFFER_BYTES = 1024
 _BUFFER_BYTES = 64 * 1024
 
@@ -59,7 +60,9 @@ class Session:
         self.is_established = False
         """Whether the client has authenticated, or, where that is not asked for, has sent its first request."""
         config = server.config
-        self._requests_max = config.integer("netty.server.max-queued-requests")
+        self._requests_max = (
+            config.integer("netty.server.max-queued-requests") if self.authenticated else _UNAUTHENTICATED_REQUESTS_MAX
+        )
         self._unsent_bytes_max = (
             config.integer("server.connection.max-unsent-size")
             if self.authenticated
@@ -68,6 +71,9 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._replies: set[_Reply] = set()
         self._no_replies: asyncio.Future[None] | None = None
+        self.failed_logins = 0
+        self._closes_soon = False
+        self._holds = 0
         self._charged_bytes = 0
         """Of large frames that have not arrived, or not been handled yet."""
         self.reading = asyncio.Lock()
@@ -91,6 +97,7 @@ class Session:
             on_closed=self._on_closed,
             on_sent=self._on_sent,
             on_error=self._on_error,
+            answers=server.answers,
         )
 
     def __repr__(self) -> str:
@@ -117,13 +124,26 @@ class Session:
     @property
     def waits_for_peer(self) -> bool:
         """Whether the next step is the peer's: to send the rest of a frame, or to take answers."""
-        return self.channel.reading or self.channel.unsent_bytes > self._unsent_bytes_max
+        return self.channel.reading or self.channel.unsent_bytes > 0
+
+    def hold(self) -> None:
+        """Start no further request of this connection until `release`: one of them takes more than one turn to start.
+
+        Requests of one connection start in the order in which they came, because writers depend on it.
+        """
+        self._holds += 1
+        self.channel.pause_reading()
+
+    def release(self) -> None:
+        self._holds -= 1
+        self._adjust_reading()
 
     def authenticate(self, principal: Principal) -> None:
         """Take the client for this principal from now on, with the limits of clients that are known."""
         config = self.server.config
         self.principal = principal
         self.authenticated = True
+        self._requests_max = config.integer("netty.server.max-queued-requests")
         self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")
         self._reader.set_limits(config.integer("netty.server.max-request-size"), _BUFFER_BYTES)
         self._establish()
@@ -147,8 +167,6 @@ class Session:
 
     def _on_frame(self, frame: memoryview) -> None:
         size_bytes = len(frame)
-        if size_bytes >= LARGE_BYTES_MIN:
-            self._charged_bytes -= size_bytes  # from here on it is charged to the request
         try:
             request = parse_request(frame)
         except FormatError as error:
@@ -156,6 +174,8 @@ class Session:
             self.channel.close()
             return
         self.server.requests += 1
+        if size_bytes >= LARGE_BYTES_MIN:
+            self._charged_bytes -= size_bytes  # from here on it is charged to the request
         api_key, version, request_id, body = request
         reply = _Reply(self, api_key, request_id, size_bytes)
         try:
@@ -177,7 +197,9 @@ class Session:
             return
         if size_bytes >= LARGE_BYTES_MIN:
             self.server.memory.give_back(size_bytes)
-        if self.channel.unsent_bytes:
+        if self._closes_soon:
+            self.close_after_sending()
+        elif self.channel.unsent_bytes:
             self._adjust_reading()
 
     def _handler(self, api_key: int) -> Handler:
@@ -199,6 +221,8 @@ class Session:
         """A request that had to wait is answered."""
         self._replies.discard(reply)
         self.server.memory.give_back(reply.size_bytes)
+        if self._closes_soon:
+            self.close_after_sending()
         if self._no_replies is not None and not self._replies and not self._no_replies.done():
             self._no_replies.set_result(None)
         if self.channel.unsent_bytes or not self.channel.reading:
@@ -215,14 +239,20 @@ class Session:
         return code, encode_error(request_id, code, text)
 
     async def wait_for_room(self) -> None:
-        """Wait until the peer has taken enough of the answers before."""
-        while self.channel.unsent_bytes > self._unsent_bytes_max and not self.channel.closed:
+        """Wait until the peer has taken enough of the answers before, and all peers enough of theirs."""
+        while not self._has_room and not self.channel.closed:
             future: asyncio.Future[None] = self._loop.create_future()
             self._room_waiters.append(future)
+            if self.server.answers.exhausted:
+                self.server.answers.wait_for_room(self._on_sent)
             await future
 
+    @property
+    def _has_room(self) -> bool:
+        return self.channel.unsent_bytes <= self._unsent_bytes_max and not self.server.answers.exhausted
+
     def _on_sent(self) -> None:
-        if self._room_waiters and self.channel.unsent_bytes <= self._unsent_bytes_max:
+        if self._room_waiters and self._has_room:
             waiters, self._room_waiters = self._room_waiters, []
             for future in waiters:
                 if not future.done():
@@ -235,7 +265,10 @@ class Session:
             return
         memory = self.server.memory
         in_work = len(self._replies)
-        if in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
+        if self._holds or in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
+            self.channel.pause_reading()
+        elif self.channel.held_bytes and self.server.answers.exhausted:
+            self.server.answers.wait_for_room(self._adjust_reading)
             self.channel.pause_reading()
         elif in_work and memory.exhausted and not self.channel.is_receiving_large:
             # A session with no request in work may always read one more: otherwise none could. A large frame that is
@@ -250,6 +283,8 @@ class Session:
         memory = self.server.memory
         memory.cancel(self._frame_granted)
         memory.stop_waiting(self._adjust_reading)
+        for callback in (self._adjust_reading, self._on_sent):
+            self.server.answers.stop_waiting(callback)
         if self._charged_bytes:
             memory.give_back(self._charged_bytes)
             self._charged_bytes = 0
@@ -264,6 +299,11 @@ class Session:
 
     def close(self) -> None:
         self.channel.close()
+
+    def close_soon(self) -> None:
+        """Close when the request in flight is answered."""
+        self.hold()
+        self._closes_soon = True
 
     def close_after_sending(self) -> None:
         self.channel.close_after_sending()

@@ -22,6 +22,7 @@ from fluss.server.catalog import Catalog
 from fluss.server.catalog.files import FileLayer
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.handlers import RequestContext
+from fluss.server.turns import Turns
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ class Harness:
             damaged_bucket_count=self.damaged_bucket_count,
             tablets=(),
             audit=AuditLog(),
+            turns=Turns(),
             tablet_server_id=self.config.integer("tablet-server.id"),
             advertised_endpoint=lambda listener: Endpoint(listener, f"{listener.lower()}.example", 9000),
         )

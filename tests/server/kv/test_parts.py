@@ -53,13 +53,14 @@ from fluss.rows.logical import from_arrow, to_arrow
 from fluss.server.config import ServerConfig
 from fluss.server.kv.aggregate import aggregate_of, column_aggregate_of
 from fluss.server.kv.budget import StoreBudget
-from fluss.server.kv.cursors import Cursors
+from fluss.server.kv.cursors import Cursor, Cursors
 from fluss.server.kv.keys import decode_keys, rows_of_keys
 from fluss.server.kv.layer import Layer
 from fluss.server.kv.sequence import FILE_NAME, BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
 from fluss.server.kv.store import _CACHE_BYTES, DamagedStoreError, Store
 from fluss.server.kv.values import ValueCodec
+from fluss.server.turns import Turns
 
 NAN = float("nan")
 
@@ -380,6 +381,10 @@ def _tablet(number: int = 0) -> Any:
     return _Tablet(TableBucket(1, number))
 
 
+def read(cursor: Cursor, size_max: int) -> list[bytes]:
+    return run(cursor.read(size_max, Turns().begin()))
+
+
 def test_cursors() -> None:
     now = 0.0
     config = ServerConfig(
@@ -388,23 +393,21 @@ def test_cursors() -> None:
     cursors = Cursors(config, lambda: now)
     items = [(bytes([i]), bytes(10)) for i in range(10)]
     first = cursors.open(_tablet(), iter(items), None)
-    assert len(first.read(30)) == 2
+    assert len(read(first, 30)) == 2
     assert first.has_more
-    cursors.keep(first)
     with pytest.raises(InvalidScanRequestError):
         cursors.resume(first.scanner_id, 2)
     assert cursors.resume(first.scanner_id, 1) is first
-    assert len(first.read(1)) == 1  # at least one
-    assert len(first.read(1 << 20)) == 7
+    assert len(read(first, 1)) == 1  # at least one
+    assert len(read(first, 1 << 20)) == 7
     assert not first.has_more
     limited = cursors.open(_tablet(), iter(items), 4)
-    assert len(limited.read(20)) == 1
-    assert len(limited.read(1 << 20)) == 3
+    assert len(read(limited, 20)) == 1
+    assert len(read(limited, 1 << 20)) == 3
     assert not limited.has_more
-    cursors.keep(limited)
     with pytest.raises(TooManyScannersError, match="open scans"):
         cursors.open(_tablet(), iter(items), None)
-    cursors.keep(cursors.open(_tablet(1), iter(items), None))
+    cursors.open(_tablet(1), iter(items), None)
     with pytest.raises(TooManyScannersError, match="server"):
         cursors.open(_tablet(2), iter(items), None)
     now = 11.0
@@ -415,10 +418,21 @@ def test_cursors() -> None:
     assert len(cursors) == 0
     cursors.end(b"nobody")
     kept = cursors.open(_tablet(), iter(items), None)
-    cursors.keep(kept)
     cursors.drop(kept.bucket)
     with pytest.raises(UnknownScannerIdError):
         cursors.resume(kept.scanner_id, 1)
+
+
+def test_cursors_of_one_state_share_its_memory_and_the_others_count() -> None:
+    cursors = Cursors(ServerConfig({"kv.memory-size": "1mb"}))
+    for _ in range(3):
+        cursors.open(_tablet(), iter([]), None, log_offset=5, row_count=8_000)
+    assert cursors.memory_bytes == 800_000
+    cursors.open(_tablet(), iter([]), None, log_offset=6, row_count=4_000)
+    with pytest.raises(TooManyScannersError, match=r"kv\.memory-size"):
+        cursors.open(_tablet(1), iter([]), None, log_offset=6, row_count=1)
+    cursors.drop(TableBucket(1, 0))
+    assert cursors.memory_bytes == 0
 
 
 def test_expired_cursors_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,8 +440,6 @@ def test_expired_cursors_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPa
     now = 0.0
     cursors = Cursors(ServerConfig({}), lambda: now)
     opened_ = [cursors.open(_tablet(), iter([]), None) for _ in range(3)]
-    for cursor in opened_:
-        cursors.keep(cursor)
     now = 1e6
     with pytest.raises(ScannerExpiredError):
         cursors.resume(opened_[2].scanner_id, 1)

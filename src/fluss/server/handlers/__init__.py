@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -67,6 +68,9 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 """Of requests without records. A parsed message takes up to twenty times the memory of its bytes."""
 
+INLINE_MESSAGE_BYTES_MAX = 64 * 1024
+"""Larger requests are parsed in a thread."""
+
 
 def parse_message(api: Api[RequestT, Any], body: memoryview) -> RequestT:
     """Decode a request body; bytes that are no such message are the client's fault, and said so.
@@ -84,6 +88,13 @@ def parse_message(api: Api[RequestT, Any], body: memoryview) -> RequestT:
         raise UnknownServerError(f"the {api.name} request is malformed: {error.message}") from None
 
 
+async def receive_message(context: RequestContext, api: Api[RequestT, Any], body: memoryview) -> RequestT:
+    """Decode a request body, a large one in a thread: the texts of many small messages take long to check."""
+    if len(body) <= INLINE_MESSAGE_BYTES_MAX:
+        return parse_message(api, body)
+    return await asyncio.get_running_loop().run_in_executor(context.server.executor, parse_message, api, body)
+
+
 def proto_handler(
     api: Api[RequestT, ResponseT], answer: Callable[[RequestContext, RequestT], Awaitable[ResponseT]]
 ) -> AsyncHandler:
@@ -91,7 +102,7 @@ def proto_handler(
     describe = AUDITED.get(api.key)
 
     async def handle(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
-        request = parse_message(api, body)
+        request = await receive_message(context, api, body)
         response = await answer(context, request)
         if describe is not None and (what := describe(request, response)):
             context.server.audit.changed(context.session, api.name, what)

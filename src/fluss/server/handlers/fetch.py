@@ -19,6 +19,7 @@ from fluss.errors import (
 from fluss.metadata import Predicate, TableBucket
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import FETCH_LOG
+from fluss.protocol.frames import join_small_parts
 from fluss.protocol.predicates import decode_predicate
 from fluss.protocol.record_messages import (
     BUCKETS_PER_REQUEST_MAX,
@@ -26,15 +27,16 @@ from fluss.protocol.record_messages import (
     FetchedTable,
     encode_fetch_log_response,
 )
-from fluss.records import LogBatch, Statistics, may_match, project_batch
+from fluss.records import HEADER_SIZE_MIN, LogBatch, Statistics, may_match, project_batch
 from fluss.server.catalog import TableEntry
-from fluss.server.handlers import Buffer, Handler, RequestContext, parse_message
+from fluss.server.handlers import Buffer, Handler, RequestContext, receive_message
 from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.tablet import LogTablet
 from fluss.server.log.walk import BatchSpan
 from fluss.server.session import wire_error
+from fluss.server.turns import Turn
 
 RESPONSE_BYTES_MAX = 128 * 1024 * 1024
 """Whatever a client asks for, one answer does not grow beyond this (except for a single larger batch)."""
@@ -43,6 +45,7 @@ WAIT_MS_MAX = 10 * 60 * 1000
 INLINE_READ_BYTES_MAX = 128 * 1024
 REMOTE_FIRST = 1
 REMOTE_SEGMENTS_MAX = 256
+_MANY_BUCKETS = 1_000
 _RETRY_METADATA = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION})
 
 
@@ -81,27 +84,36 @@ class _Part:
 
 
 async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
-    request = parse_message(FETCH_LOG, body)
+    request = await receive_message(context, FETCH_LOG, body)
     buckets = sum(len(asked.buckets_req) for asked in request.tables_req)
     if buckets > BUCKETS_PER_REQUEST_MAX:
         raise UnknownServerError(f"the fetch asks for {buckets} buckets, more than {BUCKETS_PER_REQUEST_MAX} at a time")
     tables: list[FetchedTable[Sequence[Buffer]]] = []
     parts: list[_Part] = []
+    turn = context.server.turns.begin()
     for asked in request.tables_req:
-        table, table_parts = _open_table(context, asked, remote_first=request.read_preference == REMOTE_FIRST)
+        table, table_parts = await _open_table(
+            context, asked, turn, remote_first=request.read_preference == REMOTE_FIRST
+        )
         tables.append(table)
         parts += table_parts
     if request.HasField("min_bytes"):
         wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else WAIT_MS_DEFAULT
-        await _wait_for_bytes(context, parts, request.min_bytes, min(wait_ms, WAIT_MS_MAX))
+        await _wait_for_bytes(context, parts, request.min_bytes, min(wait_ms, WAIT_MS_MAX), turn)
     async with context.session.reading:
         await context.session.wait_for_room()
-        await _read_all(context, parts, min(request.max_bytes, RESPONSE_BYTES_MAX))
+        await _read_all(context, parts, min(request.max_bytes, RESPONSE_BYTES_MAX), turn)
+    if len(parts) > _MANY_BUCKETS:
+        return await asyncio.get_running_loop().run_in_executor(context.server.executor, _encode_many, tables)
     return encode_fetch_log_response(tables)
 
 
-def _open_table(
-    context: RequestContext, asked: pb.PbFetchLogReqForTable, *, remote_first: bool
+def _encode_many(tables: list[FetchedTable[Sequence[Buffer]]]) -> Sequence[Buffer]:
+    return join_small_parts(encode_fetch_log_response(tables))
+
+
+async def _open_table(
+    context: RequestContext, asked: pb.PbFetchLogReqForTable, turn: Turn, *, remote_first: bool
 ) -> tuple[FetchedTable[Sequence[Buffer]], list[_Part]]:
     """Resolve buckets and offsets; what fails is answered per bucket."""
     refusal: FlussError | None = None
@@ -118,6 +130,8 @@ def _open_table(
     table = FetchedTable[Sequence[Buffer]](asked.table_id)
     parts: list[_Part] = []
     for bucket_asked in asked.buckets_req:
+        if turn.is_over:
+            await turn.next()
         partition_id = bucket_asked.partition_id if bucket_asked.HasField("partition_id") else None
         answer = FetchedBucket[Sequence[Buffer]](bucket_asked.bucket_id, partition_id)
         part = _Part(
@@ -208,44 +222,64 @@ def _pruning(entry: TableEntry, message: pb.PbPredicate, schema_id: int) -> read
 # Waiting -------------------------------------------------------------------------------------------------------------
 
 
-async def _wait_for_bytes(context: RequestContext, parts: list[_Part], bytes_min: int, wait_ms: int) -> None:
+async def _wait_for_bytes(
+    context: RequestContext, parts: list[_Part], bytes_min: int, wait_ms: int, turn: Turn
+) -> None:
     """Wait until enough can be read, for as long as asked."""
-    if any(part.failed and part.answer.error_code not in _RETRY_METADATA for part in parts):
-        return
-    if any(part.is_remote for part in parts):
-        return
+    for part in parts:
+        if turn.is_over:
+            await turn.next()
+        if (part.failed and part.answer.error_code not in _RETRY_METADATA) or part.is_remote:
+            return
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1000
-    metrics = context.server.metrics
+    tablets = list(dict.fromkeys(part.tablet for part in parts if part.tablet is not None))
     while not context.server.stopping:
-        readable = 0
-        for part in parts:
-            if part.tablet is not None and not part.failed:
-                readable += min(reader.readable_bytes(part.tablet, part.offset), max(part.bytes_max, 1))
-        left = deadline - loop.time()
-        if readable >= bytes_min or left <= 0:
-            if left <= 0:
-                metrics.add("tabletserver_delayedFetchFromClientExpires_total")
-            return
-        await _wait_for_change([part.tablet for part in parts if part.tablet is not None], left)
-        for part in parts:
-            if part.tablet is not None and part.tablet.deleted:
+        # Counting what many buckets have takes several turns, in which some of them may change: then it is noticed by
+        # who waits already. A few are counted in one.
+        change = _Change(tablets) if len(parts) > _MANY_BUCKETS else None
+        try:
+            readable = 0
+            for part in parts:
+                if part.tablet is not None and not part.failed:
+                    readable += min(reader.readable_bytes(part.tablet, part.offset), max(part.bytes_max, 1))
+                if change is not None and turn.is_over:
+                    await turn.next()
+            left = deadline - loop.time()
+            if readable >= bytes_min or left <= 0:
+                if left <= 0:
+                    context.server.metrics.add("tabletserver_delayedFetchFromClientExpires_total")
                 return
+            change = change or _Change(tablets)
+            await change.wait(left)
+        finally:
+            if change is not None:
+                change.forget()
+        if any(tablet.deleted for tablet in tablets):
+            return
 
 
-async def _wait_for_change(tablets: list[LogTablet], seconds: float) -> None:
-    """Until one of the logs has something new, or the time is over."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    timer = loop.call_later(seconds, _expire, future)
-    for tablet in tablets:
-        tablet.add_fetch_waiter(future)
-    try:
-        await future
-    finally:
-        timer.cancel()
+class _Change:
+    """Notices when one of some logs has something new."""
+
+    def __init__(self, tablets: list[LogTablet]) -> None:
+        self._tablets = tablets
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
         for tablet in tablets:
-            tablet.remove_fetch_waiter(future)
+            tablet.add_fetch_waiter(self._future)
+
+    async def wait(self, seconds: float) -> None:
+        """Until something is new, or the time is over."""
+        timer = self._loop.call_later(seconds, _expire, self._future)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
+
+    def forget(self) -> None:
+        for tablet in self._tablets:
+            tablet.remove_fetch_waiter(self._future)
 
 
 def _expire(future: asyncio.Future[None]) -> None:
@@ -256,23 +290,29 @@ def _expire(future: asyncio.Future[None]) -> None:
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
-async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int) -> None:
+async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int, turn: Turn) -> None:
     """Read bucket after bucket until the request's limit; the first bucket with data gets a batch whatever its size."""
     left = bytes_max
     sent = 0
+    many = len(parts) > 1
     for part in parts:
+        if many and turn.is_over_now:
+            await turn.next()
         if part.tablet is None or part.failed:
             continue
+        part_bytes_max = min(left, part.bytes_max)
         try:
             part.tablet.check_usable()
             part.answer.high_watermark = part.tablet.high_watermark
             if part.is_remote:
                 part.answer.remote_log_fetch_info = await _remote_info(context, part.tablet, part.offset)
                 continue
+            if sent and part_bytes_max < HEADER_SIZE_MIN:
+                continue  # no batch fits; looking for one would take long for many buckets
             plan = reader.plan_read(
                 part.tablet,
                 part.offset,
-                min(left, part.bytes_max),
+                part_bytes_max,
                 first_batch_always=sent == 0,
                 projection=part.projection,
                 may_match=part.may_match,

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from fluss.errors import (
     CorruptRecordError,
@@ -15,6 +16,7 @@ from fluss.errors import (
     KvStorageError,
     NonPrimaryKeyTableError,
     StorageBackpressureError,
+    UnknownScannerIdError,
     UnknownServerError,
     UnsupportedVersionError,
 )
@@ -28,25 +30,49 @@ from fluss.protocol.lookup_messages import (
     LookupRequest,
     decode_lookup,
     encode_lookup_response,
+    encode_lookup_response_parts,
+    encode_prefix_lookup_bucket,
 )
-from fluss.protocol.record_messages import ScanKvResponse, decode_put_kv, encode_scan_kv_response
-from fluss.records import encode_kv_body, encode_value_batch, seal_kv_batch
+from fluss.protocol.record_messages import (
+    PutKvRequest,
+    ScanKvResponse,
+    TooManyBucketsError,
+    decode_put_kv,
+    encode_scan_kv_response,
+)
+from fluss.records import encode_kv_body, seal_kv_batch
 from fluss.rows import Slices
 from fluss.server.catalog import TableEntry
-from fluss.server.handlers import Buffer, DirectHandler, Handler, Reply, RequestContext, parse_message, proto_handler
-from fluss.server.handlers.answers import check_answer_size, set_error
+from fluss.server.handlers import (
+    INLINE_MESSAGE_BYTES_MAX,
+    Buffer,
+    DirectHandler,
+    Handler,
+    Reply,
+    RequestContext,
+    parse_message,
+    receive_message,
+)
+from fluss.server.handlers.answers import ANSWER_BYTES_MAX, check_answer_size, set_error
 from fluss.server.handlers.fetch import wire_error
-from fluss.server.handlers.log import ACKS_ALL, bucket_of, check_acks, check_disk
+from fluss.server.handlers.log import ACKS_ALL, INLINE_BUCKETS_MAX, bucket_of, check_acks, check_disk
 from fluss.server.handlers.rights import permits, permitted_table
+from fluss.server.kv.cursors import Cursor, encode_values_in_turns
 from fluss.server.kv.keys import rows_of_keys
 from fluss.server.kv.service import Kv
 from fluss.server.kv.store import DamagedStoreError
 from fluss.server.kv.tablet import KvTablet
 from fluss.server.log.tablet import AppendResult
+from fluss.server.turns import Turn
 
 logger = logging.getLogger("fluss.server.kv")
 
-_PREFIXES_PER_TURN = 64
+T = TypeVar("T")
+
+_VALUES_PER_STEP = 5_000
+_BUCKETS_PER_LOOK = 8
+_INLINE_LOOKUP_BUCKETS_MAX = 256
+_INLINE_VALUES_MAX = 5_000
 _BACKPRESSURE_VERSION = 2
 """Clients from this version of PUT_KV on know the code for back-pressure."""
 _INSERT_TIMEOUT_MS = 30_000
@@ -69,28 +95,17 @@ def _check_key_encoding(context: RequestContext, entry: TableEntry) -> None:
 
 
 async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
-    # Nothing may wait before every bucket has its place in the queue of its state: see PRODUCE_LOG.
-    request = decode_put_kv(body)
-    check_acks(request.acks)
-    response = pb.PutKvResponse()
-    waiting: list[tuple[pb.PbPutKvRespForBucket, KvTablet, asyncio.Task[AppendResult]]] = []
-    entry: TableEntry | None = None
-    for part in request.buckets:
-        answer = response.buckets_resp.add(bucket_id=part.bucket_id)
-        if part.partition_id is not None:
-            answer.partition_id = part.partition_id
+    # Nothing may wait before every bucket has its place in the queue of its state: see PRODUCE_LOG. A write that takes
+    # longer than a turn to start therefore holds the requests after it.
+    with _Hold(context) as hold:
         try:
-            entry = permitted_table(context, request.table_id)
-            check_disk(context)
-            if not entry.table_info.has_primary_key():
-                # Not code 20, which is for reads: a table without keys has no state to write to.
-                raise UnknownServerError(f"table '{entry.table_path}' has no primary key; write to it with PRODUCE_LOG")
-            _check_key_encoding(context, entry)
-            tablet = _kv(context).tablet(entry, bucket_of(request.table_id, part.partition_id, part.bucket_id))
-            put = tablet.put(part.records, request.target_columns, request.agg_mode or 0)
-            waiting.append((answer, tablet, _kv(context).start(put)))
-        except FlussError as error:
-            set_error(answer, error)
+            request = decode_put_kv(body, INLINE_BUCKETS_MAX)
+        except TooManyBucketsError:
+            hold.begin()
+            request = await _in_thread(context, decode_put_kv, body)
+        check_acks(request.acks)
+        response = pb.PutKvResponse()
+        waiting = await _start_puts(context, request, response, hold)
     for answer, tablet, task in waiting:
         try:
             # Shielded: a client that goes away must not part the changelog from the state.
@@ -108,10 +123,10 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
         except Exception as error:
             logger.exception("a write to %s failed", tablet.log.bucket)
             set_error(answer, UnknownServerError(f"the write failed in the server: {type(error).__name__}: {error}"))
+    entry = context.server.catalog.table_by_id(request.table_id)
     if entry is not None:
         size_bytes = sum(len(part.records) for part in request.buckets)
-        labels = entry.labels
-        context.server.metrics.add("tabletserver_table_bytesIn_total", size_bytes, labels)
+        context.server.metrics.add("tabletserver_table_bytesIn_total", size_bytes, entry.labels)
         context.server.metrics.add("tabletserver_bytesIn_total", size_bytes)
     return (response.SerializeToString(),)
 
@@ -123,6 +138,58 @@ def _invalid_write(tablet: KvTablet, error: FormatError) -> CorruptRecordError:
     )
 
 
+_Puts = list[tuple[pb.PbPutKvRespForBucket, KvTablet, "asyncio.Task[AppendResult]"]]
+
+
+async def _start_puts(context: RequestContext, request: PutKvRequest, response: pb.PutKvResponse, hold: _Hold) -> _Puts:
+    waiting: _Puts = []
+    turn = context.server.turns.begin()
+    for number, part in enumerate(request.buckets):
+        if number % _BUCKETS_PER_LOOK == _BUCKETS_PER_LOOK - 1 and turn.is_over_now:
+            hold.begin()
+            await turn.next()
+        answer = response.buckets_resp.add(bucket_id=part.bucket_id)
+        if part.partition_id is not None:
+            answer.partition_id = part.partition_id
+        try:
+            entry = permitted_table(context, request.table_id)
+            check_disk(context)
+            if not entry.table_info.has_primary_key():
+                # Not code 20, which is for reads: a table without keys has no state to write to.
+                raise UnknownServerError(f"table '{entry.table_path}' has no primary key; write to it with PRODUCE_LOG")
+            _check_key_encoding(context, entry)
+            tablet = _kv(context).tablet(entry, bucket_of(request.table_id, part.partition_id, part.bucket_id))
+            put = tablet.put(part.records, request.target_columns, request.agg_mode or 0)
+            waiting.append((answer, tablet, _kv(context).start(put)))
+        except FlussError as error:
+            set_error(answer, error)
+    return waiting
+
+
+class _Hold:
+    """Holds the requests that came after one, from when it has to wait until it has started completely."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self._session = context.session
+        self._holds = False
+
+    def __enter__(self) -> _Hold:
+        return self
+
+    def begin(self) -> None:
+        if not self._holds:
+            self._holds = True
+            self._session.hold()
+
+    def __exit__(self, *_: object) -> None:
+        if self._holds:
+            self._session.release()
+
+
+async def _in_thread(context: RequestContext, work: Callable[..., T], *args: object) -> T:
+    return await asyncio.get_running_loop().run_in_executor(context.server.executor, work, *args)
+
+
 # LOOKUP --------------------------------------------------------------------------------------------------------------
 
 
@@ -131,12 +198,22 @@ def lookup(context: RequestContext, body: memoryview, reply: Reply) -> None:
     if lone is not None:
         reply.send((lone,))
         return
+    if len(body) > INLINE_MESSAGE_BYTES_MAX:
+        reply.send_later(_look_up_many(context, body))
+        return
     request = decode_lookup(body)
     answers = None if request.insert_if_not_exists else _look_up_at_once(context, request)
     if answers is not None:
         reply.send((encode_lookup_response(answers),))
     else:
         reply.send_later(_look_up(context, request))
+
+
+async def _look_up_many(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+    """A request with so many keys that decoding it takes longer than a turn."""
+    async with context.session.reading:
+        await context.session.wait_for_room()
+        return await _look_up(context, await _in_thread(context, decode_lookup, body))
 
 
 def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None:
@@ -157,6 +234,8 @@ def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None
 
 def _look_up_at_once(context: RequestContext, request: LookupRequest) -> list[LookedUpBucket] | None:
     """The answer if there is nothing to wait for, as is nearly always so; else None."""
+    if len(request.buckets) > _INLINE_LOOKUP_BUCKETS_MAX:
+        return None
     answers: list[LookedUpBucket] = []
     size_bytes = 0
     for part in request.buckets:
@@ -177,8 +256,12 @@ def _look_up_at_once(context: RequestContext, request: LookupRequest) -> list[Lo
 async def _look_up(context: RequestContext, request: LookupRequest) -> Sequence[Buffer]:
     insert = bool(request.insert_if_not_exists)
     answers: list[LookedUpBucket] = []
-    size_bytes = 0
+    size_bytes = key_count = 0
+    turn = context.server.turns.begin()
     for part in request.buckets:
+        key_count += len(part.keys)
+        if turn.is_over:
+            await turn.next()
         answer = LookedUpBucket(part.bucket_id, part.partition_id)
         try:
             tablet = _readable_tablet(context, request, part, insert=insert)
@@ -192,6 +275,8 @@ async def _look_up(context: RequestContext, request: LookupRequest) -> Sequence[
             answer.values = ()
             answer.error_code, answer.error_message = wire_error(error)
         answers.append(answer)
+    if key_count + len(answers) > _INLINE_VALUES_MAX:
+        return await _in_thread(context, encode_lookup_response_parts, answers)
     return (encode_lookup_response(answers),)
 
 
@@ -227,30 +312,52 @@ async def _insert(
         await tablet.log.committed(result.end_offset, _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms)
 
 
-async def prefix_lookup(context: RequestContext, request: pb.PrefixLookupRequest) -> pb.PrefixLookupResponse:
-    response = pb.PrefixLookupResponse()
-    size_bytes = 0
+async def prefix_lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
+    request = await receive_message(context, PREFIX_LOOKUP, body)
+    async with context.session.reading:
+        await context.session.wait_for_room()
+        return await _look_up_prefixes(context, request)
+
+
+async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupRequest) -> Sequence[Buffer]:
+    turn = context.server.turns.begin()
+    parts: list[Buffer] = []
+    left_bytes = ANSWER_BYTES_MAX
     for part in request.buckets_req:
+        if turn.is_over:
+            await turn.next()
         partition_id = part.partition_id if part.HasField("partition_id") else None
-        answer = response.buckets_resp.add(bucket_id=part.bucket_id)
-        if partition_id is not None:
-            answer.partition_id = partition_id
+        answer = pb.PbPrefixLookupRespForBucket(bucket_id=part.bucket_id, partition_id=partition_id)
+        lists: list[Sequence[Buffer]] = []
         try:
             entry = permitted_table(context, request.table_id)
             if not entry.table_info.has_primary_key():
                 raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
             _check_key_encoding(context, entry)
             tablet = _kv(context).tablet(entry, bucket_of(request.table_id, partition_id, part.bucket_id))
-            for number, prefix in enumerate(part.keys):
-                if number % _PREFIXES_PER_TURN == _PREFIXES_PER_TURN - 1:
-                    await asyncio.sleep(0)  # short keys, much work: let the others have a turn
-                values = await tablet.prefix_lookup(prefix)
-                size_bytes = check_answer_size(size_bytes + sum(map(len, values)))
-                answer.value_lists.add(values=values)
+            for prefix in part.keys:
+                if turn.is_over_now:
+                    await turn.next()
+                values = await tablet.prefix_lookup(prefix, turn, left_bytes)
+                left_bytes -= sum(map(len, values))
+                lists.append(await _value_list(values, turn))
         except FlussError as error:
-            answer.ClearField("value_lists")
+            lists = []
             set_error(answer, error)
-    return response
+        parts += encode_prefix_lookup_bucket(answer, lists)
+    return parts
+
+
+async def _value_list(values: Sequence[bytes], turn: Turn) -> Sequence[Buffer]:
+    """The values found for one prefix, as the parts of a message; many of them in slices."""
+    if len(values) <= _VALUES_PER_STEP:
+        return (pb.PbValueList(values=values).SerializeToString(),)
+    parts: list[Buffer] = []
+    for at in range(0, len(values), _VALUES_PER_STEP):
+        parts.append(pb.PbValueList(values=values[at : at + _VALUES_PER_STEP]).SerializeToString())
+        if turn.is_over_now:
+            await turn.next()
+    return parts
 
 
 # SCAN_KV -------------------------------------------------------------------------------------------------------------
@@ -291,30 +398,45 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
         tablet = _kv(context).tablet(entry, bucket)
         cursors.check_room(bucket)
         items, log_offset = await tablet.snapshot()
-        cursor = cursors.open(tablet, items, part.limit if part.HasField("limit") else None)
+        limit = part.limit if part.HasField("limit") else None
+        cursor = cursors.open(tablet, items, limit, log_offset, len(tablet.store.layers[0]))
     else:
         cursor = cursors.resume(request.scanner_id, request.call_seq_id)
         permitted_table(context, cursor.bucket.table_id)  # the right may have been taken away since the scan began
+    return await _read_on(context, cursor, request.batch_size_bytes, log_offset)
+
+
+async def _read_on(
+    context: RequestContext, cursor: Cursor, batch_bytes: int, log_offset: int | None
+) -> ScanKvResponse[Sequence[Buffer]]:
+    """The next rows of a cursor. A cursor whose opening fails or is cancelled ends: its client does not know it."""
+    cursors = _kv(context).cursors
+    turn = context.server.turns.begin()
+    finished = False
     try:
-        values = cursor.read(min(request.batch_size_bytes, cursors.batch_bytes_max))
-        more = cursor.has_more
+        async with context.session.reading, cursor.reading:
+            await context.session.wait_for_room()
+            values = await cursor.read(min(batch_bytes, cursors.batch_bytes_max), turn)
+            if cursor.ended:
+                raise UnknownScannerIdError("the scan was ended meanwhile, or its table was dropped")
+            answer = ScanKvResponse[Sequence[Buffer]](has_more_results=cursor.has_more, log_offset=log_offset)
+            if values:
+                answer.records = await encode_values_in_turns(values, turn)
+        finished = True
     except DamagedStoreError as error:
-        cursors.end(cursor.scanner_id)
         cursor.tablet.damaged(error)
         raise KvStorageError(f"{error}; begin the scan again") from None
-    answer = ScanKvResponse[Sequence[Buffer]](has_more_results=more, log_offset=log_offset)
-    if values:
-        answer.records = [encode_value_batch(values)]
-    if more:
-        cursors.keep(cursor)
+    finally:
+        if not finished or not answer.has_more_results:
+            cursors.end(cursor.scanner_id)
+    if answer.has_more_results:
+        cursors.touch(cursor)
         answer.scanner_id = cursor.scanner_id
-    else:
-        cursors.end(cursor.scanner_id)
     return answer
 
 
 def register(registry: dict[int, Handler]) -> None:
     registry[PUT_KV.key] = put_kv
     registry[LOOKUP.key] = DirectHandler(lookup)
-    registry[PREFIX_LOOKUP.key] = proto_handler(PREFIX_LOOKUP, prefix_lookup)
+    registry[PREFIX_LOOKUP.key] = prefix_lookup
     registry[SCAN_KV.key] = scan_kv

@@ -30,6 +30,7 @@ from fluss.protocol.record_messages import (
     LimitScanResponse,
     ProducedBucket,
     ProduceLogRequest,
+    TooManyBucketsError,
     decode_produce_log,
     encode_limit_scan_response,
     encode_produce_log_response,
@@ -42,10 +43,14 @@ from fluss.server.handlers.answers import set_error, table_path
 from fluss.server.handlers.rights import permitted_table, require_any_table
 from fluss.server.log import reader
 from fluss.server.log.tablet import AppendResult, LogTablet
+from fluss.server.turns import Turn
 
 ACKS_ALL = -1
 EARLIEST, LATEST, TIMESTAMP, LEADER_END = 0, 1, 2, 3
 _BUCKETS_MAX = 100_000
+INLINE_BUCKETS_MAX = 500
+"""Writes to more buckets are decoded in a thread."""
+_BUCKETS_PER_STEP = 8
 
 
 def bucket_of(table_id: int, partition_id: int | None, bucket_id: int) -> TableBucket:
@@ -107,9 +112,27 @@ def _invalid_batch(entry: TableEntry, bucket: TableBucket, batch: LogBatch, erro
 def produce_log(context: RequestContext, body: memoryview, reply: Reply) -> None:
     # Nothing may wait before every bucket has its place in the queue of its log: requests of one connection start in
     # the order in which they came, and idempotent writers send several at a time.
-    request = decode_produce_log(body)
+    try:
+        request = decode_produce_log(body, INLINE_BUCKETS_MAX)
+    except TooManyBucketsError:
+        context.session.hold()
+        context.server.spawn(_produce_to_many(context, body, reply))
+        return
     check_acks(request.acks)
     _Produce(context, reply, request).start(request.buckets)
+
+
+async def _produce_to_many(context: RequestContext, body: memoryview, reply: Reply) -> None:
+    """Decode in a thread. The requests that came after this one are held until it has started completely."""
+    try:
+        loop = asyncio.get_running_loop()
+        request = await loop.run_in_executor(context.server.executor, decode_produce_log, body)
+        check_acks(request.acks)
+        _Produce(context, reply, request).start(request.buckets)
+    except Exception as error:
+        reply.fail(error)
+    finally:
+        context.session.release()
 
 
 class _Produce:
@@ -129,9 +152,37 @@ class _Produce:
         self._failure: Exception | None = None
 
     def start(self, parts: list[BucketRecords]) -> None:
+        """Begin to write all buckets; many of them in slices, because the first write to a bucket makes its files."""
+        if len(parts) <= _BUCKETS_PER_STEP:
+            self._add(parts, 0)
+        else:
+            turn = self._context.server.turns.begin()
+            for at in range(0, len(parts), _BUCKETS_PER_STEP):
+                if turn.is_over_now:
+                    self._context.session.hold()
+                    self._context.server.spawn(self._add_rest(parts, at, turn))
+                    return
+                self._add(parts[at : at + _BUCKETS_PER_STEP], at)
+        self._one_less()
+
+    async def _add_rest(self, parts: list[BucketRecords], first: int, turn: Turn) -> None:
+        try:
+            for at in range(first, len(parts), _BUCKETS_PER_STEP):
+                if turn.is_over_now:
+                    await turn.next()
+                self._add(parts[at : at + _BUCKETS_PER_STEP], at)
+        except Exception as error:
+            self._failure = error
+        finally:
+            self._context.session.release()
+            self._one_less()
+
+    def _add(self, parts: list[BucketRecords], first: int) -> None:
+        """Begin to write these buckets, of which the first is that number of the request."""
         size_bytes = 0
         self._left += len(parts)
-        for part, answer in zip(parts, self._answers):
+        answers = self._answers[first : first + len(parts)] if first else self._answers
+        for part, answer in zip(parts, answers):
             size_bytes += len(part.records)
             try:
                 tablet = self._tablet(part)
@@ -140,7 +191,6 @@ class _Produce:
             else:
                 tablet.append_then(part.records, partial(self._appended, answer, tablet))
         self._count(size_bytes)
-        self._one_less()
 
     def _tablet(self, part: BucketRecords) -> LogTablet:
         self._entry = entry = permitted_table(self._context, self._table_id)
@@ -183,10 +233,17 @@ class _Produce:
         self._left -= 1
         if self._left:
             return
-        if self._failure is None:
+        if self._failure is None and len(self._answers) > INLINE_BUCKETS_MAX:
+            self._reply.send_later(self._encode_many())
+        elif self._failure is None:
             self._reply.send((encode_produce_log_response(self._answers),))
         else:
             self._reply.fail(self._failure)
+
+    async def _encode_many(self) -> Sequence[Buffer]:
+        loop = asyncio.get_running_loop()
+        executor = self._context.server.executor
+        return (await loop.run_in_executor(executor, encode_produce_log_response, self._answers),)
 
 
 # LIST_OFFSETS --------------------------------------------------------------------------------------------------------
@@ -199,7 +256,10 @@ async def list_offsets(context: RequestContext, request: pb.ListOffsetsRequest) 
         raise UnknownServerError(f"{len(request.bucket_id)} buckets in one request are too many")
     partition_id = request.partition_id if request.HasField("partition_id") else None
     response = pb.ListOffsetsResponse()
+    turn = context.server.turns.begin()
     for bucket_id in request.bucket_id:
+        if turn.is_over:
+            await turn.next()
         answer = response.buckets_resp.add(bucket_id=bucket_id)
         try:
             tablet = context.server.tablets.tablet(bucket_of(request.table_id, partition_id, bucket_id))
@@ -241,7 +301,10 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
         if request.limit <= 0:
             raise UnknownServerError(f"the limit is {request.limit}, but must be at least 1")
         if entry.table_info.has_primary_key():
-            rows = await context.server.kv.limit_scan(entry, bucket, request.limit)
+            async with context.session.reading:
+                await context.session.wait_for_room()
+                turn = context.server.turns.begin()
+                rows = await context.server.kv.limit_scan(entry, bucket, request.limit, turn)
             return encode_limit_scan_response(LimitScanResponse[Sequence[Buffer]](is_log_table=False, records=rows))
         tablet = context.server.tablets.tablet(bucket)
         tablet.check_usable()
@@ -249,12 +312,9 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
         result = reader.ReadResult()
         while offset < tablet.high_watermark:
             # The wanted rows may reach over the border of two segments.
-            plan = reader.plan_read(
-                tablet,
-                offset,
-                fetch_handlers.RESPONSE_BYTES_MAX - result.size_bytes,
-                first_batch_always=not result.parts,
-            )
+            left_bytes = fetch_handlers.RESPONSE_BYTES_MAX - result.size_bytes
+            plan = reader.plan_read(tablet, offset, left_bytes, first_batch_always=not result.parts)
+            _check_size(plan, left_bytes)
             read = await fetch_handlers.run_read(context, plan)
             if not read.parts:
                 break
@@ -268,18 +328,32 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
     return encode_limit_scan_response(answer)
 
 
+def _check_size(plan: reader.ReadPlan, bytes_max: int) -> None:
+    """Refuse a scan whose rows do not fit into one answer: fewer rows would look like all there are."""
+    for segment, end, _ in plan.segments:
+        start, _ = segment.position_at_or_before(max(plan.offset, segment.base_offset))
+        if end - start > bytes_max:
+            raise UnknownServerError(
+                f"the rows asked for of {plan.tablet.bucket} take more than {fetch_handlers.RESPONSE_BYTES_MAX} bytes. "
+                "Use a lower limit, or read the log from an offset on."
+            )
+
+
 # INIT_WRITER, GET_TABLE_STATS ----------------------------------------------------------------------------------------
 
 
 async def init_writer(context: RequestContext, request: pb.InitWriterRequest) -> pb.InitWriterResponse:
-    require_any_table(context, [table_path(path) for path in request.table_path])
+    await require_any_table(context, [table_path(path) for path in request.table_path])
     return pb.InitWriterResponse(writer_id=await context.server.catalog.next_writer_id())
 
 
 async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequest) -> pb.GetTableStatsResponse:
     entry = permitted_table(context, request.table_id)
     response = pb.GetTableStatsResponse()
+    turn = context.server.turns.begin()
     for part in request.buckets_req:
+        if turn.is_over:
+            await turn.next()
         partition_id = part.partition_id if part.HasField("partition_id") else None
         answer = response.buckets_resp.add(bucket_id=part.bucket_id)
         if partition_id is not None:

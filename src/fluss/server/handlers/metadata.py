@@ -70,7 +70,10 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
     _add_servers(ctx, response)
     named: dict[int, TableEntry] = {}
     told: set[int] = set()
+    turn = ctx.server.turns.begin()
     for wire_path in request.table_path:
+        if turn.is_over:
+            await turn.next()
         path = table_path(wire_path)
         if not rights.permits(ctx, path):
             continue
@@ -82,6 +85,8 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
         named[entry.table_id] = entry
         response.table_metadata.append(_table_metadata(ctx, entry))
     for wire_partition in request.partitions_path:
+        if turn.is_over:
+            await turn.next()
         path = table_path(
             pb.PbTablePath(database_name=wire_partition.database_name, table_name=wire_partition.table_name)
         )
@@ -97,6 +102,8 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
             told.add(partition.partition_id)
             response.partition_metadata.append(_partition_metadata(ctx, owner, partition))
     for partition_id in request.partitions_id:
+        if turn.is_over:
+            await turn.next()
         # Looked up among the tables of the same request only: old clients cannot place a partition of another table.
         known = catalog.partition_by_id(partition_id)
         if known is None or known[0].table_id not in named:

@@ -72,6 +72,7 @@ _READ, _WRITE, _CREATE, _DROP, _ALTER, _DESCRIBE, _ALL = (
     OperationType.ALL,
 )
 _NOTHING = Need(Scope.NONE)
+_TABLES_NAMED_MAX = 100
 _LAKE = "a forged lake offset hides rows from union reads and lets their log expire"
 
 _ROWS: tuple[tuple[Api[Any, Any], Need], ...] = (
@@ -174,7 +175,7 @@ def require_cluster(ctx: RequestContext) -> None:
     require(ctx, Resource.cluster())
 
 
-def require_any_table(ctx: RequestContext, paths: Sequence[TablePath]) -> None:
+async def require_any_table(ctx: RequestContext, paths: Sequence[TablePath]) -> None:
     """Raise AuthorizationError unless the caller has the right of this API on one of the tables it names."""
     authorizer = ctx.server.authorizer
     if not authorizer.enabled or authorizer.trusts(ctx.session):
@@ -184,10 +185,16 @@ def require_any_table(ctx: RequestContext, paths: Sequence[TablePath]) -> None:
             f"{apis.api_name(ctx.api_key)} needs the paths of the tables to write to: an authorizer is enabled."
         )
     operation = operation_of(ctx)
-    if not any(authorizer.allows(ctx.session, operation, path) for path in paths):
-        authorizer.refusal(ctx.session, operation, paths[0])
-        named = ", ".join(f"{path.database_name}.{path.table_name}" for path in paths)
-        raise AuthorizationError(f"No {operation.name} permission among all the tables: [{named}]")
+    turn = ctx.server.turns.begin()
+    for path in paths:
+        if authorizer.allows(ctx.session, operation, path):
+            return
+        if turn.is_over:
+            await turn.next()
+    authorizer.refusal(ctx.session, operation, paths[0])
+    named = ", ".join(f"{path.database_name}.{path.table_name}" for path in paths[:_TABLES_NAMED_MAX])
+    more = f" and {len(paths) - _TABLES_NAMED_MAX} more" if len(paths) > _TABLES_NAMED_MAX else ""
+    raise AuthorizationError(f"No {operation.name} permission among all the tables: [{named}{more}]")
 
 
 def unknown_table(table_id: int) -> UnknownTableOrBucketError:

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fluss.errors import AuthenticateError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, APIS, AUTHENTICATE
-from fluss.server.auth import authenticate_plain, user_of, users_of
+from fluss.server.auth import Principal, WrongCredentialsError, authenticate_plain, user_of_token, users_of
 from fluss.server.handlers import Handler, RequestContext, proto_handler
+from fluss.server.throttle import FAILURES_PER_CONNECTION_MAX
 
 
 async def api_versions(context: RequestContext, request: pb.ApiVersionsRequest) -> pb.ApiVersionsResponse:
@@ -22,14 +25,14 @@ async def api_versions(context: RequestContext, request: pb.ApiVersionsRequest) 
 async def authenticate(context: RequestContext, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
     session = context.session
     try:
-        return _authenticate(context, request)
+        return await _authenticate(context, request)
     except AuthenticateError as error:
-        user = user_of(request.token) if session.sasl else None
+        user = (user_of_token(request.token) or None) if session.sasl else None
         context.server.audit.login_failed(session.peer, session.listener, user, error.message)
         raise
 
 
-def _authenticate(context: RequestContext, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
+async def _authenticate(context: RequestContext, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
     """Log a connection in. The texts of refusals are those of the Java server."""
     session = context.session
     protocol = request.protocol[:64]
@@ -46,9 +49,32 @@ def _authenticate(context: RequestContext, request: pb.AuthenticateRequest) -> p
     if session.authenticated:
         # Some clients answer the empty challenge below with a second round.
         return pb.AuthenticateResponse()
-    session.authenticate(authenticate_plain(request.token, users_of(context.server.config, session.listener)))
+    session.authenticate(await _log_in(context, request.token))
     # Present and empty: the Java client tells this apart from absent.
     return pb.AuthenticateResponse(challenge=b"")
+
+
+async def _log_in(context: RequestContext, token: bytes) -> Principal:
+    """Check a password, not more often than guesses may come; a connection with several wrong ones is closed."""
+    session, throttle = context.session, context.server.login_throttle
+    user = user_of_token(token)
+    wait_seconds = throttle.reserve(session.host, user)
+    if wait_seconds is None:
+        session.close_soon()
+        raise AuthenticateError("too many failed logins of this user from this address; try again in a minute")
+    if wait_seconds:
+        await asyncio.sleep(wait_seconds)
+    try:
+        principal = authenticate_plain(token, users_of(context.server.config, session.listener))
+    except WrongCredentialsError:
+        throttle.failed(session.host, user)
+        context.server.metrics.add("tabletserver_failedLogins_total")
+        session.failed_logins += 1
+        if session.failed_logins >= FAILURES_PER_CONNECTION_MAX:
+            session.close_soon()
+        raise
+    throttle.succeeded(session.host, user)
+    return principal
 
 
 def register(registry: dict[int, Handler]) -> None:

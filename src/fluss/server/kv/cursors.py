@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fluss.errors import InvalidScanRequestError, ScannerExpiredError, TooManyScannersError, UnknownScannerIdError
 from fluss.metadata import TableBucket
+from fluss.records import encode_values, value_batch_header
 from fluss.server.config import ServerConfig
 from fluss.server.kv.tablet import KvTablet
+from fluss.server.turns import Turn
 
 _EXPIRED_REMEMBERED = 1_000
 _VALUE_OVERHEAD_BYTES = 4
+_VIEW_BYTES_PER_ROW = 100
+_VALUES_PER_STEP = 2_000
 
 
 @dataclass
@@ -25,16 +30,23 @@ class Cursor:
     items: Iterator[tuple[bytes, bytes]]
     rows_left: int | None
     used_at: float
+    log_offset: int = 0
+    """Of the state that is read. Cursors of one bucket and offset share the memory of their view."""
+    row_count: int = 0
+    """Rows that the view keeps in memory."""
     next_call: int = 1
     peeked: bytes | None = None
+    ended: bool = False
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held during a call: one that comes before the answer to the one before has to wait."""
     scanner_id: bytes = field(default_factory=lambda: os.urandom(16))
 
     @property
     def bucket(self) -> TableBucket:
         return self.tablet.log.bucket
 
-    def read(self, size_max: int) -> list[bytes]:
-        """The next values, at least one, up to about `size_max` bytes."""
+    async def read(self, size_max: int, turn: Turn) -> list[bytes]:
+        """The next values, at least one, up to about `size_max` bytes; in slices, of which each has its turn."""
         values: list[bytes] = []
         size = 0
         while (value := self._next()) is not None:
@@ -43,6 +55,8 @@ class Cursor:
                 break
             values.append(value)
             size += len(value) + _VALUE_OVERHEAD_BYTES
+            if turn.is_over:
+                await turn.next()
         return values
 
     def _next(self) -> bytes | None:
@@ -74,6 +88,7 @@ class Cursors:
         self._per_bucket_max = config.integer("kv.scanner.max-per-bucket")
         self._total_max = config.integer("kv.scanner.max-per-server")
         self.batch_bytes_max = config.integer("kv.scanner.max-batch-size")
+        self._memory_bytes_max = config.integer("kv.memory-size")
         self._now = now
         self._cursors: dict[bytes, Cursor] = {}
         self._expired: dict[bytes, None] = {}
@@ -81,21 +96,37 @@ class Cursors:
     def __len__(self) -> int:
         return len(self._cursors)
 
+    @property
+    def memory_bytes(self) -> int:
+        """What the views of all cursors take beside the rows themselves."""
+        views = {(cursor.bucket, cursor.log_offset): cursor.row_count for cursor in self._cursors.values()}
+        return sum(views.values()) * _VIEW_BYTES_PER_ROW
+
     def check_room(self, bucket: TableBucket) -> None:
-        """Refuse a further scan when there are too many."""
+        """Refuse a further scan when there are too many, or their views take too much memory."""
         self.expire()
+        if self.memory_bytes >= self._memory_bytes_max:
+            raise TooManyScannersError(
+                f"the open scans take {self.memory_bytes} bytes of memory, the limit (option 'kv.memory-size')"
+            )
         if len(self._cursors) >= self._total_max:
             raise TooManyScannersError(f"the server has {len(self._cursors)} open scans, its limit")
         if sum(1 for cursor in self._cursors.values() if cursor.bucket == bucket) >= self._per_bucket_max:
             raise TooManyScannersError(f"{bucket} has {self._per_bucket_max} open scans, its limit")
 
-    def open(self, tablet: KvTablet, items: Iterator[tuple[bytes, bytes]], limit: int | None) -> Cursor:
-        """A new cursor; it counts from when it is kept."""
+    def open(
+        self,
+        tablet: KvTablet,
+        items: Iterator[tuple[bytes, bytes]],
+        limit: int | None,
+        log_offset: int = 0,
+        row_count: int = 0,
+    ) -> Cursor:
+        """A new cursor over a view of `row_count` rows in memory, taken at `log_offset`."""
         self.check_room(tablet.log.bucket)
-        return Cursor(tablet, items, limit, self._now())
-
-    def keep(self, cursor: Cursor) -> None:
+        cursor = Cursor(tablet, items, limit, self._now(), log_offset, row_count)
         self._cursors[cursor.scanner_id] = cursor
+        return cursor
 
     def resume(self, scanner_id: bytes, call_number: int) -> Cursor:
         """The cursor for its next call."""
@@ -111,20 +142,39 @@ class Cursors:
         cursor.used_at = self._now()
         return cursor
 
+    def touch(self, cursor: Cursor) -> None:
+        """Begin its idle time anew."""
+        cursor.used_at = self._now()
+
     def end(self, scanner_id: bytes) -> None:
-        self._cursors.pop(scanner_id, None)
+        cursor = self._cursors.pop(scanner_id, None)
+        if cursor is not None:
+            cursor.ended = True
 
     def drop(self, bucket: TableBucket) -> None:
         for cursor in [cursor for cursor in self._cursors.values() if cursor.bucket == bucket]:
-            self._cursors.pop(cursor.scanner_id)
+            self.end(cursor.scanner_id)
 
     def expire(self) -> None:
         oldest = self._now() - self._ttl_s
         for cursor in [cursor for cursor in self._cursors.values() if cursor.used_at < oldest]:
-            self._cursors.pop(cursor.scanner_id)
+            self.end(cursor.scanner_id)
             self._expired[cursor.scanner_id] = None
         while len(self._expired) > _EXPIRED_REMEMBERED:
             self._expired.pop(next(iter(self._expired)))
 
     def close(self) -> None:
         self._cursors.clear()
+
+
+async def encode_values_in_turns(values: Sequence[bytes], turn: Turn) -> list[bytes | memoryview]:
+    """A value batch as parts; many values are encoded in slices, of which each has its turn."""
+    parts: list[bytes | memoryview] = [b""]
+    size_bytes = 0
+    for at in range(0, len(values), _VALUES_PER_STEP):
+        parts.append(encode_values(values[at : at + _VALUES_PER_STEP]))
+        size_bytes += len(parts[-1])
+        if turn.is_over_now:
+            await turn.next()
+    parts[0] = value_batch_header(len(values), size_bytes)
+    return parts

@@ -13,6 +13,8 @@ Changes = dict[bytes, "bytes | None"]
 
 _RUN_KEYS_MAX = 1 << 16
 """Sorting and merging hold up everything else, so no more than this many keys are sorted in one go."""
+_PIECE_KEYS_MAX = 1 << 13
+"""Other threads have a turn between pieces of this size; putting sorted pieces together is quick."""
 
 
 class Layer:
@@ -22,7 +24,7 @@ class Layer:
     brought up to date when an ordered read comes; whoever never reads in order pays nothing.
     """
 
-    __slots__ = ("_runs", "_sorted_count", "rows")
+    __slots__ = ("__weakref__", "_runs", "_sorted_count", "rows")
 
     def __init__(self, rows: Changes | None = None) -> None:
         self.rows: Changes = {} if rows is None else rows
@@ -78,7 +80,15 @@ class Layer:
 
 def sorted_runs(keys: list[bytes]) -> list[list[bytes]]:
     """Sort keys in parts. May run in any thread."""
-    return [sorted(keys[at : at + _RUN_KEYS_MAX]) for at in range(0, len(keys), _RUN_KEYS_MAX)]
+    runs: list[list[bytes]] = []
+    for start in range(0, len(keys), _RUN_KEYS_MAX):
+        end = min(start + _RUN_KEYS_MAX, len(keys))
+        run: list[bytes] = []
+        for at in range(start, end, _PIECE_KEYS_MAX):
+            run += sorted(keys[at : min(at + _PIECE_KEYS_MAX, end)])
+        run.sort()
+        runs.append(run)
+    return runs
 
 
 def _within(run: list[bytes], prefix: bytes) -> tuple[list[bytes], range] | None:

@@ -12,17 +12,17 @@ from typing import Any
 
 from fluss.errors import InvalidTableError, KvStorageError, NonPrimaryKeyTableError
 from fluss.metadata import TableBucket
-from fluss.records import encode_value_batch
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.config import ServerConfig
 from fluss.server.kv.budget import StoreBudget
-from fluss.server.kv.cursors import Cursors
+from fluss.server.kv.cursors import Cursors, encode_values_in_turns
 from fluss.server.kv.sequence import BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
 from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
 from fluss.server.log.tablet import AppendResult
 from fluss.server.tablets import Tablets
+from fluss.server.turns import Turn
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -87,9 +87,9 @@ class Kv:
         if not task.cancelled():
             task.exception()  # told to whoever waits; if nobody does any more, that is no reason for a warning
 
-    async def limit_scan(self, entry: TableEntry, bucket: TableBucket, limit: int) -> Sequence[Buffer]:
-        """The first rows of a bucket in key order, as a value batch."""
-        return [encode_value_batch(await self.tablet(entry, bucket).first(limit))]
+    async def limit_scan(self, entry: TableEntry, bucket: TableBucket, limit: int, turn: Turn) -> Sequence[Buffer]:
+        """The first rows of a bucket in key order, as a value batch; all that are asked for, or an error."""
+        return await encode_values_in_turns(await self.tablet(entry, bucket).first(limit, turn), turn)
 
     async def row_count(self, entry: TableEntry, bucket: TableBucket) -> int:
         """The number of live keys."""

@@ -145,6 +145,8 @@ class Store:
         self._idle = threading.Condition()
         self._reader_count = 0
         self._reading: weakref.WeakSet[_DiskRows] = weakref.WeakSet()
+        self._view: weakref.ref[Layer] | None = None
+        self._view_of: tuple[int, int, int, int] | None = None
         self._entry_bytes = float(_ENTRY_OVERHEAD_BYTES)
         self._spilled_offset = 0
         self._reached = _Meta(0, 0, 0, 0)
@@ -285,10 +287,19 @@ class Store:
         """Keys and values in key order, as of the moment they are read: to be used up before anything changes."""
         return self._items(self._memory, self._spilling, prefix)
 
-    def snapshot(self) -> Items:
-        """All keys and values in key order, from a view that later changes do not touch."""
-        self._memory.sort()
-        return self._items(self._memory.snapshot(), self._spilling, b"")
+    def snapshot(self, prefix: bytes = b"") -> Items:
+        """Keys and values in key order, from a view that later changes do not touch.
+
+        Views of the same state share their memory.
+        """
+        memory = self._memory
+        memory.sort()
+        state = (id(memory), len(memory), self.applied_offset, self.generation)
+        view = self._view() if self._view is not None and self._view_of == state else None
+        if view is None:
+            view = memory.snapshot()
+            self._view, self._view_of = weakref.ref(view), state
+        return self._items(view, self._spilling, prefix)
 
     def _items(self, memory: Layer, spilling: Layer, prefix: bytes) -> Items:
         # From left to right as in `get_many`. The layer under way to disk does not change any more, and a spill that

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -53,6 +54,7 @@ from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
 from fluss.server.log.appends import settle
 from fluss.server.log.tablet import AppendResult, LogTablet
+from fluss.server.turns import Turn, Turns
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -64,6 +66,12 @@ _INLINE_RECORDS_MAX = 64
 _INLINE_BYTES_MAX = 4096
 """Smaller batches are cheaper on the event loop than the way to a thread and back."""
 _INLINE_SORT_MAX = 10_000
+_INLINE_ROWS_MAX = 1_000
+"""Fewer rows are read in order at once, more of them in slices from a view of their own."""
+_ROWS_PER_STEP = 200
+_KEYS_PER_STEP = 10_000
+"""Looking up so many keys in memory keeps the other threads waiting for a few milliseconds."""
+_READ_BYTES_MAX = 128 * 1024 * 1024
 _ATTEMPTS = 3
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
@@ -427,7 +435,10 @@ class KvTablet:
         """Committed values of the keys."""
         found = self.lookup_at_once(keys)
         if found is None:
-            found = await self._reading(lambda: self._in_thread(self.store.get_many, keys))
+            found = []
+            for at in range(0, len(keys), _KEYS_PER_STEP):
+                part = keys[at : at + _KEYS_PER_STEP] if len(keys) > _KEYS_PER_STEP else keys
+                found += await self._reading(partial(self._in_thread, self.store.get_many, part))
         return found
 
     def lookup_at_once(self, keys: Sequence[bytes]) -> list[bytes | None] | None:
@@ -439,14 +450,11 @@ class KvTablet:
                 self.damaged(error)
         return None
 
-    async def prefix_lookup(self, prefix: bytes) -> list[bytes]:
-        """Committed values whose key starts with the prefix, in key order."""
-
-        async def read() -> list[bytes]:
-            await self._sort()
-            return [value for _, value in self.store.items(prefix)]
-
-        return await self._reading(read)
+    async def prefix_lookup(
+        self, prefix: bytes, turn: Turn | None = None, bytes_max: int = _READ_BYTES_MAX
+    ) -> list[bytes]:
+        """Committed values whose key starts with the prefix, in key order; all of them, or an error."""
+        return await self._in_order(prefix, None, turn, bytes_max)
 
     async def snapshot(self) -> tuple[Items, int]:
         """All committed rows in key order, and the offset of the log they stand for."""
@@ -457,14 +465,43 @@ class KvTablet:
 
         return await self._reading(read)
 
-    async def first(self, limit: int) -> list[bytes]:
-        """The committed values of the first keys in key order."""
+    async def first(self, limit: int, turn: Turn | None = None, bytes_max: int = _READ_BYTES_MAX) -> list[bytes]:
+        """The committed values of the first keys in key order: as many as asked for and there are, or an error."""
+        return await self._in_order(b"", limit, turn, bytes_max)
+
+    async def _in_order(self, prefix: bytes, limit: int | None, turn: Turn | None, bytes_max: int) -> list[bytes]:
+        """Read values in key order as of one moment; many of them in slices, of which each has its turn."""
+        turn = turn or Turns().begin()
+        few = _INLINE_ROWS_MAX if limit is None else min(limit, _INLINE_ROWS_MAX)
 
         async def read() -> list[bytes]:
             await self._sort()
-            return [value for _, value in islice(self.store.items(), limit)]
+            values = [value for _, value in islice(self.store.items(prefix), few)]
+            if len(values) < few or few == limit:
+                self._check_size(sum(map(len, values)), bytes_max)
+                return values
+            async with turn.large:
+                return await self._collect(islice(self.store.snapshot(prefix), limit), turn, bytes_max)
 
         return await self._reading(read)
+
+    async def _collect(self, items: Items, turn: Turn, bytes_max: int) -> list[bytes]:
+        values: list[bytes] = []
+        size_bytes = 0
+        while part := [value for _, value in islice(items, _ROWS_PER_STEP)]:
+            values += part
+            size_bytes += sum(map(len, part))
+            self._check_size(size_bytes, bytes_max)
+            if turn.is_over_now:
+                await turn.next()
+        return values
+
+    def _check_size(self, size_bytes: int, bytes_max: int) -> None:
+        if size_bytes > bytes_max:
+            raise UnknownServerError(
+                f"the answer would have more than {bytes_max} bytes of {self.log.bucket}. Ask for fewer rows or keys "
+                "at a time, or scan the bucket, which takes as many answers as it needs."
+            )
 
     async def _reading(self, read: Callable[[], Awaitable[T]]) -> T:
         """Read when the state is in step with the log; a store that proves damaged is made anew first."""
