@@ -20,7 +20,7 @@ from fluss.config import Config
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Predicate, Schema, TableBucket, TableInfo
 from fluss.protocol import apis
-from fluss.protocol.predicates import encode_predicate
+from fluss.protocol.predicates import encode_server_filter
 
 if TYPE_CHECKING:
     from fluss.client.cluster import Cluster
@@ -104,7 +104,7 @@ class ScanPlan:
             self.decoder,
             options,
             projection=self.server_projection,
-            predicate=encode_predicate(pushed, self.info.schema) if pushed is not None else None,
+            predicate=encode_server_filter(pushed, self.info.schema) if pushed is not None else None,
             eager=eager,
         )
 
