@@ -253,6 +253,7 @@ EXPORTS = set(
     RemoteLogManifest ResourceType ScanRecord ScanRecords Schema SchemaInfo ServerNode TableAppend TableBucket
     TableDescriptor TableInfo TableLookup TablePath TablePrefixLookup TableScan TableStats TableUpsert
     TieringHeartbeat TieringStats TieringTable UpsertWriter WriteResultHandle col
+    Change Database Position Table WriteResult connect
     FlussError FormatError ConfigError InvalidRowError InvalidArgumentError ConnectionClosedError
     DeadlineExceededError MissingDependencyError
     """.split()  # noqa: SIM905

@@ -67,6 +67,9 @@ if TYPE_CHECKING:
     from fluss.config import (
         Config,
     )
+    from fluss.db.blocking import Database, Table, connect
+    from fluss.db.changes import Change, Position
+    from fluss.db.results import WriteResult
     from fluss.errors import (
         AuthenticateError,
         AuthorizationError,
@@ -190,6 +193,7 @@ _OWN: dict[str, tuple[str, ...]] = {
         "FlussTable",
         "UpsertWriter",
     ),
+    "fluss.db.blocking": ("Database", "Table", "connect"),
     "fluss.client.scan_faces": (
         "BatchScanner",
         "LogScanner",
@@ -210,6 +214,7 @@ __all__ = [
     "AuthorizationError",
     "BatchScanner",
     "BucketMaxNumError",
+    "Change",
     "ChangeType",
     "ClusterConfigError",
     "ClusterHealth",
@@ -224,6 +229,7 @@ __all__ = [
     "DataField",
     "DataType",
     "DataTypes",
+    "Database",
     "DatabaseAlreadyExistError",
     "DatabaseDescriptor",
     "DatabaseInfo",
@@ -298,6 +304,7 @@ __all__ = [
     "PartitionSpec",
     "PartitionSpecInvalidError",
     "PermissionType",
+    "Position",
     "Predicate",
     "PrefixLookuper",
     "ProducerOffsets",
@@ -323,6 +330,7 @@ __all__ = [
     "SeverTagNotExistError",
     "StorageBackpressureError",
     "StorageError",
+    "Table",
     "TableAlreadyExistError",
     "TableAppend",
     "TableBucket",
@@ -346,6 +354,8 @@ __all__ = [
     "UnknownWriterIdError",
     "UnsupportedVersionError",
     "UpsertWriter",
+    "WriteResult",
     "WriteResultHandle",
     "col",
+    "connect",
 ]

@@ -52,6 +52,8 @@ COMMON: dict[str, tuple[str, ...]] = {
     ),
     "fluss.client.write": ("WriteResultHandle",),
     "fluss.config": ("Config",),
+    "fluss.db.changes": ("Change", "Position"),
+    "fluss.db.results": ("WriteResult",),
     "fluss.errors": (
         "AuthenticateError",
         "AuthorizationError",

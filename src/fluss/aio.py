@@ -70,6 +70,10 @@ if TYPE_CHECKING:
     from fluss.config import (
         Config,
     )
+    from fluss.db.changes import Change, Position
+    from fluss.db.database import Database, connect
+    from fluss.db.results import WriteResult
+    from fluss.db.table import Table
     from fluss.errors import (
         AuthenticateError,
         AuthorizationError,
@@ -196,6 +200,8 @@ _OWN: dict[str, tuple[str, ...]] = {
         "LogScanner",
         "TableScan",
     ),
+    "fluss.db.database": ("Database", "connect"),
+    "fluss.db.table": ("Table",),
     "fluss.client.write": (
         "AppendWriter",
         "UpsertWriter",
@@ -215,6 +221,7 @@ __all__ = [
     "AuthorizationError",
     "BatchScanner",
     "BucketMaxNumError",
+    "Change",
     "ChangeType",
     "ClusterConfigError",
     "ClusterHealth",
@@ -229,6 +236,7 @@ __all__ = [
     "DataField",
     "DataType",
     "DataTypes",
+    "Database",
     "DatabaseAlreadyExistError",
     "DatabaseDescriptor",
     "DatabaseInfo",
@@ -303,6 +311,7 @@ __all__ = [
     "PartitionSpec",
     "PartitionSpecInvalidError",
     "PermissionType",
+    "Position",
     "Predicate",
     "PrefixLookuper",
     "ProducerOffsets",
@@ -328,6 +337,7 @@ __all__ = [
     "SeverTagNotExistError",
     "StorageBackpressureError",
     "StorageError",
+    "Table",
     "TableAlreadyExistError",
     "TableAppend",
     "TableBucket",
@@ -351,6 +361,8 @@ __all__ = [
     "UnknownWriterIdError",
     "UnsupportedVersionError",
     "UpsertWriter",
+    "WriteResult",
     "WriteResultHandle",
     "col",
+    "connect",
 ]

@@ -22,10 +22,12 @@ import pyarrow as pa
 from fluss.client.scan import RecordBatch
 from fluss.client.scan.fold import fold_changelog
 from fluss.client.scan.scan import ScanPlan
+from fluss.client.scan.values import rows_to_python
 from fluss.db.pruning import keys_of, matching_partitions
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, PartitionInfo, Predicate, TableBucket, TableInfo, TablePath
+from fluss.metadata.where import parse_where
 from fluss.rows import kv_key_encoder
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ async def read_batches(
     path: TablePath,
     *,
     columns: Sequence[str] | None = None,
-    predicate: Predicate | None = None,
+    predicate: Predicate | str | None = None,
     limit: int | None = None,
     snapshot: int | None = None,
 ) -> AsyncIterator[pa.RecordBatch]:
@@ -114,7 +116,7 @@ async def plan_read(
     path: TablePath,
     *,
     columns: Sequence[str] | None = None,
-    predicate: Predicate | None = None,
+    predicate: Predicate | str | None = None,
     limit: int | None = None,
     snapshot: int | None = None,
 ) -> Read:
@@ -122,7 +124,7 @@ async def plan_read(
 
     Args:
         columns: The columns to give, in this order; all by default.
-        predicate: Which rows; all by default.
+        predicate: Which rows, as a predicate or as text; all by default.
         limit: At most so many rows.
         snapshot: A snapshot of the lake: the table as it was then.
     """
@@ -132,6 +134,8 @@ async def plan_read(
     wanted = names if columns is None else check_columns(columns, info)
     if not wanted:
         raise InvalidArgumentError(f"table {path}: choose at least one column; it has {', '.join(names)}")
+    if isinstance(predicate, str):
+        predicate = parse_where(predicate, info.schema)
     if predicate is not None:
         check_columns(predicate.columns(), info)
         predicate.to_arrow_expression(info.schema)
@@ -184,6 +188,12 @@ async def list_buckets(
         for partition in partitions
         for number in numbers
     ]
+
+
+def python_rows(table: pa.Table, info: TableInfo) -> list[dict[str, Any]]:
+    """The rows of an Arrow table that was read, as dicts."""
+    types = [info.schema.column(name).data_type for name in table.column_names]
+    return [row for batch in table.to_batches() for row in rows_to_python(batch, types)]
 
 
 # -- log tables ----------------------------------------------------------------------------------------------------

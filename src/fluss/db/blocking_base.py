@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only the synchronous API has: `len`, `in`, iteration, attributes. The rest of it is generated."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from fluss.client import core
+from fluss.client.faces import Background, FlussConnection
+from fluss.db.bridge import Bridge
+from fluss.db.connecting import Target, find_target, reach
+from fluss.db.show import database_html
+from fluss.errors import FlussError
+from fluss.net.background import LoopThread
+
+if TYPE_CHECKING:
+    from fluss.db import database as _database
+    from fluss.db import follow as _follow
+    from fluss.db import table as _table
+    from fluss.db.blocking import Table
+    from fluss.db.table_reads import Where
+    from fluss.metadata import TablePath
+
+T = TypeVar("T")
+ItemT = TypeVar("ItemT")
+
+
+class TableBase(Generic[T]):
+    """The part of `Table` that is written by hand."""
+
+    def __init__(self, core: _table.Table[T], bridge: Bridge) -> None:
+        self._core = core
+        self._bridge = bridge
+
+    def to_reader(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """The whole table as an Arrow reader, batch by batch in bounded memory; see `to_arrow`.
+
+        Example:
+            for batch in orders.to_reader(columns=["id"]):
+                print(batch.num_rows)
+        """
+        read = self._bridge.run(self._core._plan(columns, where, limit, snapshot))
+        return pa.RecordBatchReader.from_batches(read.schema, self._bridge.iterate(read.batches()))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self._core.schema.arrow_schema.__arrow_c_schema__()
+
+    def __len__(self) -> int:
+        return self._bridge.run(self._core.count())
+
+    def __bool__(self) -> bool:
+        # A table is there, whether it has rows or not; to count them for `if table:` would be a surprise.
+        return True
+
+    def __contains__(self, key: object) -> bool:
+        return self._bridge.run_near(self._core.contains(key))
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self._core.columns
+
+
+class DatabaseBase:
+    """The part of `Database` that is written by hand."""
+
+    def __init__(self, core: _database.Database, bridge: Bridge) -> None:
+        self._core = core
+        self._bridge = bridge
+        self._connection = FlussConnection(bridge.background)
+
+    if TYPE_CHECKING:
+
+        def table(self, name: str | TablePath) -> Table[dict[str, Any]]: ...
+
+        def tables(self, database: str | None = None) -> list[str]: ...
+
+    @property
+    def connection(self) -> FlussConnection:
+        """The connection of the full client, for everything that is not here.
+
+        Example:
+            admin = db.connection.get_admin()
+        """
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection, and stop the embedded server if it was started by `connect`. Closing twice is fine.
+
+        Example:
+            db.close()
+        """
+        thread = self._bridge.background.thread
+        try:
+            if not thread.closed:
+                self._bridge.run_here(self._core.close())
+        finally:
+            self._bridge.close()
+            self._core._target.stop()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._bridge.run(self._core.has_table(name))
+
+    def __getitem__(self, name: str) -> Table[dict[str, Any]]:
+        return self.table(name)
+
+    def __getattr__(self, name: str) -> Table[dict[str, Any]]:
+        # Names with an underscore are asked for by tools that look what an object can do.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self.table(name)
+        except FlussError as error:
+            raise AttributeError(f"Database has no attribute {name!r}, and {error.message}") from None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._table_names()]
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self._table_names()
+
+    def _table_names(self) -> list[str]:
+        with contextlib.suppress(FlussError):
+            return [name for name in self.tables() if name.isidentifier()]
+        return []
+
+    def _repr_html_(self) -> str:
+        return database_html(self._core.name, self._core.address, self._table_names())
+
+
+class FollowBase(Generic[ItemT]):
+    """The part of `Follow` that is written by hand."""
+
+    def __init__(self, core: _follow.Follow[ItemT], bridge: Bridge) -> None:
+        self._core = core
+        self._bridge = bridge
+        self._ready: deque[ItemT] = deque()
+
+    def __iter__(self) -> Iterator[ItemT]:
+        ready = self._ready
+        while True:
+            while ready:
+                yield ready.popleft()
+            if not self._fetch():
+                return
+
+    def __next__(self) -> ItemT:
+        while not self._ready:
+            if not self._fetch():
+                raise StopIteration
+        return self._ready.popleft()
+
+    def _fetch(self) -> bool:
+        feed = self._core._feed
+        try:
+            found = self._bridge.run(feed.next())
+        except KeyboardInterrupt:
+            with contextlib.suppress(FlussError):
+                self._bridge.run(feed.close())
+            if feed.endless:
+                return False
+            raise
+        if found is None:
+            return False
+        # Here and not on the loop: there the next batch is fetched meanwhile.
+        self._ready.extend(self._core._expand(found))
+        return True
+
+
+def open_database(
+    target: str | os.PathLike[str] | None,
+    user: str | None,
+    password: str | None,
+    timeout: float,
+    options: Mapping[str, Any] | None,
+    make: Callable[[core.FlussConnection, Background, Target], _database.Database],
+) -> tuple[_database.Database, Bridge]:
+    """Connect on a loop in a thread of its own."""
+    found = find_target(target, user, password)
+    thread = LoopThread()
+    try:
+        config = found.config(timeout, options or {})
+        cluster, senders = thread.run(reach(found, timeout, lambda: core.open_cluster(config)))
+    except BaseException:
+        thread.close()
+        found.stop()
+        raise
+    background = Background(thread, cluster, senders)
+    database = make(core.FlussConnection(cluster, senders), background, found)
+    # A database that is dropped without close() takes its server with it. Its tables hold on to it.
+    weakref.finalize(database, _drop, background, found)
+    return database, Bridge(background)
+
+
+def _drop(background: Background, target: Target) -> None:
+    background.close()
+    with contextlib.suppress(FlussError):
+        target.stop()
