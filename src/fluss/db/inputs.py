@@ -91,9 +91,6 @@ class RowInput:
                 raise self._unknown(mapping)
             return [mapping.get(name) for name in self.names]
         if isinstance(row, (tuple, list)):
-            fields = getattr(row, "_fields", None)
-            if fields is not None and set(fields) <= self._known:
-                return self._values(dict(zip(fields, row)))
             if len(row) != len(self.names):
                 raise InvalidRowError(
                     f"{len(row)} values were given for {len(self.names)} columns: {', '.join(self.names)}"

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from fluss.db.inputs import frame_of
 from fluss.db.models import as_mapping
 from fluss.db.suggest import did_you_mean
@@ -65,8 +67,8 @@ def keys_of_many(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any
 def rows_of_keys(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any:
     """What `delete` was given, as rows or frames that hold the key columns."""
     frame = frame_of(keys, columns)
-    if frame is not None:
-        return frame
+    if frame is not None or isinstance(keys, pa.RecordBatchReader):
+        return keys if frame is None else frame
     if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable) or as_mapping(keys) is not None:
         return [key_of(keys, columns, known)]
     is_key = isinstance(keys, tuple) and len(columns) > 1 and len(keys) == len(columns)

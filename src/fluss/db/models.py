@@ -157,6 +157,8 @@ def as_mapping(row: object) -> Mapping[str, Any] | None:
         return {field.name: _plain(getattr(row, field.name)) for field in dataclasses.fields(row)}
     if is_pydantic(type(row)):
         return cast("Mapping[str, Any]", row.model_dump())  # type: ignore[attr-defined]
+    if isinstance(row, tuple) and hasattr(row, "_fields"):
+        return dict(zip(row._fields, row))
     return None
 
 

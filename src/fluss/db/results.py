@@ -50,9 +50,10 @@ class RowRejectedError(InvalidRowError):
 
 def rejected(position: int, written: int, reason: str) -> RowRejectedError:
     """The error about a row, with what was written before it."""
-    before = "nothing was written"
+    outcome = "nothing was written"
     if written:
-        before = f"the {written} rows before it were written" if written > 1 else "the row before it was written"
-    error = RowRejectedError(f"row {position}: {reason}; {before}, it and those after it were not")
+        before = f"the {written} rows before it were" if written > 1 else "the row before it was"
+        outcome = f"{before} written, it and those after it were not"
+    error = RowRejectedError(f"row {position}: {reason}; {outcome}")
     error.position, error.written = position, written
     return error
