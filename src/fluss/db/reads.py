@@ -69,30 +69,34 @@ class Read:
         left = self.limit
         if left is not None and left <= 0:
             return
-        expression = None if self.predicate is None else self.predicate.to_arrow_expression(self.info.schema)
+        expression = None
+        if self.predicate is not None and self.sources != "log":  # a scan of a log filters by itself
+            expression = self.predicate.to_arrow_expression(self.info.schema)
         async with contextlib.aclosing(self._open(self)) as found:
             async for batch in found:
-                if expression is not None:
-                    batch = batch.filter(expression)
-                if batch.schema.names != self.columns:
-                    batch = batch.select(self.columns)
-                if not batch.num_rows:
-                    continue
-                if not batch.schema.equals(self.schema):
-                    batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
-                if left is None:
-                    yield batch
-                    continue
-                batch = batch.slice(0, left)
-                left -= batch.num_rows
-                yield batch
-                if not left:
-                    return
+                for part in (batch,) if expression is None else _matching(batch, expression):
+                    if part.schema.names != self.columns:
+                        part = part.select(self.columns)
+                    if not part.schema.equals(self.schema):
+                        part = pa.RecordBatch.from_arrays(part.columns, schema=self.schema)
+                    if left is not None:
+                        part = part.slice(0, left)
+                        left -= part.num_rows
+                    if part.num_rows:
+                        yield part
+                    if left == 0:
+                        return
 
     async def to_arrow(self) -> pa.Table:
         """All rows as one Arrow table."""
         async with contextlib.aclosing(self.batches()) as found:
             return pa.Table.from_batches([batch async for batch in found], self.schema)
+
+
+def _matching(batch: pa.RecordBatch, expression: Any) -> list[pa.RecordBatch]:
+    # Not `batch.filter(expression)`: that fails when nothing matches.
+    found: list[pa.RecordBatch] = pa.Table.from_batches([batch]).filter(expression).to_batches()
+    return found
 
 
 async def read_batches(
