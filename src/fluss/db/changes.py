@@ -205,7 +205,7 @@ class ChangeBatch(_At):
     def __repr__(self) -> str:
         return f"ChangeBatch({len(self)} rows, bucket={self.bucket.bucket_id}, offset={self.offset})"
 
-    def expand(self, types: Sequence[DataType], model: RowModel[T]) -> list[Change[T]]:
+    def _expand(self, types: Sequence[DataType], model: RowModel[T]) -> list[Change[T]]:
         """The changes one by one."""
         rows = model.make(rows_to_python(self.batch, types))
         timestamp, bucket, read = self._timestamp_ms, self.bucket, self._offsets

@@ -49,9 +49,7 @@ class Table(TableWrites[T]):
             await orders.get(7)  # {'id': 7, 'item': 'tea'}
         """
         lookuper = self._lookuper or self._new_lookuper()
-        if type(key) is not tuple:
-            key = key_of(key, self._info.primary_keys, self._info.schema.column_names)
-        row = await lookuper.lookup(key)
+        row = await lookuper.lookup(key_of(key, self._info.primary_keys, self._info.schema.column_names))
         return default if row is None else self._model.one(row)
 
     def _new_lookuper(self) -> Lookuper:
@@ -161,7 +159,7 @@ class Table(TableWrites[T]):
         feed = self._feed(start, columns, stop_at_end, timeout)
         if batches:
             return Follow[ChangeBatch](feed, lambda found: [found])
-        return Follow[Change[T]](feed, lambda found: found.expand(feed.types, feed.model))
+        return Follow[Change[T]](feed, lambda found: found._expand(feed.types, feed.model))
 
     def changes(
         self, start: Start = "earliest", *, stop_at_end: bool = False, timeout: float | None = None
@@ -174,7 +172,7 @@ class Table(TableWrites[T]):
         """
         feed = self._feed(start, None, stop_at_end, timeout)
         pairing: Pairing[T] = Pairing()
-        return Follow[ChangePair[T]](feed, lambda found: pairing.pairs(found.expand(feed.types, feed.model)))
+        return Follow[ChangePair[T]](feed, lambda found: pairing.pairs(found._expand(feed.types, feed.model)))
 
     def _feed(self, start: Start, columns: Sequence[str] | None, stop_at_end: bool, timeout: float | None) -> Feed[T]:
         model = self._model if columns is None else row_model(None, self._info)
