@@ -17,14 +17,20 @@ from fluss.client.faces import Background, FlussConnection
 from fluss.db.bridge import Bridge
 from fluss.db.connecting import Target, find_target, reach
 from fluss.db.show import database_html
-from fluss.errors import FlussError
+from fluss.db.streams import read_ahead
+from fluss.errors import FlussError, MissingDependencyError
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:
+    import polars as pl
+    from duckdb import DuckDBPyRelation
+
     from fluss.db import database as _database
     from fluss.db import follow as _follow
     from fluss.db import table as _table
     from fluss.db.blocking import Table
+    from fluss.db.dataset import FlussDataset
+    from fluss.db.sql import Engine
     from fluss.db.table_reads import Where
     from fluss.metadata import TablePath
 
@@ -53,7 +59,37 @@ class TableBase(Generic[T]):
                 print(batch.num_rows)
         """
         read = self._bridge.run(self._core._plan(columns, where, limit, snapshot))
-        return pa.RecordBatchReader.from_batches(read.schema, self._bridge.iterate(read.batches()))
+        batches = read_ahead(self._bridge.background.thread.submit, read.batches)
+        return pa.RecordBatchReader.from_batches(read.schema, batches)
+
+    def dataset(self) -> FlussDataset:
+        """The table as an Arrow dataset, from which DuckDB and polars read only what a query needs.
+
+        Example:
+            data = orders.dataset()
+            duckdb.sql("select item, sum(price) from data where id > 5 group by item").df()
+        """
+        return self._dataset(as_sql=False)
+
+    def lazy(self) -> pl.LazyFrame:
+        """The table as a polars LazyFrame, whose columns and filters are read from the table when it is collected.
+
+        Example:
+            orders.lazy().filter(pl.col("price") > 10).select("id", "price").collect()
+        """
+        try:
+            import polars
+        except ImportError:
+            raise MissingDependencyError("lazy() needs polars: pip install 'fluss-python[polars]'") from None
+        return polars.scan_pyarrow_dataset(self._dataset(as_sql=True))
+
+    def _dataset(self, *, as_sql: bool) -> FlussDataset:
+        from fluss.db.dataset import FlussDataset, Source
+
+        submit = self._bridge.background.thread.submit
+        connection = self._core._database._connection
+        source = Source(connection, self._core.info, submit, self._core.count, self._bridge.run)
+        return FlussDataset(source, as_sql=as_sql)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -82,6 +118,7 @@ class DatabaseBase:
         self._core = core
         self._bridge = bridge
         self._connection = FlussConnection(bridge.background)
+        self._sql_engine: Engine | None = None
 
     if TYPE_CHECKING:
 
@@ -97,6 +134,29 @@ class DatabaseBase:
             admin = db.connection.get_admin()
         """
         return self._connection
+
+    def sql(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> DuckDBPyRelation:
+        """Run SQL over the tables, with DuckDB.
+
+        Tables are named as everywhere: ``orders``, or ``shop.orders``. Data frames of the caller can be named as well.
+        The result is a relation of DuckDB, which reads the tables when it is asked for rows: `.df()`, `.pl()`,
+        `.arrow()`, `.fetchall()`. INSERT INTO and CREATE TABLE AS write through Fluss and are done on return.
+
+        Args:
+            query: One or more statements.
+            parameters: Values for ``?`` (a list) or ``$name`` (a dict).
+
+        Example:
+            db.sql("select item, sum(price) as total from orders where id > ? group by item", [5]).df()
+        """
+        return self._engine().run(query, parameters)
+
+    def _engine(self) -> Engine:
+        if self._sql_engine is None:
+            from fluss.db.sql import Engine, host_of
+
+            self._sql_engine = Engine(host_of(self))  # type: ignore[arg-type]  # only its subclass is ever made
+        return self._sql_engine
 
     def close(self) -> None:
         """Close the connection, and stop the embedded server if it was started by `connect`. Closing twice is fine.
