@@ -29,7 +29,7 @@ CLASSES = {
 }
 """Name of the class: where its parts are, the base that is written by hand, and what it is generic over."""
 
-BY_HAND = {"Database": {"connection", "close", "__aexit__"}, "Follow": {"__aiter__", "__anext__"}, "TableWriter": set()}
+BY_HAND = {"Database": {"connection", "close", "__aexit__"}, "Follow": {"__aiter__", "__anext__"}, "Table": {"get"}}
 ON_LOOP = {"writer"}
 """Plain methods that have to run on the loop of the client."""
 PRIVATE = re.compile(r"_(?!_|repr)")
@@ -119,7 +119,7 @@ def method(owner: str, node: ast.FunctionDef | ast.AsyncFunctionDef, is_overload
     elif is_generator:
         value = f"self._bridge.iterate({call})"
     elif isinstance(node, ast.AsyncFunctionDef):
-        run = "run_here" if "in_caller_thread" in decorators else "run_near" if "near_caller" in decorators else "run"
+        run = "run_here" if "in_caller_thread" in decorators else "run"
         value = f"self._bridge.{run}({call})"
     elif node.name in ON_LOOP:
         arguments = ", ".join(part for part in (target, call_arguments(node.args)) if part)

@@ -131,24 +131,6 @@ class Table(TableBase[T]):
     """
 
     @overload
-    def get(self, key: Any) -> T | None: ...
-
-    @overload
-    def get(self, key: Any, default: T) -> T: ...
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        """The row with this primary key, or `default` if there is none.
-
-        Args:
-            key: A value, or a tuple or dict if the key has several columns.
-
-        Example:
-            orders.get(7)  # {'id': 7, 'item': 'tea'}
-        """
-        core: Any = self._core
-        return self._bridge.run_near(core.get(key, default))
-
-    @overload
     def get_many(self, keys: Any, *, arrow: Literal[False] = False) -> list[T | None]: ...
 
     @overload

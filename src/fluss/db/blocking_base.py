@@ -6,9 +6,8 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
@@ -91,6 +90,23 @@ class TableBase(Generic[T]):
         source = Source(connection, self._core.info, submit, self._core.count, self._bridge.run)
         return FlussDataset(source, as_sql=as_sql)
 
+    @overload
+    def get(self, key: Any) -> T | None: ...
+    @overload
+    def get(self, key: Any, default: T) -> T: ...
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The row with this primary key, or `default` if there is none.
+
+        Args:
+            key: A value, or a tuple or dict if the key has several columns.
+
+        Example:
+            orders.get(7)  # {'id': 7, 'item': 'tea'}
+        """
+        core = self._core
+        row = self._bridge.lookup(core._lookuper or core._new_lookuper(), core._key(key))
+        return default if row is None else core._model.one(row)
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
@@ -105,7 +121,7 @@ class TableBase(Generic[T]):
         return True
 
     def __contains__(self, key: object) -> bool:
-        return self._bridge.run_near(self._core.contains(key))
+        return self.get(key) is not None
 
     def _ipython_key_completions_(self) -> list[str]:
         return self._core.columns
@@ -211,37 +227,30 @@ class FollowBase(Generic[ItemT]):
     def __init__(self, core: _follow.Follow[ItemT], bridge: Bridge) -> None:
         self._core = core
         self._bridge = bridge
-        self._ready: deque[ItemT] = deque()
+        self._items = self._iterate()
 
     def __iter__(self) -> Iterator[ItemT]:
-        ready = self._ready
-        while True:
-            while ready:
-                yield ready.popleft()
-            if not self._fetch():
-                return
+        return self._items
 
     def __next__(self) -> ItemT:
-        while not self._ready:
-            if not self._fetch():
-                raise StopIteration
-        return self._ready.popleft()
+        return next(self._items)
 
-    def _fetch(self) -> bool:
-        feed = self._core._feed
-        try:
-            found = self._bridge.run(feed.next())
-        except KeyboardInterrupt:
-            with contextlib.suppress(FlussError):
-                self._bridge.run(feed.close())
-            if feed.endless:
-                return False
-            raise
-        if found is None:
-            return False
-        # Here and not on the loop: there the next batch is fetched meanwhile.
-        self._ready.extend(self._core._expand(found))
-        return True
+    def _iterate(self) -> Iterator[ItemT]:
+        feed, expand = self._core._feed, self._core._expand
+        while True:
+            try:
+                found = self._bridge.run(feed.next())
+            except KeyboardInterrupt:
+                with contextlib.suppress(FlussError):
+                    self._bridge.run(feed.close())
+                if feed.endless:
+                    return
+                raise
+            if found is None:
+                return
+            # Here and not on the loop: there the next batch is fetched meanwhile.
+            for part in expand(found):
+                yield from part
 
 
 def open_database(

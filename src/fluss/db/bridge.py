@@ -17,13 +17,14 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fluss.errors import ConnectionClosedError
 from fluss.net.background import LoopHere
 
 if TYPE_CHECKING:
     from fluss.client.faces import Background
+    from fluss.client.lookup import Lookuper
 
 T = TypeVar("T")
 CallT = TypeVar("CallT", bound=Callable[..., Any])
@@ -36,11 +37,6 @@ _caller: contextvars.ContextVar[queue.SimpleQueue[_Call | None] | None] = contex
 
 def in_caller_thread(call: CallT) -> CallT:
     """Mark a coroutine function that uses `offload` for work of the caller's thread. The generator looks for it."""
-    return call
-
-
-def near_caller(call: CallT) -> CallT:
-    """Mark a coroutine function that may run on any loop. The generator looks for it."""
     return call
 
 
@@ -118,15 +114,17 @@ class Bridge:
                 raise ConnectionClosedError("The connection was closed while the call was in flight") from None
             raise
 
-    def run_near(self, coro: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that may run on any loop, on one of this thread if that has none running."""
+    def lookup(self, lookuper: Lookuper, key: object) -> dict[str, Any] | None:
+        """Look a key up, on a loop of this thread if it has none running."""
         if asyncio._get_running_loop() is not None:
-            return self.run(coro)
+            return self.run(lookuper.lookup(key))
         near: _NearLoop | None = getattr(self._near, "loop", None)
         if near is None or near.loop.closed:
             near = self._near.loop = _NearLoop()
             self._near_loops.add(near)
-        return near.loop.run(coro)
+        loop = near.loop
+        is_known, row = loop.call(lambda: lookuper.lookup_on(loop, key))
+        return cast("dict[str, Any] | None", row if is_known else self.run(row))
 
     def close(self) -> None:
         """End the loops of all threads and the client."""

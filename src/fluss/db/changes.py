@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ KINDS: tuple[Kind, ...] = ("append", "insert", "update_before", "update_after", 
 """The kinds of changes, by the number of their `ChangeType`."""
 
 _VERSION = 1
+_CHANGES_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -78,28 +79,40 @@ def _bucket_of(table_id: int, text: str) -> TableBucket:
     return TableBucket(table_id, int(number), int(partition) if slash else None)
 
 
-class _At:
-    """Where a change stands in the log, and how far all buckets were read when it came."""
-
-    __slots__ = ("_offsets", "_timestamp_ms", "bucket", "offset")
+@dataclass(frozen=True)
+class Origin:
+    """What all changes of a batch share."""
 
     bucket: TableBucket
-    """The bucket the change belongs to."""
+    timestamp_ms: int
+    offsets: Mapping[TableBucket, int]
+    """How far all buckets were read when the batch came."""
+
+
+class _At:
+    """Where a change stands in the log."""
+
+    __slots__ = ("_origin", "offset")
+
     offset: int
     """The position of the change in the log of its bucket."""
+    _origin: Origin
+
+    @property
+    def bucket(self) -> TableBucket:
+        """The bucket the change belongs to."""
+        return self._origin.bucket
 
     @property
     def timestamp(self) -> dt.datetime:
         """When the server committed the change."""
-        return dt.datetime.fromtimestamp(self._timestamp_ms / 1000, dt.timezone.utc)
+        return dt.datetime.fromtimestamp(self._origin.timestamp_ms / 1000, dt.timezone.utc)
 
     @property
     def position(self) -> Position:
         """Where to go on after this change: `follow(start=position)`."""
-        return Position(self.bucket.table_id, {**self._offsets, self.bucket: self.offset + 1})
-
-    _offsets: Mapping[TableBucket, int]
-    _timestamp_ms: int
+        bucket = self._origin.bucket
+        return Position(bucket.table_id, {**self._origin.offsets, bucket: self.offset + 1})
 
 
 class Change(_At, Generic[T]):
@@ -115,15 +128,11 @@ class Change(_At, Generic[T]):
     row: T
     """The row: a dict, or what the table's model makes of it."""
 
-    def __init__(
-        self, row: T, kind: int, offset: int, timestamp_ms: int, bucket: TableBucket, offsets: Mapping[TableBucket, int]
-    ) -> None:
+    def __init__(self, row: T, kind: int, offset: int, origin: Origin) -> None:
         self.row = row
         self._kind = kind
         self.offset = offset
-        self._timestamp_ms = timestamp_ms
-        self.bucket = bucket
-        self._offsets = offsets
+        self._origin = origin
 
     @property
     def kind(self) -> Kind:
@@ -158,9 +167,7 @@ class ChangePair(_At, Generic[T]):
         last = new if new is not None else old
         assert last is not None
         self.offset = last.offset
-        self._timestamp_ms = last._timestamp_ms
-        self.bucket = last.bucket
-        self._offsets = last._offsets
+        self._origin = last._origin
 
     def __repr__(self) -> str:
         return f"ChangePair({self.kind}, old={self.old!r}, new={self.new!r})"
@@ -188,9 +195,7 @@ class ChangeBatch(_At):
             range(found.base_offset, found.base_offset + found.num_records) if found.offsets is None else found.offsets
         )
         self.offset = found.last_offset
-        self._timestamp_ms = found.timestamp
-        self.bucket = found.bucket
-        self._offsets = read
+        self._origin = Origin(found.bucket, found.timestamp, read)
 
     @property
     def kinds(self) -> list[Kind]:
@@ -205,16 +210,17 @@ class ChangeBatch(_At):
     def __repr__(self) -> str:
         return f"ChangeBatch({len(self)} rows, bucket={self.bucket.bucket_id}, offset={self.offset})"
 
-    def _expand(self, types: Sequence[DataType], model: RowModel[T]) -> list[Change[T]]:
-        """The changes one by one."""
-        rows = model.make(rows_to_python(self.batch, types))
-        timestamp, bucket, read = self._timestamp_ms, self.bucket, self._offsets
-        if self._kinds is None:
-            return [Change(row, 0, offset, timestamp, bucket, read) for row, offset in zip(rows, self.offsets)]
-        return [
-            Change(row, kind, offset, timestamp, bucket, read)
-            for row, kind, offset in zip(rows, self._kinds, self.offsets)
-        ]
+    def _expand(self, types: Sequence[DataType], model: RowModel[T]) -> Iterator[list[Change[T]]]:
+        """The changes one by one, some at a time: a hundred thousand objects at once are slow to make."""
+        origin, kinds = self._origin, self._kinds
+        for start in range(0, self.batch.num_rows, _CHANGES_AT_ONCE):
+            rows = model.make(rows_to_python(self.batch.slice(start, _CHANGES_AT_ONCE), types))
+            offsets = self.offsets[start : start + _CHANGES_AT_ONCE]
+            if kinds is None:
+                yield [Change(row, 0, offset, origin) for row, offset in zip(rows, offsets)]
+            else:
+                some = kinds[start : start + _CHANGES_AT_ONCE]
+                yield [Change(row, kind, offset, origin) for row, kind, offset in zip(rows, some, offsets)]
 
 
 class Pairing(Generic[T]):
@@ -239,7 +245,7 @@ class Pairing(Generic[T]):
             if self._before:
                 # To go on from here is to read the first half of what is not complete yet again.
                 halves = {bucket: half.offset for bucket, half in self._before.items()}
-                pair._offsets = {**pair._offsets, **halves}
+                pair._origin = replace(pair._origin, offsets={**pair._origin.offsets, **halves})
             found.append(pair)
         return found
 

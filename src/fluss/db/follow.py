@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fluss.client.scan import RecordBatch
@@ -248,20 +248,25 @@ class Follow(Generic[ItemT]):
             print(change.kind, change.row)
     """
 
-    def __init__(self, feed: Feed[Any], expand: Callable[[ChangeBatch], list[ItemT]]) -> None:
+    def __init__(self, feed: Feed[Any], expand: Callable[[ChangeBatch], Iterable[Sequence[ItemT]]]) -> None:
         self._feed = feed
         self._expand = expand
         self._ready: deque[ItemT] = deque()
+        self._parts: Iterator[Sequence[ItemT]] = iter(())
 
     def __aiter__(self) -> Follow[ItemT]:
         return self
 
     async def __anext__(self) -> ItemT:
         while not self._ready:
+            part = next(self._parts, None)
+            if part is not None:
+                self._ready.extend(part)
+                continue
             found = await self._feed.next()
             if found is None:
                 raise StopAsyncIteration
-            self._ready.extend(self._expand(found))
+            self._parts = iter(self._expand(found))
         return self._ready.popleft()
 
     async def close(self) -> None:
@@ -271,6 +276,7 @@ class Follow(Generic[ItemT]):
             await changes.close()
         """
         self._ready.clear()
+        self._parts = iter(())
         await self._feed.close()
 
     async def __aenter__(self) -> Follow[ItemT]:

@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeVar, overload
 import pyarrow as pa
 
 from fluss.client.lookup import Lookuper, PrefixLookuper
-from fluss.db.bridge import near_caller
 from fluss.db.changes import Change, ChangeBatch, ChangePair, Pairing
 from fluss.db.follow import Feed, Follow, Start
 from fluss.db.keys import key_of, keys_of_many, require_key
@@ -38,7 +37,6 @@ class Table(TableWrites[T]):
     async def get(self, key: Any) -> T | None: ...
     @overload
     async def get(self, key: Any, default: T) -> T: ...
-    @near_caller
     async def get(self, key: Any, default: Any = None) -> Any:
         """The row with this primary key, or `default` if there is none.
 
@@ -48,9 +46,11 @@ class Table(TableWrites[T]):
         Example:
             await orders.get(7)  # {'id': 7, 'item': 'tea'}
         """
-        lookuper = self._lookuper or self._new_lookuper()
-        row = await lookuper.lookup(key_of(key, self._info.primary_keys, self._info.schema.column_names))
+        row = await (self._lookuper or self._new_lookuper()).lookup(self._key(key))
         return default if row is None else self._model.one(row)
+
+    def _key(self, key: Any) -> Any:
+        return key_of(key, self._info.primary_keys, self._info.schema.column_names)
 
     def _new_lookuper(self) -> Lookuper:
         require_key(self._info, "get()", "read it with to_arrow() or follow()")
@@ -158,7 +158,7 @@ class Table(TableWrites[T]):
         """
         feed = self._feed(start, columns, stop_at_end, timeout)
         if batches:
-            return Follow[ChangeBatch](feed, lambda found: [found])
+            return Follow[ChangeBatch](feed, lambda found: [[found]])
         return Follow[Change[T]](feed, lambda found: found._expand(feed.types, feed.model))
 
     def changes(
@@ -172,7 +172,7 @@ class Table(TableWrites[T]):
         """
         feed = self._feed(start, None, stop_at_end, timeout)
         pairing: Pairing[T] = Pairing()
-        return Follow[ChangePair[T]](feed, lambda found: pairing.pairs(found._expand(feed.types, feed.model)))
+        return Follow[ChangePair[T]](feed, lambda found: map(pairing.pairs, found._expand(feed.types, feed.model)))
 
     def _feed(self, start: Start, columns: Sequence[str] | None, stop_at_end: bool, timeout: float | None) -> Feed[T]:
         model = self._model if columns is None else row_model(None, self._info)
