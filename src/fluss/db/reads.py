@@ -74,7 +74,7 @@ class Read:
             expression = self.predicate.to_arrow_expression(self.info.schema)
         async with contextlib.aclosing(self._open(self)) as found:
             async for batch in found:
-                for part in (batch,) if expression is None else _matching(batch, expression):
+                for part in (batch,) if expression is None else matching(batch, expression):
                     if part.schema.names != self.columns:
                         part = part.select(self.columns)
                     if not part.schema.equals(self.schema):
@@ -93,7 +93,8 @@ class Read:
             return pa.Table.from_batches([batch async for batch in found], self.schema)
 
 
-def _matching(batch: pa.RecordBatch, expression: Any) -> list[pa.RecordBatch]:
+def matching(batch: pa.RecordBatch, expression: Any) -> list[pa.RecordBatch]:
+    """The rows of a batch for which an expression holds, in no batch if there are none."""
     # Not `batch.filter(expression)`: that fails when nothing matches.
     found: list[pa.RecordBatch] = pa.Table.from_batches([batch]).filter(expression).to_batches()
     return found

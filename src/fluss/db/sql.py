@@ -166,7 +166,9 @@ def host_of(database: BlockingDatabase) -> Host:
         async def count() -> int:
             return await (await core.table(info.table_path)).count()
 
-        return FlussDataset(Source(core.connection, info, bridge.background.thread.submit, count, bridge.run))
+        source = Source(core.connection, info, bridge.background.thread.submit, count, bridge.run)
+        # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
+        return FlussDataset(source, as_sql=True)
 
     def write(info: TableInfo, rows: pa.Table) -> int:
         table = database.table(info.table_path)
@@ -405,6 +407,9 @@ def _fitted(rows: pa.Table, info: TableInfo, columns: Sequence[str], by_name: bo
     arrays = []
     for name, column in zip(columns, rows.columns):
         wanted = info.schema.column(name).data_type.to_arrow()
+        if column.null_count == len(column):
+            arrays.append(pa.nulls(len(column), wanted))  # NULL alone is an integer to DuckDB, which cannot be a date
+            continue
         try:
             arrays.append(column if column.type == wanted else column.cast(wanted))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
