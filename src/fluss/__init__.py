@@ -67,8 +67,9 @@ if TYPE_CHECKING:
     from fluss.config import (
         Config,
     )
-    from fluss.db.blocking import Database, Table, connect
+    from fluss.db.blocking import Database, Table
     from fluss.db.changes import Change, Position
+    from fluss.db.connect import connect
     from fluss.db.results import WriteResult
     from fluss.errors import (
         AuthenticateError,
@@ -193,7 +194,8 @@ _OWN: dict[str, tuple[str, ...]] = {
         "FlussTable",
         "UpsertWriter",
     ),
-    "fluss.db.blocking": ("Database", "Table", "connect"),
+    "fluss.db.blocking": ("Database", "Table"),
+    "fluss.db.connect": ("connect",),
     "fluss.client.scan_faces": (
         "BatchScanner",
         "LogScanner",

@@ -71,6 +71,8 @@ def test_the_generated_code_is_current() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.render() == module.TARGET.read_text(encoding="utf-8"), "run python scripts/generate_db.py"
+    connect = module.formatted(module.render_connect(), module.CONNECT)
+    assert connect == module.CONNECT.read_text(encoding="utf-8"), "run python scripts/generate_db.py"
 
 
 @pytest.mark.parametrize(("sync", "twin"), [(blocking.Table, table.Table), (blocking.Database, database.Database)])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -14,8 +13,7 @@ from fluss.db import writer as _writer
 from fluss.db.blocking_base import DatabaseBase, FollowBase, TableBase, open_database
 from fluss.db.bridge import Bridge
 from fluss.db.changes import Change, ChangeBatch, ChangePair
-from fluss.db.connecting import DEFAULT_TIMEOUT_S
-from fluss.db.database import DEFAULT_DATABASE
+from fluss.db.connecting import Target
 from fluss.db.follow import Start
 from fluss.db.inputs import Rows
 from fluss.db.results import WriteResult
@@ -661,36 +659,7 @@ class Database(DatabaseBase):
         return self._core.__repr__()
 
 
-def connect(
-    target: str | os.PathLike[str] | None = None,
-    *,
-    user: str | None = None,
-    password: str | None = None,
-    database: str = DEFAULT_DATABASE,
-    timeout: float = DEFAULT_TIMEOUT_S,
-    options: Mapping[str, Any] | None = None,
-) -> Database:
-    """Connect to a folder, to a server or cluster, or to what the environment says.
-
-    Args:
-        target: A folder such as ``"./shop"``: the server that runs on it is joined, else the embedded server is
-            started, which ends with the program. An address such as ``"host:9123"``. None:
-            ``FLUSS_BOOTSTRAP_SERVERS``, or the active profile, else a temporary folder.
-        user: The user name, for servers that ask for one (SASL/PLAIN).
-        password: The password.
-        database: The database that names without a dot belong to.
-        timeout: How long connecting to an address may take, in seconds.
-        options: Options of the full client, such as ``{"writer.batch-size": "4mb"}``.
-
-    Example:
-        db = fluss.connect("./shop")
-    """
-    core, bridge = open_database(
-        target,
-        user,
-        password,
-        timeout,
-        options,
-        lambda connection, background, found: _database.Database(connection, background, found, database),
-    )
+def make_database(found: Target, name: str, timeout: float, options: Mapping[str, Any] | None) -> Database:
+    """Connect to a server that was found."""
+    core, bridge = open_database(found, timeout, options, lambda *parts: _database.Database(*parts, name))
     return Database(core, bridge)

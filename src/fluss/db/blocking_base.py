@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -14,7 +13,7 @@ import pyarrow as pa
 from fluss.client import core
 from fluss.client.faces import Background, FlussConnection
 from fluss.db.bridge import Bridge
-from fluss.db.connecting import Target, find_target, reach
+from fluss.db.connecting import Target, reach
 from fluss.db.show import database_html
 from fluss.db.streams import read_ahead
 from fluss.errors import FlussError, MissingDependencyError
@@ -254,15 +253,12 @@ class FollowBase(Generic[ItemT]):
 
 
 def open_database(
-    target: str | os.PathLike[str] | None,
-    user: str | None,
-    password: str | None,
+    found: Target,
     timeout: float,
     options: Mapping[str, Any] | None,
     make: Callable[[core.FlussConnection, Background, Target], _database.Database],
 ) -> tuple[_database.Database, Bridge]:
     """Connect on a loop in a thread of its own."""
-    found = find_target(target, user, password)
     thread = LoopThread()
     try:
         config = found.config(timeout, options or {})

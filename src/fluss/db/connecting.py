@@ -9,6 +9,7 @@ import contextlib
 import ipaddress
 import os
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from fluss.errors import (
 from fluss.server.address_file import is_in_use, live_addresses
 from fluss.server.local import LocalServer
 
+DEFAULT_DATABASE = "fluss"
 DEFAULT_PORT = 9123
 DEFAULT_TIMEOUT_S = 2.0
 _START_TIMEOUT_S = 30.0
@@ -154,6 +156,37 @@ def _started(server: LocalServer, user: str | None, password: str | None, folder
     target = Target(server.bootstrap_servers, user, password, server, folder)
     atexit.register(target._stop_at_exit)
     return target
+
+
+class Finding:
+    """`find_target` in a thread of its own, while the caller imports what it will need."""
+
+    def __init__(self, where: str | os.PathLike[str] | None, user: str | None, password: str | None) -> None:
+        self._found: Target | None = None
+        self._error: BaseException | None = None
+        self._arguments = where, user, password
+        self._thread = threading.Thread(target=self._run, name="fluss-connect", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._found = find_target(*self._arguments)
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Target:
+        """Wait for it."""
+        try:
+            self._thread.join()
+        except BaseException:  # an interrupt: a server that starts now must not be left behind
+            self._thread.join()
+            if self._found is not None:
+                self._found.stop()
+            raise
+        if self._error is not None:
+            raise self._error
+        assert self._found is not None
+        return self._found
 
 
 async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitable[T]]) -> T:

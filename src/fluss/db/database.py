@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from fluss.client.core import FlussConnection
 from fluss.client.runner import Direct, Runner
 from fluss.db.bridge import in_caller_thread, offload
-from fluss.db.connecting import DEFAULT_TIMEOUT_S, Target, find_target, reach
+from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, find_target, reach
 from fluss.db.schemas import names, source_of
 from fluss.db.suggest import did_you_mean
 from fluss.db.table import Table
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
 
 M = TypeVar("M")
-
-DEFAULT_DATABASE = "fluss"
 
 
 class Database:

@@ -24,6 +24,7 @@ from fluss.errors import (
     UnknownTableOrBucketError,
 )
 from fluss.metadata import DataType, OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.net.eager import look_at
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussConnection
@@ -197,7 +198,7 @@ class Feed(Generic[T]):
         """Poll, and begin the next poll before what came is looked at: it is fetched meanwhile."""
         assert self._scanner is not None
         if self._polling is None:
-            self._polling = asyncio.ensure_future(self._scanner.poll_record_batch(timeout_ms))
+            self._polling = self._begin_poll(self._scanner, timeout_ms)
         polling = self._polling
         # Not awaited itself: a caller that is interrupted must not lose what arrives.
         await asyncio.wait([polling], timeout=max(timeout_ms, 1) / 1000)
@@ -206,8 +207,14 @@ class Feed(Generic[T]):
         self._polling = None
         found = polling.result()
         if found:
-            self._polling = asyncio.ensure_future(self._scanner.poll_record_batch(_POLL_MS))
+            self._polling = self._begin_poll(self._scanner, _POLL_MS)
         return found
+
+    @staticmethod
+    def _begin_poll(scanner: LogScanner, timeout_ms: int) -> asyncio.Task[list[RecordBatch]]:
+        polling = asyncio.ensure_future(scanner.poll_record_batch(timeout_ms))
+        polling.add_done_callback(look_at)  # the caller may be gone before it ends
+        return polling
 
     async def _look_for_partitions(self, now: float) -> None:
         assert self._info is not None

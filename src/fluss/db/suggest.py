@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import TableInfo
+
+if TYPE_CHECKING:
+    from fluss.metadata import TableInfo
 
 _NAMES_SHOWN = 20
 
