@@ -205,7 +205,7 @@ MAKE_DATABASE = '''
 
 def make_database(found: Target, name: str, timeout: float, options: Mapping[str, Any] | None) -> Database:
     """Connect to a server that was found."""
-    core, bridge = open_database(found, timeout, options, lambda *parts: _database.Database(*parts, name))
+    core, bridge = open_database(_database.Database, found, name, timeout, options)
     return Database(core, bridge)
 '''
 

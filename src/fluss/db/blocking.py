@@ -661,5 +661,5 @@ class Database(DatabaseBase):
 
 def make_database(found: Target, name: str, timeout: float, options: Mapping[str, Any] | None) -> Database:
     """Connect to a server that was found."""
-    core, bridge = open_database(found, timeout, options, lambda *parts: _database.Database(*parts, name))
+    core, bridge = open_database(_database.Database, found, name, timeout, options)
     return Database(core, bridge)

@@ -253,10 +253,11 @@ class FollowBase(Generic[ItemT]):
 
 
 def open_database(
+    make: Callable[[core.FlussConnection, Background, Target, str], _database.Database],
     found: Target,
+    name: str,
     timeout: float,
     options: Mapping[str, Any] | None,
-    make: Callable[[core.FlussConnection, Background, Target], _database.Database],
 ) -> tuple[_database.Database, Bridge]:
     """Connect on a loop in a thread of its own."""
     thread = LoopThread()
@@ -268,7 +269,7 @@ def open_database(
         found.stop()
         raise
     background = Background(thread, cluster, senders)
-    database = make(core.FlussConnection(cluster, senders), background, found)
+    database = make(core.FlussConnection(cluster, senders), background, found, name)
     # A database that is dropped without close() takes its server with it. Its tables hold on to it.
     weakref.finalize(database, _drop, background, found)
     return database, Bridge(background)
