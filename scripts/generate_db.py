@@ -195,7 +195,7 @@ def render_connect() -> str:
     node = next(item for item in tree.body if isinstance(item, ast.AsyncFunctionDef) and item.name == "connect")
     return (
         f"{CONNECT_HEADER}\n\ndef connect({ast.unparse(node.args)}) -> Database:\n{docstring(node, '    ')}"
-        "    finding = Finding(target, user, password)\n"
+        "    finding = Finding(target, user, password, server)\n"
         "    from fluss.db.blocking import make_database\n\n"
         "    return make_database(finding.result(), database, timeout, options)\n"
     )

@@ -68,6 +68,8 @@ INPUTS = {
     "table": (lambda: pa.Table.from_pylist(TWO), TWO),
     "batch": (lambda: pa.RecordBatch.from_pylist(TWO), TWO),
     "reader": (lambda: pa.Table.from_pylist(TWO).to_reader(max_chunksize=1), TWO),
+    "batches": (lambda: iter(pa.Table.from_pylist(TWO).to_batches(max_chunksize=1)), TWO),
+    "frames": (lambda: (pd.DataFrame([row]) for row in TWO), TWO),
     "capsule": (lambda: Capsule(pa.Table.from_pylist(TWO)), TWO),
     "other order": (lambda: pa.Table.from_pylist([{"name": r["name"], "id": r["id"]} for r in TWO]), TWO),
     "pandas": (lambda: pd.DataFrame(TWO), TWO),

@@ -24,6 +24,7 @@ def connect(
     database: str = DEFAULT_DATABASE,
     timeout: float = DEFAULT_TIMEOUT_S,
     options: Mapping[str, Any] | None = None,
+    server: Mapping[str, Any] | None = None,
 ) -> Database:
     """Connect to a folder, to a server or cluster, or to what the environment says.
 
@@ -36,11 +37,12 @@ def connect(
         database: The database that names without a dot belong to.
         timeout: How long connecting to an address may take, in seconds.
         options: Options of the full client, such as ``{"writer.batch-size": "4mb"}``.
+        server: Options of the embedded server, if one is started, such as ``{"datalake.format": "paimon"}``.
 
     Example:
         db = fluss.connect("./shop")
     """
-    finding = Finding(target, user, password)
+    finding = Finding(target, user, password, server)
     from fluss.db.blocking import make_database
 
     return make_database(finding.result(), database, timeout, options)

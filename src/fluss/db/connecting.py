@@ -80,8 +80,16 @@ class Target:
             self.stop()
 
 
-def find_target(where: str | os.PathLike[str] | None, user: str | None, password: str | None) -> Target:
-    """Find the server to connect to, and start the embedded one if a folder is meant and none runs on it."""
+def find_target(
+    where: str | os.PathLike[str] | None,
+    user: str | None,
+    password: str | None,
+    server: Mapping[str, Any] | None = None,
+) -> Target:
+    """Find the server to connect to, and start the embedded one if a folder is meant and none runs on it.
+
+    `server` has options for a server that is started.
+    """
     if where is None:
         if servers := os.environ.get("FLUSS_BOOTSTRAP_SERVERS"):
             user = user if user is not None else os.environ.get("FLUSS_USER")
@@ -93,7 +101,7 @@ def find_target(where: str | os.PathLike[str] | None, user: str | None, password
                 user = profile.user
                 password = profile.password() if password is None and user is not None else password
             return Target(_addresses(profile.bootstrap_servers), user, password, origin=f"profile {profile.name!r}")
-        return _started(LocalServer(), user, password, None)
+        return _started(LocalServer(options=server), user, password, None)
     if not isinstance(where, (str, os.PathLike)):
         raise InvalidArgumentError(
             f"connect() takes a folder such as './shop' or an address such as 'host:9123', not {where!r:.80}"
@@ -107,7 +115,7 @@ def find_target(where: str | os.PathLike[str] | None, user: str | None, password
             return Target(f"{text}:{DEFAULT_PORT}", user, password)
         if "://" in text:
             raise InvalidArgumentError(f"cannot connect to {text!r}: write an address as host:port, or a folder")
-    return _join_or_start(Path(text).expanduser().absolute(), user, password)
+    return _join_or_start(Path(text).expanduser().absolute(), user, password, server)
 
 
 def _is_host(text: str) -> bool:
@@ -123,7 +131,7 @@ def _addresses(text: str) -> str:
     return match["list"] if match is not None else text.strip()
 
 
-def _join_or_start(folder: Path, user: str | None, password: str | None) -> Target:
+def _join_or_start(folder: Path, user: str | None, password: str | None, options: Mapping[str, Any] | None) -> Target:
     if folder.exists() and not folder.is_dir():
         raise InvalidArgumentError(f"cannot use '{folder}' for a database: it is a file, not a folder")
     deadline = time.monotonic() + _START_TIMEOUT_S
@@ -133,7 +141,7 @@ def _join_or_start(folder: Path, user: str | None, password: str | None) -> Targ
             return Target(_reachable(addresses[0]), user, password, folder=folder)
         if not is_in_use(folder):
             try:
-                return _started(LocalServer(folder), user, password, folder)
+                return _started(LocalServer(folder, options=options), user, password, folder)
             except ConfigError:
                 # Another program may have started a server there in this very moment: then that one is joined.
                 if not is_in_use(folder) or time.monotonic() > deadline:
@@ -161,10 +169,16 @@ def _started(server: LocalServer, user: str | None, password: str | None, folder
 class Finding:
     """`find_target` in a thread of its own, while the caller imports what it will need."""
 
-    def __init__(self, where: str | os.PathLike[str] | None, user: str | None, password: str | None) -> None:
+    def __init__(
+        self,
+        where: str | os.PathLike[str] | None,
+        user: str | None,
+        password: str | None,
+        server: Mapping[str, Any] | None,
+    ) -> None:
         self._found: Target | None = None
         self._error: BaseException | None = None
-        self._arguments = where, user, password
+        self._arguments = where, user, password, server
         self._thread = threading.Thread(target=self._run, name="fluss-connect", daemon=True)
         self._thread.start()
 

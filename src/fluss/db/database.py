@@ -296,6 +296,7 @@ async def connect(
     database: str = DEFAULT_DATABASE,
     timeout: float = DEFAULT_TIMEOUT_S,
     options: Mapping[str, Any] | None = None,
+    server: Mapping[str, Any] | None = None,
 ) -> Database:
     """Connect to a folder, to a server or cluster, or to what the environment says.
 
@@ -308,11 +309,12 @@ async def connect(
         database: The database that names without a dot belong to.
         timeout: How long connecting to an address may take, in seconds.
         options: Options of the full client, such as ``{"writer.batch-size": "4mb"}``.
+        server: Options of the embedded server, if one is started, such as ``{"datalake.format": "paimon"}``.
 
     Example:
         db = await fluss.aio.connect("./shop")
     """
-    found = await offload(lambda: find_target(target, user, password))
+    found = await offload(lambda: find_target(target, user, password, server))
     try:
         config = found.config(timeout, options or {})
         connection = await reach(found, timeout, lambda: FlussConnection.create(config))

@@ -123,20 +123,26 @@ def frame_of(data: Any, wanted: Sequence[str]) -> Any:
     return frame_to_arrow(data, wanted)
 
 
-def batches_of(data: Any) -> Iterator[pa.RecordBatch] | None:
-    """The batches of a stream of Arrow, one after the other; None if the data is something else."""
-    return (batch for batch in data) if isinstance(data, pa.RecordBatchReader) else None
-
-
-def chunks_of(data: Any) -> Iterator[list[Any]]:
-    """Rows in chunks."""
+def pieces_of(data: Any, wanted: Sequence[str]) -> Iterator[Any]:
+    """What an iterable gives, in pieces: Arrow batches and data frames as they are, rows in chunks (lists)."""
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
         raise InvalidArgumentError(
             "rows are a dict, an iterable of dicts, tuples, dataclasses or pydantic models, an Arrow object or a data "
             f"frame, not {type(data).__name__} {data!r:.60}"
         )
-    rows = iter(data)
+    items = iter(data)
+    first = next(items, None)
+    if first is None:
+        return
+    items = itertools.chain((first,), items)
+    if as_mapping(first) is None and frame_of(first, wanted) is not None:
+        for item in items:
+            frame = frame_of(item, wanted)
+            if frame is None:
+                raise InvalidRowError(f"batches or frames cannot be mixed with {type(item).__name__} {item!r:.60}")
+            yield frame
+        return
     size = _CHUNK_ROWS_FIRST
-    while chunk := list(itertools.islice(rows, size)):
+    while chunk := list(itertools.islice(items, size)):
         yield chunk
         size = _CHUNK_ROWS_MAX

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss.db.bridge import offload
-from fluss.db.inputs import BadRow, RowInput, batches_of, chunks_of, frame_of, is_one_row
+from fluss.db.inputs import BadRow, RowInput, frame_of, is_one_row, pieces_of
 from fluss.db.results import WriteResult, rejected
 from fluss.db.schemas import is_pandas
 from fluss.errors import FlussError, InvalidRowError
@@ -118,7 +118,6 @@ class Writing:
 
     def _feed(self, data: Any) -> None:
         frame = frame_of(data, self._sink.rows.names)
-        batches = None if frame is not None else batches_of(data)
         total = len(frame) if frame is not None else len(data) if hasattr(data, "__len__") else None
         with _bar(self._progress, self._sink.rows.what, total) as advance:
             if frame is not None:
@@ -127,16 +126,11 @@ class Writing:
                     if not self._whole(piece):
                         return
                     advance(len(piece))
-            elif batches is not None:
-                for batch in batches:
-                    if not self._whole(batch):
-                        return
-                    advance(batch.num_rows)
             else:
-                for chunk in chunks_of(data):
-                    if not self._chunk(chunk):
+                for piece in pieces_of(data, self._sink.rows.names):
+                    if not (self._chunk(piece) if isinstance(piece, list) else self._whole(piece)):
                         return
-                    advance(len(chunk))
+                    advance(len(piece))
 
     def _whole(self, data: Any) -> bool:
         """Write Arrow or a frame; False if a row of it does not fit, and then nothing of it is written."""
