@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -76,4 +77,11 @@ def rows_of_keys(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any
         return [keys]
     if hasattr(keys, "tolist") and not isinstance(keys, list):
         keys = keys.tolist()
-    return (key_of(key, columns, known) for key in keys)
+    items = iter(keys)
+    first = next(items, None)
+    if first is None:
+        return ()
+    rest = itertools.chain((first,), items)
+    if as_mapping(first) is None and frame_of(first, columns) is not None:
+        return rest
+    return (key_of(key, columns, known) for key in rest)
