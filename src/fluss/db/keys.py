@@ -80,7 +80,7 @@ def rows_of_keys(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any
     items = iter(keys)
     first = next(items, None)
     if first is None:
-        return ()
+        return []
     rest = itertools.chain((first,), items)
     if as_mapping(first) is None and frame_of(first, columns) is not None:
         return rest
