@@ -102,11 +102,11 @@ REFERENCE: dict[str, str] = {
     "FlussError": "message; error_code; is_retriable",
     "OffsetSpec": "earliest(); latest(); timestamp(ts)",
     "ChangeType": "short_string()",
-    "Predicate": "and_(other); or_(other)",
+    "Predicate": "and_(other); or_(other); not_()",
     "ColumnRef": """
         __init__(name); name; equal(value); not_equal(value); less_than(value); less_or_equal(value)
         greater_than(value); greater_or_equal(value); is_null(); is_not_null(); starts_with(prefix); ends_with(suffix)
-        contains(infix); is_in(values); not_in(values)
+        contains(infix); is_in(values); not_in(values); between(low, high); like(pattern, escape=None)
     """,
     "Config": """
         __init__(properties=None)
@@ -257,6 +257,7 @@ EXPORTS = set(
     RemoteLogManifest ResourceType ScanRecord ScanRecords Schema SchemaInfo ServerNode TableAppend TableBucket
     TableDescriptor TableInfo TableLookup TablePath TablePrefixLookup TableScan TableStats TableUpsert
     TieringHeartbeat TieringStats TieringTable UpsertWriter WriteResultHandle col
+    Change Database Position Table WriteResult connect
     AuthenticateError AuthorizationError ConfigError ConnectionClosedError DatabaseAlreadyExistError
     DatabaseNotEmptyError DatabaseNotExistError DeadlineExceededError DeletionDisabledError FlussError FormatError
     InvalidAlterTableError InvalidArgumentError InvalidConfigError InvalidRowError InvalidTableError

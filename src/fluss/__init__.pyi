@@ -46,6 +46,12 @@ from fluss.client.table import TableAppend as TableAppend
 from fluss.client.table import TableUpsert as TableUpsert
 from fluss.client.write import WriteResultHandle as WriteResultHandle
 from fluss.config import Config as Config
+from fluss.db.blocking import Database as Database
+from fluss.db.blocking import Table as Table
+from fluss.db.changes import Change as Change
+from fluss.db.changes import Position as Position
+from fluss.db.connect import connect as connect
+from fluss.db.results import WriteResult as WriteResult
 from fluss.errors import AuthenticateError as AuthenticateError
 from fluss.errors import AuthorizationError as AuthorizationError
 from fluss.errors import ConfigError as ConfigError
@@ -120,6 +126,7 @@ __all__ = [
     "AuthenticateError",
     "AuthorizationError",
     "BatchScanner",
+    "Change",
     "ChangeType",
     "ClusterHealth",
     "Column",
@@ -131,6 +138,7 @@ __all__ = [
     "DataField",
     "DataType",
     "DataTypes",
+    "Database",
     "DatabaseAlreadyExistError",
     "DatabaseDescriptor",
     "DatabaseInfo",
@@ -176,6 +184,7 @@ __all__ = [
     "PartitionNotExistsError",
     "PartitionSpec",
     "PermissionType",
+    "Position",
     "Predicate",
     "PrefixLookuper",
     "ProducerOffsets",
@@ -192,6 +201,7 @@ __all__ = [
     "SchemaNotExistError",
     "SecurityDisabledError",
     "ServerNode",
+    "Table",
     "TableAlreadyExistError",
     "TableAppend",
     "TableBucket",
@@ -211,6 +221,8 @@ __all__ = [
     "UnknownServerError",
     "UnsupportedVersionError",
     "UpsertWriter",
+    "WriteResult",
     "WriteResultHandle",
     "col",
+    "connect",
 ]

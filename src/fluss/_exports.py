@@ -26,6 +26,8 @@ COMMON: dict[str, str] = {
     "fluss.client.table": "TableAppend TableUpsert",
     "fluss.client.write": "WriteResultHandle",
     "fluss.config": "Config",
+    "fluss.db.changes": "Change Position",
+    "fluss.db.results": "WriteResult",
     # The errors that programs handle. All others are in `fluss.errors`.
     "fluss.errors": """
         AuthenticateError AuthorizationError ConfigError ConnectionClosedError DatabaseAlreadyExistError
@@ -50,11 +52,15 @@ OWN: dict[str, dict[str, str]] = {
     "fluss": {
         "fluss.client.faces": "AppendWriter FlussConnection FlussTable UpsertWriter",
         "fluss.client.scan_faces": "BatchScanner LogScanner TableScan",
+        "fluss.db.blocking": "Database Table",
+        "fluss.db.connect": "connect",
     },
     "fluss.aio": {
         "fluss.client.core": "FlussConnection FlussTable",
         "fluss.client.scan": "BatchScanner LogScanner TableScan",
         "fluss.client.write": "AppendWriter UpsertWriter",
+        "fluss.db.database": "Database connect",
+        "fluss.db.table": "Table",
     },
 }
 """The names of which each face has its own kind."""

@@ -42,6 +42,12 @@ from fluss.client.write import AppendWriter as AppendWriter
 from fluss.client.write import UpsertWriter as UpsertWriter
 from fluss.client.write import WriteResultHandle as WriteResultHandle
 from fluss.config import Config as Config
+from fluss.db.changes import Change as Change
+from fluss.db.changes import Position as Position
+from fluss.db.database import Database as Database
+from fluss.db.database import connect as connect
+from fluss.db.results import WriteResult as WriteResult
+from fluss.db.table import Table as Table
 from fluss.errors import AuthenticateError as AuthenticateError
 from fluss.errors import AuthorizationError as AuthorizationError
 from fluss.errors import ConfigError as ConfigError
@@ -116,6 +122,7 @@ __all__ = [
     "AuthenticateError",
     "AuthorizationError",
     "BatchScanner",
+    "Change",
     "ChangeType",
     "ClusterHealth",
     "Column",
@@ -127,6 +134,7 @@ __all__ = [
     "DataField",
     "DataType",
     "DataTypes",
+    "Database",
     "DatabaseAlreadyExistError",
     "DatabaseDescriptor",
     "DatabaseInfo",
@@ -172,6 +180,7 @@ __all__ = [
     "PartitionNotExistsError",
     "PartitionSpec",
     "PermissionType",
+    "Position",
     "Predicate",
     "PrefixLookuper",
     "ProducerOffsets",
@@ -188,6 +197,7 @@ __all__ = [
     "SchemaNotExistError",
     "SecurityDisabledError",
     "ServerNode",
+    "Table",
     "TableAlreadyExistError",
     "TableAppend",
     "TableBucket",
@@ -207,6 +217,8 @@ __all__ = [
     "UnknownServerError",
     "UnsupportedVersionError",
     "UpsertWriter",
+    "WriteResult",
     "WriteResultHandle",
     "col",
+    "connect",
 ]

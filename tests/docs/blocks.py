@@ -137,6 +137,10 @@ async def run_page(blocks: Iterable[Block], server: LazyServer) -> None:
         for value in names.values():
             if isinstance(value, fluss.LocalServer):
                 value.stop()  # does nothing where the page stopped it
+            elif isinstance(value, fluss.Database):
+                value.close()
+            elif isinstance(value, (fluss.aio.Database, fluss.aio.Table)):
+                await (value._database if isinstance(value, fluss.aio.Table) else value).close()
 
 
 class _Bounded(ast.NodeTransformer):

@@ -130,3 +130,13 @@ def test_a_wrong_block_is_found(server: LazyServer) -> None:
         run_command("fluss describe fluss.coffee", server.address)
     with pytest.raises(fluss.ConfigError, match="unknown"):
         run_command("fluss server -D coffee=hot", "127.0.0.1:1")
+
+
+def test_the_cookbook_is_short() -> None:
+    """Twenty tasks and more, none of which takes more than three lines."""
+    text = (ROOT / "docs" / "cookbook.md").read_text(encoding="utf-8")
+    recipes = re.split(r"(?m)^## ", text)[1:]
+    assert len(recipes) >= 20
+    for recipe in recipes:
+        lines = [line for code in re.findall(r"(?ms)^```python\n(.*?)^```$", recipe) for line in code.splitlines()]
+        assert 1 <= len([line for line in lines if line.strip()]) <= 3, recipe

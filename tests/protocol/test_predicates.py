@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluss.errors import FormatError, InvalidArgumentError
-from fluss.metadata import Column, DataTypes, Schema
-from fluss.metadata.predicate import Compound, CompoundFunction, Leaf, LeafFunction, Predicate, col
+from fluss.metadata import Column, Compound, CompoundFunction, DataTypes, Leaf, LeafFunction, Predicate, Schema, col
 from fluss.protocol import messages as pb
 from fluss.protocol.predicates import decode_predicate, encode_predicate
 

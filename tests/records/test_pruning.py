@@ -12,13 +12,18 @@ from tests.records.tables import to_batch
 
 from fluss.metadata import (
     Column,
+    Compound,
+    CompoundFunction,
     DateType,
     DoubleType,
     IntType,
+    Leaf,
+    LeafFunction,
+    Predicate,
     Schema,
     StringType,
+    col,
 )
-from fluss.metadata.predicate import Compound, CompoundFunction, Leaf, LeafFunction, Predicate, col
 from fluss.records import Statistics, build_statistics, may_match, statistics_columns
 from fluss.records.statistics import ColumnStatistics
 

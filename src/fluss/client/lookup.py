@@ -8,6 +8,7 @@ from typing import Any
 
 from fluss.client.convert import KeyMaker
 from fluss.client.lookup_queue import LookupQueue, LookupWire, PrefixWire
+from fluss.client.promise import TurnedLoop
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.client.values import RowReader, schema_id_of
@@ -76,6 +77,17 @@ class Lookuper:
             return None
         row = self._reader.known_row(value)
         return row if row is not None else await self._reader.row(value, deadline)
+
+    def lookup_on(self, loop: TurnedLoop, pk: object) -> tuple[bool, Any]:
+        """Look up while the calling thread turns its own loop: whether the row is known by now, and the row.
+
+        Where it is not, a coroutine of it is given instead: its schema has to be asked for.
+        """
+        value = self._queue.put(self._keys.make(pk)).wait_on(loop)
+        if value is None:
+            return True, None
+        row = self._reader.known_row(value)
+        return (True, row) if row is not None else (False, self._reader.row(value))
 
     async def lookup_many(self, keys: Any, *, missing: str = "drop", timeout: float | None = None) -> Any:
         """Look many keys up at once; the rows come back as a `pyarrow.Table`, in the order of the keys.

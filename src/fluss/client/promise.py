@@ -14,13 +14,21 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from fluss.errors import DeadlineExceededError
 
 T = TypeVar("T")
 
 _Loop = asyncio.AbstractEventLoop
+
+
+class TurnedLoop(Protocol):
+    """A loop that runs only while its thread waits for something: `fluss.net.background.LoopHere`."""
+
+    def create_future(self) -> asyncio.Future[Any]: ...
+
+    def turn_until(self, is_done: Callable[[], bool]) -> None: ...
 
 
 def _set_futures(futures: Iterable[asyncio.Future[None]]) -> None:
@@ -81,6 +89,16 @@ class Promise(Generic[T]):
             finally:
                 if not self.done:
                     self._forget(future)
+        return self.get()
+
+    def wait_on(self, loop: TurnedLoop) -> T:
+        """The result, while the calling thread turns a loop of its own: what comes in on that loop may make it."""
+        if not self.done:
+            future = loop.create_future()
+            self._waiters.append(future)  # wakes the loop if the result is made elsewhere
+            if self.done:
+                wake((self,))
+            loop.turn_until(lambda: self.done)
         return self.get()
 
     def wait_blocking(self, timeout_ms: float | None = None) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fluss.metadata.auto_partition import AutoPartitionStrategy, TimeFormat, add_time_units, parse_time_zone
 from fluss.metadata.change_type import ChangeType
+from fluss.metadata.comparison import LeafFunction
 from fluss.metadata.descriptor import (
     DatabaseDescriptor,
     DatabaseDescriptorBuilder,
@@ -37,6 +38,7 @@ from fluss.metadata.partition import (
     PartitionInfo,
     PartitionSpec,
     format_partition_value,
+    parse_partition_value,
     partition_name,
     qualified_partition_name,
     split_partition_name,
@@ -48,7 +50,8 @@ from fluss.metadata.predicate import (
     Compound,
     CompoundFunction,
     Leaf,
-    LeafFunction,
+    Like,
+    Not,
     Predicate,
     col,
 )
@@ -59,6 +62,7 @@ from fluss.metadata.properties import (
     parse_duration_ms,
     parse_memory_size,
 )
+from fluss.metadata.pushdown import key_values, matching_partitions, server_filter
 from fluss.metadata.schema import AggFunction, Column, Schema, SchemaBuilder
 from fluss.metadata.structure import physical_primary_key
 from fluss.metadata.type_readers import data_type_from_arrow, data_type_from_json
@@ -87,6 +91,7 @@ from fluss.metadata.types import (
     TinyIntType,
 )
 from fluss.metadata.validation import statistics_columns, validate_properties, validate_table_descriptor
+from fluss.metadata.where import parse_where
 
 __all__ = [
     "AggFunction",
@@ -123,7 +128,9 @@ __all__ = [
     "LakeTable",
     "Leaf",
     "LeafFunction",
+    "Like",
     "MapType",
+    "Not",
     "OffsetSpec",
     "PARTITION_KEY_TYPES",
     "PartitionInfo",
@@ -158,12 +165,17 @@ __all__ = [
     "data_type_from_arrow",
     "data_type_from_json",
     "format_partition_value",
+    "key_values",
+    "matching_partitions",
     "parse_duration_ms",
     "parse_memory_size",
+    "parse_partition_value",
     "parse_time_zone",
+    "parse_where",
     "partition_name",
     "physical_primary_key",
     "qualified_partition_name",
+    "server_filter",
     "split_partition_name",
     "statistics_columns",
     "validate_database_name",

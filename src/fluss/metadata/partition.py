@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -152,6 +154,45 @@ def _plain_float(number: np.floating) -> str:
     """As pyfluss prints it: never an exponent, no point after whole numbers."""
     special = _special_float(number)
     return special or np.format_float_positional(number, unique=True, trim="-").replace(".", "_")
+
+
+_TIME_TEXT = re.compile(r"(\d{2})-(\d{2})-(\d{2})_(\d{3})")
+_TIMESTAMP_TEXT = re.compile(r"(\d{4})-(\d{2})-(\d{2})-(\d{2})-(\d{2})-(\d{2})_(\d{0,9})")
+
+
+def parse_partition_value(data_type: DataType, text: str) -> Any:
+    """The logical value of a partition value, whichever client wrote its text; None if the text is of no known form."""
+    try:
+        return _parse(data_type, text)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _parse(data_type: DataType, text: str) -> Any:
+    if isinstance(data_type, (CharType, StringType)):
+        return text
+    if isinstance(data_type, BooleanType):
+        return {"true": True, "false": False}.get(text)
+    if isinstance(data_type, (BinaryType, BytesType)):
+        return bytes.fromhex(text)
+    if isinstance(data_type, DoubleType):
+        return float(text.replace("_", "."))
+    if isinstance(data_type, FloatType):
+        return float(np.float32(text.replace("_", ".")))
+    if isinstance(data_type, DateType):
+        return None if len(text) != 10 else (datetime.date.fromisoformat(text) - _EPOCH.date()).days
+    if isinstance(data_type, TimeType):
+        if (found := _TIME_TEXT.fullmatch(text)) is None:
+            return None
+        hours, minutes, seconds, ms = map(int, found.groups())
+        return ((hours * 60 + minutes) * 60 + seconds) * 1000 + ms
+    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+        if (found := _TIMESTAMP_TEXT.fullmatch(text)) is None:
+            return None
+        *parts, fraction = found.groups()
+        span = datetime.datetime(*map(int, parts)) - _EPOCH  # type: ignore[arg-type]
+        return (span.days * 86_400 + span.seconds) * 10**9 + int(fraction.ljust(9, "0"))
+    return int(text)
 
 
 def validate_partition_value(value: str, *, creating: bool = False) -> None:

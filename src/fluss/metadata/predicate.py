@@ -1,76 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters: a small tree of comparisons, and its exact meaning.
 
-``(col("id") >= 200) & col("name").starts_with("a")`` builds the tree. `Predicate.resolve` fits it to a schema: literals
-become logical values of their columns, and comparisons with values a column cannot hold are rewritten into ones it can
-(``id > 2.5`` of an integer column becomes ``id >= 3``). `Predicate.to_arrow_expression` filters rows by it.
+``(col("id") >= 200) & ~col("name").like("a%z")`` builds the tree, and `fluss.metadata.where` reads one from text.
+`Predicate.resolve` fits it to a schema: literals become logical values of their columns, comparisons with values that a
+column cannot hold are rewritten into ones it can (``id > 2.5`` of an integer column becomes ``id >= 3``), and negations
+are moved down to the leaves. `Predicate.to_arrow_expression` filters rows by it.
 
-Nulls are SQL's: no comparison with null holds, so rows with a null match only ``is_null()``.
+Nulls are SQL's: no comparison with null holds, nor does its negation, so rows with a null match only ``is_null()``.
+NaN is that of Spark and DuckDB: it equals itself, and is greater than every other number.
 """
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-import pyarrow as pa
-
-from fluss._lazy import LazyModule
 from fluss.errors import InvalidArgumentError
-from fluss.metadata.schema import Schema
-from fluss.metadata.types import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    arrow_time_unit,
+from fluss.metadata import predicate_arrow as arrow
+from fluss.metadata.comparison import (
+    COMPARISONS,
+    NULL_TESTS,
+    OPPOSITES,
+    TEXT_FUNCTIONS,
+    LeafFunction,
+    check_text,
+    fit_comparison,
+    fit_list,
+    fit_text,
 )
+from fluss.metadata.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-else:
-    pc = LazyModule("pyarrow.compute")
 
 LITERALS_MAX = 10_000
 """The most values of one `is_in`."""
-
-
-class LeafFunction(IntEnum):
-    """What a leaf asks of its column. The numbers are those of the protocol."""
-
-    EQUAL = 0
-    NOT_EQUAL = 1
-    LESS_THAN = 2
-    LESS_OR_EQUAL = 3
-    GREATER_THAN = 4
-    GREATER_OR_EQUAL = 5
-    IS_NULL = 6
-    IS_NOT_NULL = 7
-    STARTS_WITH = 8
-    CONTAINS = 9
-    ENDS_WITH = 10
-    IN = 11
-    NOT_IN = 12
 
 
 class CompoundFunction(IntEnum):
@@ -80,12 +46,8 @@ class CompoundFunction(IntEnum):
     OR = 1
 
 
-_COMPARISONS = frozenset(LeafFunction(number) for number in range(6))
-_TEXT_FUNCTIONS = (LeafFunction.STARTS_WITH, LeafFunction.CONTAINS, LeafFunction.ENDS_WITH)
-
-
 class Predicate:
-    """A filter. Build one from `col`, and join them with ``&`` and ``|``."""
+    """A filter. Build one from `col`, join them with ``&`` and ``|``, and negate them with ``~``."""
 
     def and_(self, other: Predicate) -> Predicate:
         """Rows that satisfy both."""
@@ -94,6 +56,13 @@ class Predicate:
     def or_(self, other: Predicate) -> Predicate:
         """Rows that satisfy either."""
         return _join(CompoundFunction.OR, self, other)
+
+    def not_(self) -> Predicate:
+        """Rows that do not satisfy it. Where it is unknown because of a null, so is its negation."""
+        return self.child if isinstance(self, Not) else Not(self)
+
+    def __invert__(self) -> Predicate:
+        return self.not_()
 
     def __and__(self, other: Predicate) -> Predicate:
         if not isinstance(other, Predicate):
@@ -106,13 +75,13 @@ class Predicate:
         return self.or_(other)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("a Predicate is neither true nor false; join predicates with & and |, not with and / or")
+        raise TypeError("a Predicate is neither true nor false; join predicates with &, | and ~, not with and, or, not")
 
     def columns(self) -> list[str]:
         """The names of the columns it looks at, each once."""
         return list(dict.fromkeys(leaf.column for leaf in self.leaves()))
 
-    def leaves(self) -> Iterable[Leaf]:
+    def leaves(self) -> Iterable[Leaf | Like]:
         """Every leaf, left to right."""
         raise InvalidArgumentError("a Predicate is built with col(...)")
 
@@ -120,9 +89,13 @@ class Predicate:
         """The same filter for the columns of a schema, with logical values as literals."""
         raise InvalidArgumentError("a Predicate is built with col(...)")
 
+    def negate(self) -> Predicate:
+        """The opposite, with negations moved down to the leaves."""
+        raise InvalidArgumentError("a Predicate is built with col(...)")
+
     def to_arrow_expression(self, schema: Schema) -> pc.Expression:
         """An expression over batches with the Arrow schema of `schema` that keeps exactly the matching rows."""
-        return _expression(self.resolve(schema), schema)
+        return resolved_expression(self.resolve(schema), schema)
 
 
 def _join(function: CompoundFunction, left: Predicate, right: Predicate) -> Predicate:
@@ -155,41 +128,119 @@ class Leaf(Predicate):
                 f"{self.function.name} of column {self.column!r} takes {wanted} literals, not {len(self.literals)}"
             )
 
-    def leaves(self) -> Iterable[Leaf]:
+    def leaves(self) -> Iterable[Leaf | Like]:
         return (self,)
+
+    def negate(self) -> Predicate:
+        if self.function in TEXT_FUNCTIONS:
+            return Not(self)
+        return Leaf(OPPOSITES[self.function], self.column, self.literals)
 
     def resolve(self, schema: Schema) -> Predicate:
         data_type = schema.column(self.column).data_type
         function = self.function
-        if function in (LeafFunction.IS_NULL, LeafFunction.IS_NOT_NULL):
+        if function in NULL_TESTS:
             return Leaf(function, self.column)
-        if function in _TEXT_FUNCTIONS:
-            text = self.literals[0]
-            if text is None:
-                return _nothing(self.column)
-            if not isinstance(data_type, (CharType, StringType)) or not isinstance(text, str):
-                raise InvalidArgumentError(
-                    f"{function.name.lower()} compares a string column with a string, "
-                    f"not column {self.column!r} of type {data_type} with {text!r:.80}"
-                )
-            return Leaf(function, self.column, (text,))
-        if function in _COMPARISONS:
-            return _resolve_comparison(function, self.column, data_type, self.literals[0])
-        return _resolve_list(function, self.column, data_type, self.literals)
+        if function in TEXT_FUNCTIONS:
+            function, literals = fit_text(function, self.column, data_type, self.literals[0])
+        elif function in COMPARISONS:
+            function, literals = fit_comparison(function, self.column, data_type, self.literals[0])
+        else:
+            function, literals = fit_list(function, self.column, data_type, self.literals)
+        return Leaf(function, self.column, literals)
+
+
+@dataclass(frozen=True)
+class Like(Predicate):
+    """Whether the text of a column has the form of a pattern: ``%`` stands for any text, ``_`` for one character."""
+
+    column: str
+    pattern: str | None
+    escape: str | None = None
+    """A character that makes the next one of the pattern an ordinary one. None: there is no such character."""
+
+    def __post_init__(self) -> None:
+        if self.escape is not None and (not isinstance(self.escape, str) or len(self.escape) != 1):
+            raise InvalidArgumentError(f"the escape of like is one character, not {self.escape!r:.80}")
+        if self.escape is not None and isinstance(self.pattern, str):
+            rest = self.pattern.replace(self.escape * 2, "")
+            if rest.endswith(self.escape):
+                raise InvalidArgumentError(f"the pattern {self.pattern!r:.80} ends with its escape character")
+
+    def leaves(self) -> Iterable[Leaf | Like]:
+        return (self,)
+
+    def negate(self) -> Predicate:
+        return Not(self)
+
+    def resolve(self, schema: Schema) -> Predicate:
+        """A simpler leaf where the pattern has one of its forms: those can be judged by the statistics of batches."""
+        if self.pattern is None:
+            return Leaf(LeafFunction.IN, self.column)
+        check_text("like", self.column, schema.column(self.column).data_type, self.pattern)
+        parts = arrow.split_pattern(self.pattern, self.escape)
+        plain = [text for wildcard, text in parts if not wildcard]
+        shape = "".join(text if wildcard else "x" for wildcard, text in parts)
+        if shape == "%":
+            return Leaf(LeafFunction.IS_NOT_NULL, self.column)
+        simple = {
+            "": LeafFunction.EQUAL,
+            "x": LeafFunction.EQUAL,
+            "x%": LeafFunction.STARTS_WITH,
+            "%x": LeafFunction.ENDS_WITH,
+            "%x%": LeafFunction.CONTAINS,
+        }
+        return Leaf(simple[shape], self.column, ("".join(plain),)) if shape in simple else self
 
 
 @dataclass(frozen=True)
 class Compound(Predicate):
-    """Several predicates joined by AND or OR."""
+    """Several predicates joined by AND or OR. Without children, AND holds for every row and OR for none."""
 
     function: CompoundFunction
     children: tuple[Predicate, ...]
 
-    def leaves(self) -> Iterable[Leaf]:
+    def leaves(self) -> Iterable[Leaf | Like]:
         return (leaf for child in self.children for leaf in child.leaves())
+
+    def negate(self) -> Predicate:
+        opposite = CompoundFunction.OR if self.function is CompoundFunction.AND else CompoundFunction.AND
+        return Compound(opposite, tuple(child.negate() for child in self.children))
 
     def resolve(self, schema: Schema) -> Predicate:
         return Compound(self.function, tuple(child.resolve(schema) for child in self.children))
+
+
+@dataclass(frozen=True)
+class Not(Predicate):
+    """The negation of a predicate. `Predicate.resolve` leaves it only around text functions and LIKE."""
+
+    child: Predicate
+
+    def leaves(self) -> Iterable[Leaf | Like]:
+        return self.child.leaves()
+
+    def negate(self) -> Predicate:
+        return self.child
+
+    def resolve(self, schema: Schema) -> Predicate:
+        opposite = self.child.negate()
+        if not isinstance(opposite, Not):
+            return opposite.resolve(schema)
+        child = opposite.child.resolve(schema)
+        if isinstance(child, Leaf) and child == Leaf(LeafFunction.IN, child.column):
+            return child  # compared with null: unknown, and so is its negation
+        if child == Leaf(LeafFunction.IS_NOT_NULL, self.columns()[0]):
+            return Leaf(LeafFunction.IN, self.columns()[0])  # `not like '%'`: false or unknown
+        if isinstance(child, Leaf) and child.function in OPPOSITES:
+            return child.negate()
+        return Not(child)
+
+
+EVERYTHING = Compound(CompoundFunction.AND, ())
+"""Holds for every row."""
+NOTHING = Compound(CompoundFunction.OR, ())
+"""Holds for no row."""
 
 
 class ColumnRef:
@@ -268,6 +319,22 @@ class ColumnRef:
         """Rows where the string column contains `infix`."""
         return self._compare(LeafFunction.CONTAINS, infix)
 
+    def between(self, low: Any, high: Any) -> Predicate:
+        """Rows where the column is at least `low` and at most `high`.
+
+        Example:
+            wanted = fluss.col("price").between(10, 20)
+        """
+        return self.greater_or_equal(low) & self.less_or_equal(high)
+
+    def like(self, pattern: str, escape: str | None = None) -> Predicate:
+        """Rows where the text of the column has the form of a pattern: ``%`` is any text, ``_`` any one character.
+
+        Example:
+            wanted = fluss.col("name").like("A%n") | fluss.col("code").like("50!%", escape="!")
+        """
+        return Like(self._name, pattern, escape)
+
     def is_in(self, values: Iterable[Any]) -> Predicate:
         """Rows where the column equals one of `values`."""
         return Leaf(LeafFunction.IN, self._name, self._list("is_in", values))
@@ -298,238 +365,19 @@ def col(name: str) -> ColumnRef:
     return ColumnRef(name)
 
 
-# -- fitting literals to columns -----------------------------------------------------------------------------------
-
-
-def _nothing(column: str) -> Leaf:
-    """Matches no row."""
-    return Leaf(LeafFunction.IN, column, ())
-
-
-def _bad_literal(column: str, data_type: DataType, literal: object, expected: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"column {column!r} of type {data_type} is compared with {expected}, not {literal!r:.80}"
-    )
-
-
-_INT_BITS: dict[type[DataType], int] = {TinyIntType: 8, SmallIntType: 16, IntType: 32, BigIntType: 64}
-_EXPONENT_MAX = 100
-_UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """The values of a column as whole numbers from `low` to `high`, and the way back to logical values."""
-
-    position: Fraction
-    """Where the literal lies, maybe between two numbers."""
-    low: int
-    high: int
-    value: Callable[[int], Any]
-
-
-def _grid(column: str, data_type: DataType, literal: Any) -> _Grid | None:
-    """Place a literal among the values of a column that holds exact values; None for other types."""
-    if type(data_type) in _INT_BITS:
-        limit = 1 << (_INT_BITS[type(data_type)] - 1)
-        return _Grid(_number(column, data_type, literal), -limit, limit - 1, int)
-    if isinstance(data_type, DecimalType):
-        limit = 10**data_type.precision
-        position = _number(column, data_type, literal) * 10**data_type.scale
-        scale = data_type.scale
-
-        def to_decimal(unscaled: int) -> decimal.Decimal:
-            digits = tuple(int(digit) for digit in str(abs(unscaled)))
-            return decimal.Decimal((1 if unscaled < 0 else 0, digits, -scale))
-
-        return _Grid(position, -limit + 1, limit - 1, to_decimal)
-    if isinstance(data_type, DateType):
-        if not isinstance(literal, datetime.date) or isinstance(literal, datetime.datetime):
-            raise _bad_literal(column, data_type, literal, "a datetime.date")
-        days = (literal - datetime.date(1970, 1, 1)).days
-        return _Grid(Fraction(days), -(2**31), 2**31 - 1, int)
-    if isinstance(data_type, TimeType):
-        if not isinstance(literal, datetime.time) or literal.tzinfo is not None:
-            raise _bad_literal(column, data_type, literal, "a datetime.time without a zone")
-        us = ((literal.hour * 60 + literal.minute) * 60 + literal.second) * 1_000_000 + literal.microsecond
-        step_ms = 1_000 if data_type.precision == 0 else 1
-        return _Grid(Fraction(us, 1_000 * step_ms), 0, 86_400_000 // step_ms - 1, lambda step: step * step_ms)
-    if isinstance(data_type, (TimestampType, TimestampLtzType)):
-        ns = _datetime_ns(column, data_type, literal)
-        step_ns = 1_000_000_000 // _UNITS_PER_SECOND[arrow_time_unit(data_type.precision)]
-        return _Grid(Fraction(ns, step_ns), -(2**63), 2**63 - 1, lambda step: step * step_ns)
-    return None
-
-
-def _number(column: str, data_type: DataType, literal: object) -> Fraction:
-    if isinstance(literal, bool) or not isinstance(literal, (int, float, decimal.Decimal, np.integer, np.floating)):
-        raise _bad_literal(column, data_type, literal, "a number")
-    if isinstance(literal, np.integer):
-        return Fraction(int(literal))
-    if isinstance(literal, (float, np.floating)):
-        # 0.1 means one tenth, not the double next to it.
-        literal = decimal.Decimal(repr(float(literal)))
-    if isinstance(literal, decimal.Decimal) and literal and abs(literal.adjusted()) > _EXPONENT_MAX:
-        # Beyond every column, or closer to zero than any: the exact digits do not matter, but would cost memory.
-        literal = decimal.Decimal(f"1E{_EXPONENT_MAX if literal.adjusted() > 0 else -_EXPONENT_MAX}").copy_sign(literal)
-    return Fraction(literal)
-
-
-def _datetime_ns(column: str, data_type: TimestampType | TimestampLtzType, literal: object) -> int:
-    with_zone = isinstance(data_type, TimestampLtzType)
-    if not isinstance(literal, datetime.datetime) or (literal.tzinfo is not None) != with_zone:
-        expected = f"a datetime.datetime {'with' if with_zone else 'without'} a zone"
-        raise _bad_literal(column, data_type, literal, expected)
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc if with_zone else None)
-    span = literal - epoch
-    us = (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
-    # pandas timestamps carry nanoseconds beyond the microseconds of datetime.
-    return us * 1_000 + int(getattr(literal, "nanosecond", 0))
-
-
-def _is_special(literal: object) -> bool:
-    """NaN or an infinity: no place among exact numbers."""
-    if isinstance(literal, decimal.Decimal):
-        return not literal.is_finite()
-    return isinstance(literal, (float, np.floating)) and not math.isfinite(literal)
-
-
-def _resolve_comparison(function: LeafFunction, column: str, data_type: DataType, literal: Any) -> Leaf:
-    if literal is None:
-        return _nothing(column)
-    everything = Leaf(LeafFunction.IS_NOT_NULL, column)
-    exact_number = type(data_type) in _INT_BITS or isinstance(data_type, DecimalType)
-    if exact_number and _is_special(literal):
-        value = float(literal)
-        holds = {
-            LeafFunction.EQUAL: False,
-            LeafFunction.NOT_EQUAL: True,
-            LeafFunction.LESS_THAN: value > 0,
-            LeafFunction.LESS_OR_EQUAL: value > 0,
-            LeafFunction.GREATER_THAN: value < 0,
-            LeafFunction.GREATER_OR_EQUAL: value < 0,
-        }[function]
-        return everything if holds else _nothing(column)
-    grid = _grid(column, data_type, literal)
-    if grid is None:
-        return Leaf(function, column, (_plain_literal(column, data_type, literal),))
-    low, high = math.floor(grid.position), math.ceil(grid.position)
-    if function in (LeafFunction.EQUAL, LeafFunction.NOT_EQUAL):
-        if low != high or not grid.low <= low <= grid.high:
-            return everything if function is LeafFunction.NOT_EQUAL else _nothing(column)
-        return Leaf(function, column, (grid.value(low),))
-    if low != high:
-        # Between two values, "less" means "at most the lower one".
-        upward = function in (LeafFunction.GREATER_THAN, LeafFunction.GREATER_OR_EQUAL)
-        function = LeafFunction.GREATER_OR_EQUAL if upward else LeafFunction.LESS_OR_EQUAL
-        low = high if upward else low
-    if grid.low <= low <= grid.high:
-        return Leaf(function, column, (grid.value(low),))
-    above = low > grid.high
-    less = function in (LeafFunction.LESS_THAN, LeafFunction.LESS_OR_EQUAL)
-    return everything if above == less else _nothing(column)
-
-
-def _plain_literal(column: str, data_type: DataType, literal: Any) -> Any:
-    """The logical value of a literal for the types that need no rounding."""
-    if isinstance(data_type, BooleanType):
-        if not isinstance(literal, (bool, np.bool_)):
-            raise _bad_literal(column, data_type, literal, "true or false")
-        return bool(literal)
-    if isinstance(data_type, (FloatType, DoubleType)):
-        if isinstance(literal, bool) or not isinstance(literal, (int, float, decimal.Decimal, np.integer, np.floating)):
-            raise _bad_literal(column, data_type, literal, "a number")
-        try:
-            number = float(literal)
-        except OverflowError:
-            number = math.inf if literal > 0 else -math.inf
-        if isinstance(data_type, DoubleType):
-            return number
-        # A column of 32-bit floats holds 0.1 as its nearest float; that is what 0.1 means here.
-        with np.errstate(over="ignore"):
-            return float(np.float32(number))
-    if isinstance(data_type, (CharType, StringType)):
-        if not isinstance(literal, str):
-            raise _bad_literal(column, data_type, literal, "a string")
-        return literal
-    if isinstance(data_type, (BinaryType, BytesType)):
-        if not isinstance(literal, (bytes, bytearray, memoryview)):
-            raise _bad_literal(column, data_type, literal, "bytes")
-        return bytes(literal)
-    raise InvalidArgumentError(f"column {column!r} of type {data_type} can be filtered by is_null and is_not_null only")
-
-
-def _resolve_list(function: LeafFunction, column: str, data_type: DataType, literals: Sequence[Any]) -> Leaf:
-    values: dict[Any, None] = {}
-    for literal in literals:
-        if literal is None:
-            if function is LeafFunction.NOT_IN:
-                return _nothing(column)  # whether a value differs from null is unknown
-            continue
-        leaf = _resolve_comparison(LeafFunction.EQUAL, column, data_type, literal)
-        values.update(dict.fromkeys(leaf.literals))
-    if function is LeafFunction.NOT_IN and not values:
-        return Leaf(LeafFunction.IS_NOT_NULL, column)
-    return Leaf(function, column, tuple(values))
-
-
-# -- Arrow -----------------------------------------------------------------------------------------------------------
-
-_ARROW_COMPARISONS: dict[LeafFunction, Callable[[Any, Any], Any]] = {
-    LeafFunction.EQUAL: lambda field, value: field == value,
-    LeafFunction.NOT_EQUAL: lambda field, value: field != value,
-    LeafFunction.LESS_THAN: lambda field, value: field < value,
-    LeafFunction.LESS_OR_EQUAL: lambda field, value: field <= value,
-    LeafFunction.GREATER_THAN: lambda field, value: field > value,
-    LeafFunction.GREATER_OR_EQUAL: lambda field, value: field >= value,
-    LeafFunction.STARTS_WITH: lambda field, text: pc.starts_with(field, text),
-    LeafFunction.ENDS_WITH: lambda field, text: pc.ends_with(field, text),
-    LeafFunction.CONTAINS: lambda field, text: pc.match_substring(field, text),
-}
-
-
-def _balanced(join: Callable[[Any, Any], Any], items: Sequence[Any]) -> Any:
-    """Join many expressions as a balanced tree: a chain of thousands would be too deep to evaluate."""
-    if len(items) == 1:
-        return items[0]
-    middle = len(items) // 2
-    return join(_balanced(join, items[:middle]), _balanced(join, items[middle:]))
-
-
-def _expression(predicate: Predicate, schema: Schema) -> pc.Expression:
+def resolved_expression(predicate: Predicate, schema: Schema) -> pc.Expression:
+    """The Arrow expression of a resolved predicate."""
     if isinstance(predicate, Compound):
-        children = [_expression(child, schema) for child in predicate.children]
-        join = (lambda a, b: a & b) if predicate.function is CompoundFunction.AND else (lambda a, b: a | b)
-        return _balanced(join, children)
+        every = predicate.function is CompoundFunction.AND
+        if not predicate.children:
+            return arrow.constant(every)
+        children = [resolved_expression(child, schema) for child in predicate.children]
+        return arrow.balanced((lambda a, b: a & b) if every else (lambda a, b: a | b), children)
+    if isinstance(predicate, Not):
+        return ~resolved_expression(predicate.child, schema)
+    if isinstance(predicate, Like):
+        assert predicate.pattern is not None
+        return arrow.like_expression(predicate.column, predicate.pattern, predicate.escape)
     assert isinstance(predicate, Leaf)
-    function, field = predicate.function, pc.field(predicate.column)
-    if function is LeafFunction.IS_NULL:
-        return field.is_null()
-    if function is LeafFunction.IS_NOT_NULL:
-        return field.is_valid()
     data_type = schema.column(predicate.column).data_type
-    if isinstance(data_type, BinaryType):
-        field = field.cast(pa.binary())  # literals may be shorter or longer
-    if function in _TEXT_FUNCTIONS:
-        return _ARROW_COMPARISONS[function](field, predicate.literals[0])
-    if function in _COMPARISONS:
-        return _ARROW_COMPARISONS[function](field, pc.scalar(_arrow_array((predicate.literals[0],), data_type)[0]))
-    if isinstance(data_type, (FloatType, DoubleType)):
-        # Compared one by one: a lookup by hash would tell the two zeros apart and match NaN.
-        equal = [field == value for value in predicate.literals]
-        found = _balanced(lambda a, b: a | b, equal) if equal else pc.scalar(False)
-    else:
-        found = field.isin(_arrow_array(predicate.literals, data_type))
-    return found if function is LeafFunction.IN else field.is_valid() & ~found
-
-
-def _arrow_array(values: Sequence[Any], data_type: DataType) -> pa.Array:
-    """Logical values as an Arrow array to compare a column with."""
-    if isinstance(data_type, BinaryType):
-        return pa.array(values, pa.binary())
-    arrow_type = data_type.to_arrow()
-    if isinstance(data_type, TimeType):
-        values = [value * _UNITS_PER_SECOND[arrow_type.unit] // 1_000 for value in values]
-    elif isinstance(data_type, (TimestampType, TimestampLtzType)):
-        values = [value * _UNITS_PER_SECOND[arrow_type.unit] // 1_000_000_000 for value in values]
-    return pa.array(values, arrow_type)
+    return arrow.leaf_expression(predicate.function, predicate.column, predicate.literals, data_type)

@@ -11,7 +11,9 @@ import decimal
 from typing import Any
 
 from fluss.errors import FormatError, InvalidArgumentError
-from fluss.metadata.predicate import LITERALS_MAX, Compound, CompoundFunction, Leaf, LeafFunction, Predicate
+from fluss.metadata.comparison import LeafFunction
+from fluss.metadata.predicate import LITERALS_MAX, Compound, CompoundFunction, Leaf, Predicate
+from fluss.metadata.pushdown import server_filter
 from fluss.metadata.schema import Column, Schema
 from fluss.metadata.types import (
     BigIntType,
@@ -92,6 +94,12 @@ _LISTS = (LeafFunction.IN, LeafFunction.NOT_IN)
 def encode_predicate(predicate: Predicate, schema: Schema) -> pb.PbPredicate:
     """A predicate as the server reads it; `schema` is the one named by `filter_schema_id`."""
     return _encode(predicate.resolve(schema), schema, 1)
+
+
+def encode_server_filter(predicate: Predicate, schema: Schema) -> pb.PbPredicate | None:
+    """What of a predicate a server can use to skip batches; None if there is nothing."""
+    pushed = server_filter(predicate, schema)
+    return None if pushed is None else _encode(pushed, schema, 1)
 
 
 def _encode(predicate: Predicate, schema: Schema, depth: int) -> pb.PbPredicate:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fluss.metadata.predicate import Compound, CompoundFunction, Leaf, LeafFunction, Predicate
+from fluss.metadata.comparison import LeafFunction, is_nan
+from fluss.metadata.predicate import Compound, CompoundFunction, Leaf, Predicate
 from fluss.metadata.schema import Schema
 from fluss.records.statistics import ColumnStatistics, Statistics
 
@@ -85,6 +86,8 @@ def _leaf_may_match(
         return False  # no comparison with null holds
     if function == LeafFunction.IS_NOT_NULL or low is None or high is None or None in literals:
         return True
+    if is_nan(low) or is_nan(high) or any(is_nan(literal) for literal in literals):
+        return True  # writers differ in what they make of NaN
     if function == LeafFunction.IN:
         return any(low <= literal <= high for literal in literals)
     if function == LeafFunction.NOT_IN:

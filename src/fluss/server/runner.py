@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 
+from fluss.server.address_file import forget_addresses, record_addresses
 from fluss.server.config import ServerConfig
 from fluss.server.loop_watch import LoopErrors
 from fluss.server.server import Server
@@ -73,11 +74,14 @@ async def serve(config: ServerConfig, *, watch_stdin: bool = False) -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     if watch_stdin:
         watch_parent(loop, ended)
-    addresses = ",".join(listener.address for listener in server.listeners.values())
-    print(f"ready {addresses}", flush=True)
+    addresses = [listener.address for listener in server.listeners.values()]
+    data_dir = str(config.get("data.dir"))
+    record_addresses(data_dir, addresses)
+    print(f"ready {','.join(addresses)}", flush=True)
     try:
         await ended.wait()
     finally:
+        forget_addresses(data_dir)
         await server.stop()
 
 

@@ -12,20 +12,18 @@ from typing import Any
 
 from pyspark.sql import datasource as d
 
-from fluss.errors import FlussError
+from fluss.errors import ConfigError, FlussError, InvalidArgumentError
 from fluss.metadata import (
     BigIntType,
     BooleanType,
     CharType,
     Compound,
     CompoundFunction,
-    DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
     IntType,
-    LeafFunction,
     Predicate,
     Schema,
     SmallIntType,
@@ -35,10 +33,9 @@ from fluss.metadata import (
     TimestampType,
     TinyIntType,
     col,
-    format_partition_value,
-    split_partition_name,
+    matching_partitions,
+    parse_where,
 )
-from fluss.rows import logical
 
 _COMPARISONS: dict[type[d.Filter], str] = {
     d.EqualTo: "equal",
@@ -51,7 +48,6 @@ _COMPARISONS: dict[type[d.Filter], str] = {
     d.StringContains: "contains",
 }
 
-# Floating point numbers are left out: Spark orders NaN above all numbers, others do not.
 _COMPARABLE = (
     BooleanType,
     TinyIntType,
@@ -59,6 +55,8 @@ _COMPARABLE = (
     IntType,
     BigIntType,
     DecimalType,
+    FloatType,
+    DoubleType,
     CharType,
     StringType,
     DateType,
@@ -117,8 +115,6 @@ def _fits(item: d.Filter, schema: Schema) -> bool:
     if len(attribute) != 1 or attribute[0] not in schema.column_names:
         return False
     data_type = schema.column(attribute[0]).data_type
-    if isinstance(item, (d.IsNull, d.IsNotNull)):
-        return isinstance(data_type, (*_COMPARABLE, FloatType, DoubleType))
     return isinstance(data_type, _COMPARABLE)
 
 
@@ -129,57 +125,15 @@ def _literal(value: Any) -> Any:
     return value
 
 
-def prune_partitions(filters: Iterable[d.Filter], info: TableInfo, partitions: Mapping[int, str]) -> dict[int, str]:
-    """The partitions that can hold rows the filters let through, judged by `=` and `in` on partition columns."""
-    keys = info.get_partition_keys()
-    allowed: dict[str, set[str]] = {}
-    for item in filters:
-        values = _equal_values(item)
-        attribute: Sequence[str] = getattr(item, "attribute", ())
-        if values is None or len(attribute) != 1 or attribute[0] not in keys:
-            continue
-        texts = _partition_texts(info.schema.column(attribute[0]).data_type, values)
-        if texts is not None:
-            allowed[attribute[0]] = allowed.get(attribute[0], texts) & texts
-    if not allowed:
-        return dict(partitions)
-    kept = {}
-    for partition_id, name in partitions.items():
-        spec = split_partition_name(name, keys)
-        if all(spec[key] in texts for key, texts in allowed.items()):
-            kept[partition_id] = name
-    return kept
-
-
-def as_filters(predicate: Predicate) -> list[d.Filter]:
-    """The comparisons of a predicate that choose partitions; all comparisons of it must hold."""
-    found: list[d.Filter] = []
-    for leaf in predicate.leaves():
-        if leaf.function is LeafFunction.EQUAL:
-            found.append(d.EqualTo((leaf.column,), leaf.literals[0]))
-        elif leaf.function is LeafFunction.IN:
-            found.append(d.In((leaf.column,), tuple(leaf.literals)))
-    return found
-
-
-def _equal_values(item: d.Filter) -> list[Any] | None:
-    if isinstance(item, d.EqualTo) and item.value is not None:
-        return [item.value]
-    if isinstance(item, d.In):
-        return [value for value in item.value if value is not None]
-    return None
-
-
-def _partition_texts(data_type: DataType, values: list[Any]) -> set[str] | None:
-    if not isinstance(data_type, _COMPARABLE):
-        return None
+def parse_filter(text: str, schema: Schema) -> Predicate:
+    """The predicate of the option `scan.filter`."""
     try:
-        texts = {format_partition_value(data_type, logical.from_python(_literal(v), data_type)) for v in values}
-        if isinstance(data_type, (TimestampType, TimestampLtzType)):
-            # Other clients write the time in another way: both count.
-            texts |= {
-                format_partition_value(data_type, logical.from_python(_literal(v), data_type), "rust") for v in values
-            }
-    except (FlussError, ValueError, TypeError):
-        return None
-    return texts
+        return parse_where(text, schema)
+    except InvalidArgumentError as error:
+        raise ConfigError(f"scan.filter: {error.message}") from None
+
+
+def prune_partitions(predicate: Predicate, info: TableInfo, partitions: Mapping[int, str]) -> dict[int, str]:
+    """The partitions that can hold rows a predicate wants."""
+    kept = matching_partitions(predicate, info.schema, info.get_partition_keys(), list(partitions.values()))
+    return {partition_id: name for (partition_id, name), wanted in zip(partitions.items(), kept) if wanted}

@@ -56,13 +56,13 @@ def lake_is_read(options: SourceOptions, info: TableInfo) -> bool:
 def plan_lake(
     options: SourceOptions,
     info: TableInfo,
-    filters: Sequence[d.Filter],
+    predicate: Predicate | None,
     *,
     snapshot_id: int | None = None,
     lake_only: bool = False,
 ) -> UnionPlan | None:
     """The parts of a table in lake and log; None where the lake has no snapshot yet."""
-    wanted = _Wanted(info, options["scan.partitions"], filters) if info.is_partitioned() else None
+    wanted = _Wanted(info, options["scan.partitions"], predicate) if info.is_partitioned() else None
     if wanted is None and options["scan.partitions"] is not None:
         raise ConfigError(f"scan.partitions: table {info.table_path} has no partitions")
     plan = plan_union(
@@ -83,17 +83,17 @@ def plan_lake(
 class _Wanted:
     """Which partitions a read wants. Some may live in the lake alone, so there is no list of them to choose from."""
 
-    def __init__(self, info: TableInfo, names: Sequence[str] | None, filters: Sequence[d.Filter]) -> None:
+    def __init__(self, info: TableInfo, names: Sequence[str] | None, predicate: Predicate | None) -> None:
         self._info = info
         self._names = names
-        self._filters = filters
+        self._predicate = predicate
         self._seen: set[str] = set()
 
     def __call__(self, name: str) -> bool:
         self._seen.add(name)
         if self._names is not None and name not in self._names:
             return False
-        return not self._filters or bool(prune_partitions(self._filters, self._info, {0: name}))
+        return self._predicate is None or bool(prune_partitions(self._predicate, self._info, {0: name}))
 
     def check(self) -> None:
         missing = set(self._names or ()) - self._seen

@@ -187,8 +187,8 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "scan.filter",
             Text(),
             None,
-            "Only rows that match, judged where the rows lie; batches and streams. Comparisons joined by `and`: "
-            "`id >= 5 and day in ('a', 'b') and name like 'x%' and note is not null`.",
+            "Only rows that match, judged where the rows lie; batches and streams. A condition as after WHERE "
+            "in SQL: `id >= 5 and (day in ('a', 'b') or name like 'x%') and note is not null`.",
             reads=True,
         ),
         SparkOption(

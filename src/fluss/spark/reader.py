@@ -22,8 +22,7 @@ from fluss.metadata import Predicate, TableInfo
 from fluss.spark.batches import CHANGE_TYPE, METADATA_FIELDS, Shaper, check_schema, table_columns
 from fluss.spark.connect import Client, client_of, reader_of
 from fluss.spark.failures import driver_side
-from fluss.spark.filter_text import parse_filter
-from fluss.spark.filters import as_filters, prune_partitions, to_predicate
+from fluss.spark.filters import parse_filter, prune_partitions, to_predicate
 from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part
 from fluss.spark.layout import Bucket, Layout
 from fluss.spark.options import EARLIEST, LATEST, SourceOptions
@@ -152,16 +151,17 @@ def pruned(layout: Layout, options: SourceOptions, filters: Sequence[d.Filter] =
     info = layout.info
     if not info.is_partitioned():
         return layout
-    known = choosing(options, info, filters)
-    return layout.keep(prune_partitions(known, info, layout.partitions)) if known else layout
+    predicate = choosing(options, info, filters)
+    return layout if predicate is None else layout.keep(prune_partitions(predicate, info, layout.partitions))
 
 
-def choosing(options: SourceOptions, info: TableInfo, filters: Sequence[d.Filter] = ()) -> list[d.Filter]:
-    """The filters by which partitions are chosen."""
-    known = list(filters)
+def choosing(options: SourceOptions, info: TableInfo, filters: Sequence[d.Filter] = ()) -> Predicate | None:
+    """The filter by which rows, and so partitions, are chosen."""
+    predicate = to_predicate(filters, info.schema) if filters else None
     if options["scan.filter"] is not None:
-        known += as_filters(parse_filter(options["scan.filter"], info.schema))
-    return known
+        wanted = parse_filter(options["scan.filter"], info.schema)
+        predicate = wanted if predicate is None else wanted & predicate
+    return predicate
 
 
 def read_partition(
@@ -172,17 +172,9 @@ def read_partition(
         return read_split(options, schema, partition, filters)
     if isinstance(partition, LakePart):
         info = client_of(options.client).info(options.table_path)
-        found = read_lake_part(options, schema, partition, info, _predicate(options, info, filters))
+        found = read_lake_part(options, schema, partition, info, choosing(options, info, filters))
         return Shaper(schema).shape(found)
     return iter(())
-
-
-def _predicate(options: SourceOptions, info: TableInfo, filters: Sequence[d.Filter]) -> Predicate | None:
-    predicate = to_predicate(filters, info.schema) if filters else None
-    if options["scan.filter"] is not None:
-        wanted = parse_filter(options["scan.filter"], info.schema)
-        predicate = wanted if predicate is None else wanted & predicate
-    return predicate
 
 
 def read_split(
@@ -196,7 +188,7 @@ def read_split(
         raise TableNotExistError(
             f"table {options.table_path} was dropped and created again (id {split.table_id} is now {info.table_id})"
         )
-    found = _batches(client, table, options, schema, split, _predicate(options, info, filters))
+    found = _batches(client, table, options, schema, split, choosing(options, info, filters))
     # Without the column that tells them apart, deletes and old images would look like rows that are there.
     drop_deletes = info.has_primary_key() and (options["ignoreDeletes"] or CHANGE_TYPE not in schema.names)
     return Shaper(schema, drop_deletes=drop_deletes).shape(found)

@@ -22,7 +22,7 @@ from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Predicate, Schema, TableBucket, TableInfo
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis
-from fluss.protocol.predicates import encode_predicate
+from fluss.protocol.predicates import encode_server_filter
 
 _BOUNDED_FETCH_BYTES = 8 * 1024 * 1024
 _BUFFERED_BYTES = 64 * 1024 * 1024
@@ -101,7 +101,7 @@ class ScanPlan:
             self.decoder,
             options,
             projection=self.server_projection,
-            predicate=encode_predicate(pushed, self.info.schema) if pushed is not None else None,
+            predicate=encode_server_filter(pushed, self.info.schema) if pushed is not None else None,
             eager=eager,
         )
 

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only the synchronous API has: `len`, `in`, iteration, attributes. The rest of it is generated."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+import pyarrow as pa
+
+from fluss.client import core
+from fluss.client.background import Background
+from fluss.client.faces import FlussConnection
+from fluss.db.bridge import Bridge
+from fluss.db.connecting import Target, reach
+from fluss.db.show import database_html
+from fluss.db.streams import read_ahead
+from fluss.errors import FlussError, MissingDependencyError
+from fluss.net.background import LoopThread
+
+if TYPE_CHECKING:
+    import polars as pl
+    from duckdb import DuckDBPyRelation
+
+    from fluss.db import database as _database
+    from fluss.db import follow as _follow
+    from fluss.db import table as _table
+    from fluss.db.blocking import Table
+    from fluss.db.dataset import FlussDataset
+    from fluss.db.sql import Engine
+    from fluss.db.table_reads import Where
+    from fluss.metadata import TablePath
+
+T = TypeVar("T")
+ItemT = TypeVar("ItemT")
+
+
+class TableBase(Generic[T]):
+    """The part of `Table` that is written by hand."""
+
+    def __init__(self, core: _table.Table[T], bridge: Bridge) -> None:
+        self._core = core
+        self._bridge = bridge
+
+    def to_reader(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """The whole table as an Arrow reader, batch by batch in bounded memory; see `to_arrow`.
+
+        Example:
+            for batch in orders.to_reader(columns=["id"]):
+                print(batch.num_rows)
+        """
+        read = self._bridge.run(self._core._plan(columns, where, limit, snapshot))
+        batches = read_ahead(self._bridge.background.thread.submit, read.batches)
+        return pa.RecordBatchReader.from_batches(read.schema, batches)
+
+    def dataset(self) -> FlussDataset:
+        """The table as an Arrow dataset, from which DuckDB and polars read only what a query needs.
+
+        Example:
+            data = orders.dataset()
+            duckdb.sql("select item, sum(price) from data where id > 5 group by item").df()
+        """
+        return self._dataset(as_sql=False)
+
+    def lazy(self) -> pl.LazyFrame:
+        """The table as a polars LazyFrame, whose columns and filters are read from the table when it is collected.
+
+        Example:
+            orders.lazy().filter(pl.col("price") > 10).select("id", "price").collect()
+        """
+        try:
+            import polars
+        except ImportError:
+            raise MissingDependencyError("lazy() needs polars: pip install 'fluss-python[polars]'") from None
+        return polars.scan_pyarrow_dataset(self._dataset(as_sql=True))
+
+    def _dataset(self, *, as_sql: bool) -> FlussDataset:
+        from fluss.db.dataset import FlussDataset, Source
+
+        submit = self._bridge.background.thread.submit
+        connection = self._core._database._connection
+        source = Source(connection, self._core.info, submit, self._core.count, self._bridge.run)
+        return FlussDataset(source, as_sql=as_sql)
+
+    @overload
+    def get(self, key: Any) -> T | None: ...
+    @overload
+    def get(self, key: Any, default: T) -> T: ...
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The row with this primary key, or `default` if there is none.
+
+        Args:
+            key: A value, or a tuple or dict if the key has several columns.
+
+        Example:
+            orders.get(7)  # {'id': 7, 'item': 'tea'}
+        """
+        core = self._core
+        row = self._bridge.lookup(core._lookuper or core._new_lookuper(), core._key(key))
+        return default if row is None else core._model.one(row)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self._core.schema.arrow_schema.__arrow_c_schema__()
+
+    def __len__(self) -> int:
+        return self._bridge.run(self._core.count())
+
+    def __bool__(self) -> bool:
+        # A table is there, whether it has rows or not; to count them for `if table:` would be a surprise.
+        return True
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(key) is not None
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self._core.columns
+
+
+class DatabaseBase:
+    """The part of `Database` that is written by hand."""
+
+    def __init__(self, core: _database.Database, bridge: Bridge) -> None:
+        self._core = core
+        self._bridge = bridge
+        self._connection = FlussConnection(bridge.background)
+        self._sql_engine: Engine | None = None
+
+    if TYPE_CHECKING:
+
+        def table(self, name: str | TablePath) -> Table[dict[str, Any]]: ...
+
+        def tables(self, database: str | None = None) -> list[str]: ...
+
+    @property
+    def connection(self) -> FlussConnection:
+        """The connection of the full client, for everything that is not here.
+
+        Example:
+            admin = db.connection.get_admin()
+        """
+        return self._connection
+
+    def sql(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> DuckDBPyRelation:
+        """Run SQL over the tables, with DuckDB.
+
+        Tables are named as everywhere: ``orders``, or ``shop.orders``. Data frames of the caller can be named as well.
+        The result is a relation of DuckDB, which reads the tables when it is asked for rows: `.df()`, `.pl()`,
+        `.arrow()`, `.fetchall()`. INSERT INTO and CREATE TABLE AS write through Fluss and are done on return.
+
+        Args:
+            query: One or more statements.
+            parameters: Values for ``?`` (a list) or ``$name`` (a dict).
+
+        Example:
+            db.sql("select item, sum(price) as total from orders where id > ? group by item", [5]).df()
+        """
+        return self._engine().run(query, parameters)
+
+    def _engine(self) -> Engine:
+        if self._sql_engine is None:
+            from fluss.db.sql import Engine, host_of
+
+            self._sql_engine = Engine(host_of(self))  # type: ignore[arg-type]  # only its subclass is ever made
+        return self._sql_engine
+
+    def close(self) -> None:
+        """Close the connection, and stop the embedded server if it was started by `connect`. Closing twice is fine.
+
+        Example:
+            db.close()
+        """
+        thread = self._bridge.background.thread
+        try:
+            if not thread.closed:
+                self._bridge.run_here(self._core.close())
+        finally:
+            self._bridge.close()
+            self._core._target.stop()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._bridge.run(self._core.has_table(name))
+
+    def __getitem__(self, name: str) -> Table[dict[str, Any]]:
+        return self.table(name)
+
+    def __getattr__(self, name: str) -> Table[dict[str, Any]]:
+        # Names with an underscore are asked for by tools that look what an object can do.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self.table(name)
+        except FlussError as error:
+            raise AttributeError(f"Database has no attribute {name!r}, and {error.message}") from None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._table_names()]
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self._table_names()
+
+    def _table_names(self) -> list[str]:
+        with contextlib.suppress(FlussError):
+            return [name for name in self.tables() if name.isidentifier()]
+        return []
+
+    def _repr_html_(self) -> str:
+        return database_html(self._core.name, self._core.address, self._table_names())
+
+
+class FollowBase(Generic[ItemT]):
+    """The part of `Follow` that is written by hand."""
+
+    def __init__(self, core: _follow.Follow[ItemT], bridge: Bridge) -> None:
+        self._core = core
+        self._bridge = bridge
+        self._items = self._iterate()
+
+    def __iter__(self) -> Iterator[ItemT]:
+        return self._items
+
+    def __next__(self) -> ItemT:
+        return next(self._items)
+
+    def _iterate(self) -> Iterator[ItemT]:
+        feed, expand = self._core._feed, self._core._expand
+        while True:
+            try:
+                found = self._bridge.run(feed.next())
+            except KeyboardInterrupt:
+                with contextlib.suppress(FlussError):
+                    self._bridge.run(feed.close())
+                if feed.endless:
+                    return
+                raise
+            if found is None:
+                return
+            # Here and not on the loop: there the next batch is fetched meanwhile.
+            for part in expand(found):
+                yield from part
+
+
+def open_database(
+    make: Callable[[core.FlussConnection, Background, Target, str], _database.Database],
+    found: Target,
+    name: str,
+    timeout: float,
+    options: Mapping[str, Any] | None,
+) -> tuple[_database.Database, Bridge]:
+    """Connect on a loop in a thread of its own."""
+    thread = LoopThread()
+    try:
+        config = found.config(timeout, options or {})
+        cluster, senders = thread.run(reach(found, timeout, lambda: core.open_cluster(config)))
+    except BaseException:
+        thread.close()
+        found.stop()
+        raise
+    background = Background(thread, cluster, senders)
+    database = make(core.FlussConnection(cluster, senders), background, found, name)
+    # A database that is dropped without close() takes its server with it. Its tables hold on to it.
+    weakref.finalize(database, _drop, background, found)
+    return database, Bridge(background)
+
+
+def _drop(background: Background, target: Target) -> None:
+    background.close()
+    with contextlib.suppress(FlussError):
+        target.stop()

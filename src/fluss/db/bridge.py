@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the synchronous API runs the asynchronous one.
+
+The client lives on a loop in a thread of its own. A blocking call runs its coroutine there and waits. Two kinds of
+calls need more: rows are taken from the caller's iterators in the caller's thread (a database cursor, for instance, may
+be used in no other), and single lookups run on a loop in the caller's thread, because two changes of thread take longer
+than a lookup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import queue
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from fluss.errors import ConnectionClosedError
+from fluss.net.background import LoopHere
+
+if TYPE_CHECKING:
+    from fluss.client.background import Background
+    from fluss.client.lookup import Lookuper
+
+T = TypeVar("T")
+CallT = TypeVar("CallT", bound=Callable[..., Any])
+
+_INTERRUPT_CHECK_S = 0.5
+
+_Call = tuple["Future[Any]", Callable[[], Any]]
+_caller: contextvars.ContextVar[queue.SimpleQueue[_Call | None] | None] = contextvars.ContextVar("caller", default=None)
+
+
+def in_caller_thread(call: CallT) -> CallT:
+    """Mark a coroutine function that uses `offload` for work of the caller's thread. The generator looks for it."""
+    return call
+
+
+async def offload(function: Callable[[], T]) -> T:
+    """Run a function that takes time or blocks beside the loop: in the waiting caller's thread if there is one."""
+    calls = _caller.get()
+    if calls is None:
+        return await asyncio.to_thread(function)
+    done: Future[T] = Future()
+    calls.put((done, function))
+    return await asyncio.wrap_future(done)
+
+
+class _NearLoop:
+    """The loop of one thread; it ends with the thread."""
+
+    def __init__(self) -> None:
+        self.loop = LoopHere()
+
+    def close(self) -> None:
+        if not self.loop.is_running():
+            self.loop.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the interpreter may be about to end
+            self.close()
+
+
+class Bridge:
+    """Runs coroutines of the asynchronous API for callers that wait with their whole thread."""
+
+    def __init__(self, background: Background) -> None:
+        self.background = background
+        self._near = threading.local()
+        self._near_loops: weakref.WeakSet[_NearLoop] = weakref.WeakSet()
+
+    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop of the client and wait for it."""
+        return self.background.thread.run(coro)
+
+    def run_here(self, coro: Coroutine[Any, Any, T]) -> T:
+        """The same, and do meanwhile in this thread what the coroutine offloads."""
+        thread = self.background.thread
+        if thread.in_loop_thread():
+            return thread.run(coro)  # which says why that cannot work
+        calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+
+        async def run() -> T:
+            _caller.set(calls)
+            return await coro
+
+        try:
+            result = thread.submit(run())
+        except BaseException:
+            coro.close()
+            raise
+        result.add_done_callback(lambda _: calls.put(None))
+        try:
+            while True:
+                try:
+                    # Not in one go: the system may hand Ctrl-C to any thread, and this one sees it between two waits.
+                    call = calls.get(timeout=_INTERRUPT_CHECK_S)
+                except queue.Empty:
+                    continue
+                if call is None:
+                    break
+                _answer(*call)
+        except BaseException:
+            result.cancel()
+            raise
+        try:
+            return result.result()
+        except CancelledError:
+            if thread.closed:
+                raise ConnectionClosedError("The connection was closed while the call was in flight") from None
+            raise
+
+    def lookup(self, lookuper: Lookuper, key: object) -> dict[str, Any] | None:
+        """Look a key up, on a loop of this thread if it has none running."""
+        if asyncio._get_running_loop() is not None:
+            return self.run(lookuper.lookup(key))
+        near: _NearLoop | None = getattr(self._near, "loop", None)
+        if near is None or near.loop.closed:
+            near = self._near.loop = _NearLoop()
+            self._near_loops.add(near)
+        loop = near.loop
+        is_known, row = loop.call(lambda: lookuper.lookup_on(loop, key))
+        return cast("dict[str, Any] | None", row if is_known else self.run(row))
+
+    def close(self) -> None:
+        """End the loops of all threads and the client."""
+        for near in list(self._near_loops):
+            near.close()
+        self.background.close()
+
+    def iterate(self, generator: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        """The items of an asynchronous generator, one at a time."""
+        end = object()
+
+        async def step() -> Any:
+            return await anext(generator, end)
+
+        try:
+            while (item := self.run(step())) is not end:
+                yield item
+        finally:
+            if not self.background.thread.closed:
+                with contextlib.suppress(ConnectionClosedError):
+                    self.run(generator.aclose())
+
+
+def _answer(done: Future[Any], function: Callable[[], Any]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        result = function()
+    except Exception as error:
+        done.set_exception(error)
+    except BaseException as error:
+        # An interrupt is for this thread; the coroutine hears of it by being cancelled.
+        done.cancel()
+        done.set_exception(ConnectionClosedError(f"interrupted: {type(error).__name__}"))
+        raise
+    else:
+        done.set_result(result)

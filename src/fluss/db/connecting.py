@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `connect` connects to: a folder, an address, what the environment or a profile says, or something temporary."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import ipaddress
+import os
+import re
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fluss.config import Config
+from fluss.db.profiles import active_profile
+from fluss.errors import (
+    AuthenticateError,
+    ConfigError,
+    DeadlineExceededError,
+    FlussError,
+    InvalidArgumentError,
+    NetworkError,
+)
+from fluss.server.address_file import is_in_use, live_addresses
+from fluss.server.local import LocalServer
+
+DEFAULT_DATABASE = "fluss"
+DEFAULT_PORT = 9123
+DEFAULT_TIMEOUT_S = 2.0
+_START_TIMEOUT_S = 30.0
+_LOOK_AGAIN_S = 0.05
+_ADDRESSES = re.compile(r"(?:fluss://)?(?P<list>[^/,\s]+:\d+(?:,[^/,\s]+:\d+)*)/?")
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "[::1]"}
+
+T = TypeVar("T")
+
+
+@dataclass
+class Target:
+    """Where to connect, once it is known: a server that runs, or one that was started for this program."""
+
+    servers: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    server: LocalServer | None = None
+    """The embedded server that was started; None if another program runs it."""
+    folder: Path | None = None
+    origin: str = "the argument of connect()"
+    """Who named the servers, for errors."""
+
+    def config(self, timeout_s: float, options: Mapping[str, Any]) -> Config:
+        """The client options."""
+        properties: dict[str, Any] = {"bootstrap.servers": self.servers}
+        if self.server is None:
+            properties["connect-timeout"] = max(1, int(timeout_s * 1000))
+        if self.user is not None:
+            properties |= {
+                "security.protocol": "sasl",
+                "security.sasl.mechanism": "PLAIN",
+                "security.sasl.username": self.user,
+                "security.sasl.password": self.password or "",
+            }
+        return Config({**properties, **options})
+
+    def stop(self) -> None:
+        """Stop the server that was started, if any. Stopping twice is fine."""
+        server, self.server = self.server, None
+        if server is not None:
+            atexit.unregister(self._stop_at_exit)
+            server.stop()
+
+    def _stop_at_exit(self) -> None:
+        # Standard streams may be gone by now, and every acknowledged write is durable anyway.
+        with contextlib.suppress(FlussError):
+            self.stop()
+
+
+def find_target(
+    where: str | os.PathLike[str] | None,
+    user: str | None,
+    password: str | None,
+    server: Mapping[str, Any] | None = None,
+) -> Target:
+    """Find the server to connect to, and start the embedded one if a folder is meant and none runs on it.
+
+    `server` has options for a server that is started.
+    """
+    if where is None:
+        if servers := os.environ.get("FLUSS_BOOTSTRAP_SERVERS"):
+            user = user if user is not None else os.environ.get("FLUSS_USER")
+            password = password if password is not None else os.environ.get("FLUSS_PASSWORD")
+            return Target(_addresses(servers), user, password, origin="FLUSS_BOOTSTRAP_SERVERS")
+        profile = active_profile()
+        if profile is not None:
+            if user is None:
+                user = profile.user
+                password = profile.password() if password is None and user is not None else password
+            return Target(_addresses(profile.bootstrap_servers), user, password, origin=f"profile {profile.name!r}")
+        return _started(LocalServer(options=server), user, password, None)
+    if not isinstance(where, (str, os.PathLike)):
+        raise InvalidArgumentError(
+            f"connect() takes a folder such as './shop' or an address such as 'host:9123', not {where!r:.80}"
+        )
+    text = os.fspath(where)
+    if isinstance(where, str):
+        match = _ADDRESSES.fullmatch(text)
+        if match is not None and not os.path.isdir(text):
+            return Target(match["list"], user, password)
+        if _is_host(text):
+            return Target(f"{text}:{DEFAULT_PORT}", user, password)
+        if "://" in text:
+            raise InvalidArgumentError(f"cannot connect to {text!r}: write an address as host:port, or a folder")
+    return _join_or_start(Path(text).expanduser().absolute(), user, password, server)
+
+
+def _is_host(text: str) -> bool:
+    if text == "localhost":
+        return not os.path.isdir(text)
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(text).version == 4
+    return False
+
+
+def _addresses(text: str) -> str:
+    match = _ADDRESSES.fullmatch(text.strip())
+    return match["list"] if match is not None else text.strip()
+
+
+def _join_or_start(folder: Path, user: str | None, password: str | None, options: Mapping[str, Any] | None) -> Target:
+    if folder.exists() and not folder.is_dir():
+        raise InvalidArgumentError(f"cannot use '{folder}' for a database: it is a file, not a folder")
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        addresses = live_addresses(folder)
+        if addresses:
+            return Target(_reachable(addresses[0]), user, password, folder=folder)
+        if not is_in_use(folder):
+            try:
+                return _started(LocalServer(folder, options=options), user, password, folder)
+            except ConfigError:
+                # Another program may have started a server there in this very moment: then that one is joined.
+                if not is_in_use(folder) or time.monotonic() > deadline:
+                    raise
+        elif time.monotonic() > deadline:
+            raise ConfigError(
+                f"a server uses the folder '{folder}', but does not say under which address. Stop it, or connect to "
+                "its address"
+            )
+        time.sleep(_LOOK_AGAIN_S)  # the other server is about to start
+
+
+def _reachable(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return f"{_EVERY_ADDRESS.get(host, host)}:{port}"
+
+
+def _started(server: LocalServer, user: str | None, password: str | None, folder: Path | None) -> Target:
+    server.start()
+    target = Target(server.bootstrap_servers, user, password, server, folder)
+    atexit.register(target._stop_at_exit)
+    return target
+
+
+class Finding:
+    """`find_target` in a thread of its own, while the caller imports what it will need."""
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str] | None,
+        user: str | None,
+        password: str | None,
+        server: Mapping[str, Any] | None,
+    ) -> None:
+        self._found: Target | None = None
+        self._error: BaseException | None = None
+        self._arguments = where, user, password, server
+        self._thread = threading.Thread(target=self._run, name="fluss-connect", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._found = find_target(*self._arguments)
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Target:
+        """Wait for it."""
+        try:
+            self._thread.join()
+        except BaseException:  # an interrupt: a server that starts now must not be left behind
+            self._thread.join()
+            if self._found is not None:
+                self._found.stop()
+            raise
+        if self._error is not None:
+            raise self._error
+        assert self._found is not None
+        return self._found
+
+
+async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitable[T]]) -> T:
+    """Connect within the timeout, or say what could not be reached and what to start."""
+    try:
+        return await asyncio.wait_for(connect(), timeout_s if target.server is None else None)
+    except (AuthenticateError, ConfigError, InvalidArgumentError):
+        raise
+    except (FlussError, asyncio.TimeoutError) as error:
+        if isinstance(error, FlussError) and not isinstance(error, (NetworkError, DeadlineExceededError)):
+            raise
+        reason = f": {error.message}" if isinstance(error, FlussError) else ""
+        raise NetworkError(
+            f"Cannot reach a Fluss server at {target.servers} ({target.origin}) within {timeout_s:g} s{reason}. "
+            f"Start one with 'fluss server --port {target.servers.rpartition(':')[2]}', check the address, or use an "
+            "embedded server with fluss.connect('./folder')"
+        ) from None

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Database`: the tables of a cluster. The asynchronous original; `blocking.py` is made from it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from fluss.client.core import FlussConnection
+from fluss.client.runner import Direct, Runner
+from fluss.db.bridge import in_caller_thread, offload
+from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, find_target, reach
+from fluss.db.schemas import names, source_of
+from fluss.db.suggest import did_you_mean
+from fluss.db.table import Table
+from fluss.errors import (
+    ConnectionClosedError,
+    DatabaseNotExistError,
+    FlussError,
+    InvalidArgumentError,
+    TableAlreadyExistError,
+    TableNotExistError,
+)
+from fluss.metadata import TableDescriptor, TablePath
+from fluss.metadata.properties import TABLE_PROPERTIES
+
+if TYPE_CHECKING:
+    from fluss.client.admin import FlussAdmin
+
+M = TypeVar("M")
+
+
+class Database:
+    """The tables of a server or cluster. Obtain it with `connect`.
+
+    Names without a dot are tables of the database it was connected with (``fluss`` unless another was chosen);
+    ``"other.orders"`` names a table of another one.
+
+    Example:
+        async with await fluss.aio.connect("./shop") as db:
+            orders = await db.create_table("orders", "id bigint, item string", primary_key="id")
+    """
+
+    def __init__(self, connection: FlussConnection, runner: Runner, target: Target, name: str) -> None:
+        self._connection = connection
+        self._runner = runner
+        self._target = target
+        self._name = name
+        self._admin: FlussAdmin = connection.get_admin()
+        self._closed = False
+
+    @property
+    def connection(self) -> FlussConnection:
+        """The connection of the full client, for everything that is not here.
+
+        Example:
+            admin = db.connection.get_admin()
+        """
+        return self._connection
+
+    @property
+    def name(self) -> str:
+        """The database that names without a dot belong to.
+
+        Example:
+            db.name  # 'fluss'
+        """
+        return self._name
+
+    @property
+    def address(self) -> str:
+        """The servers it is connected to, as `connect` takes them.
+
+        Example:
+            other = await fluss.aio.connect(db.address)
+        """
+        return self._target.servers
+
+    # -- tables ---------------------------------------------------------------------------------------------------
+
+    @in_caller_thread
+    async def create_table(
+        self,
+        name: str | TablePath,
+        source: Any,
+        *,
+        primary_key: str | Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
+        buckets: int | None = None,
+        bucket_key: str | Sequence[str] | None = None,
+        properties: Mapping[str, Any] | None = None,
+        comment: str | None = None,
+        exist_ok: bool = False,
+        replace: bool = False,
+        progress: bool = False,
+    ) -> Table[dict[str, Any]]:
+        """Create a table, and load it if the source is data.
+
+        Args:
+            name: ``"orders"``, or ``"shop.orders"`` (the database ``shop`` is created if need be).
+            source: A text such as ``"id bigint not null, tags array<string>"``; an Arrow or Fluss schema; a dataclass
+                or pydantic model; or data, which is loaded too: Arrow, pandas, polars, a list of dicts.
+            primary_key: The column or columns of the primary key. Without one, rows are appended to a log.
+            partition_by: The column or columns that partition the table.
+            buckets: In how many parts the table (or each partition) is stored and can be read in parallel.
+            bucket_key: The columns that decide the bucket; the primary key by default.
+            properties: Table properties, such as ``{"table.log.ttl": "7d"}``.
+            comment: What the table is for.
+            exist_ok: Give the table that exists, if one does; nothing is loaded then.
+            replace: Drop the table that exists, if one does.
+            progress: Show a progress bar while loading.
+
+        Example:
+            orders = await db.create_table("orders", "id bigint, item string", primary_key="id", buckets=4)
+        """
+        path = self._path(name)
+        if exist_ok and replace:
+            raise InvalidArgumentError("create_table takes exist_ok or replace, not both")
+        made = await offload(lambda: source_of(source, primary_key))
+        own, custom = _properties(properties or {})
+        descriptor = TableDescriptor(
+            made.schema,
+            partition_keys=names("partition_by", partition_by),
+            bucket_count=buckets,
+            bucket_keys=names("bucket_key", bucket_key),
+            comment=comment,
+            properties=own,
+            custom_properties=custom,
+        )
+        if path.database_name != self._name:
+            await self._admin.create_database(path.database_name, ignore_if_exists=True)
+        if replace:
+            await self._admin.drop_table(path, ignore_if_not_exists=True)
+        try:
+            await self._admin.create_table(path, descriptor, ignore_if_exists=False)
+        except TableAlreadyExistError:
+            if exist_ok:
+                return await self.table(path)
+            raise TableAlreadyExistError(
+                f"table {path} exists already; open it with db.table({str(name)!r}), or create it with exist_ok=True "
+                "or replace=True"
+            ) from None
+        table = await self.table(path)
+        if made.data is not None and len(made.data):
+            await (table.upsert if made.schema.primary_key else table.append)(made.data, progress=progress)
+        return table
+
+    @overload
+    async def table(self, name: str | TablePath) -> Table[dict[str, Any]]: ...
+    @overload
+    async def table(self, name: str | TablePath, model: type[M]) -> Table[M]: ...
+    async def table(self, name: str | TablePath, model: type[M] | None = None) -> Any:
+        """Open a table.
+
+        Args:
+            name: ``"orders"`` or ``"shop.orders"``.
+            model: A dataclass or pydantic model: rows are instances of it everywhere.
+
+        Example:
+            orders = await db.table("orders")
+        """
+        path = self._path(name)
+        try:
+            handle = await self._connection.get_table(path)
+        except (TableNotExistError, DatabaseNotExistError):
+            raise await self._unknown(path) from None
+        return Table(self, handle, model)
+
+    async def tables(self, database: str | None = None) -> list[str]:
+        """The names of the tables of this database, or of another.
+
+        Example:
+            await db.tables()  # ['orders']
+        """
+        return sorted(await self._admin.list_tables(database or self._name))
+
+    async def drop_table(self, name: str | TablePath, *, missing_ok: bool = False) -> None:
+        """Drop a table with all its rows.
+
+        Example:
+            await db.drop_table("orders", missing_ok=True)
+        """
+        path = self._path(name)
+        try:
+            await self._admin.drop_table(path, ignore_if_not_exists=missing_ok)
+        except (TableNotExistError, DatabaseNotExistError):
+            if not missing_ok:
+                raise await self._unknown(path) from None
+
+    async def has_table(self, name: str | TablePath) -> bool:
+        """Whether a table exists; `name in db` in synchronous code.
+
+        Example:
+            await db.has_table("orders")
+        """
+        try:
+            return await self._admin.table_exists(self._path(name))
+        except DatabaseNotExistError:
+            return False
+
+    async def databases(self) -> list[str]:
+        """The names of all databases.
+
+        Example:
+            await db.databases()  # ['fluss']
+        """
+        return sorted(await self._admin.list_databases())
+
+    async def create_database(self, name: str, *, exist_ok: bool = False) -> None:
+        """Create a database.
+
+        Example:
+            await db.create_database("shop", exist_ok=True)
+        """
+        await self._admin.create_database(name, ignore_if_exists=exist_ok)
+
+    async def drop_database(self, name: str, *, missing_ok: bool = False, cascade: bool = False) -> None:
+        """Drop a database; with `cascade` its tables too.
+
+        Example:
+            await db.drop_database("shop", missing_ok=True, cascade=True)
+        """
+        await self._admin.drop_database(name, ignore_if_not_exists=missing_ok, cascade=cascade)
+
+    def _path(self, name: str | TablePath) -> TablePath:
+        if isinstance(name, TablePath):
+            return name
+        if not isinstance(name, str) or not name.strip("."):
+            raise InvalidArgumentError(f"a table is named 'orders' or 'database.orders', not {name!r:.80}")
+        database, dot, table = name.rpartition(".")
+        return TablePath(database if dot else self._name, table)
+
+    async def _unknown(self, path: TablePath) -> FlussError:
+        """The error about a table that does not exist, with the nearest name that does."""
+        known: list[str] = []
+        with contextlib.suppress(FlussError):
+            databases = await self._admin.list_databases()
+            if path.database_name not in databases:
+                hint = did_you_mean(path.database_name, databases)
+                return DatabaseNotExistError(f"there is no database {path.database_name!r}{hint}")
+            known = await self._admin.list_tables(path.database_name)
+        hint = did_you_mean(path.table_name, known) or "; create it with db.create_table()"
+        return TableNotExistError(f"there is no table {path.table_name!r} in {path.database_name!r}{hint}")
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    @in_caller_thread
+    async def close(self) -> None:
+        """Close the connection, and stop the embedded server if it was started by `connect`. Closing twice is fine.
+
+        Example:
+            await db.close()
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not self._connection.closed:
+                with contextlib.suppress(ConnectionClosedError):
+                    await self._connection.flush()
+                await self._connection.close()
+        finally:
+            await offload(self._target.stop)
+
+    async def __aenter__(self) -> Database:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"Database({self._name!r} at {self.address}{', closed' if self._closed else ''})"
+
+
+def _properties(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Table properties, and those that mean nothing to the server. A misspelt one is refused."""
+    own: dict[str, Any] = {}
+    custom: dict[str, Any] = {}
+    for name, value in given.items():
+        if not name.startswith("table."):
+            custom[name] = value
+        elif name in TABLE_PROPERTIES or name.startswith("table.datalake."):
+            own[name] = value
+        else:
+            raise InvalidArgumentError(f"unknown table property {name!r}{did_you_mean(name, TABLE_PROPERTIES)}")
+    return own, custom
+
+
+async def connect(
+    target: str | os.PathLike[str] | None = None,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    database: str = DEFAULT_DATABASE,
+    timeout: float = DEFAULT_TIMEOUT_S,
+    options: Mapping[str, Any] | None = None,
+    server: Mapping[str, Any] | None = None,
+) -> Database:
+    """Connect to a folder, to a server or cluster, or to what the environment says.
+
+    Args:
+        target: A folder such as ``"./shop"``: the server that runs on it is joined, else the embedded server is
+            started, which ends with the program. An address such as ``"host:9123"``. None:
+            ``FLUSS_BOOTSTRAP_SERVERS``, or the active profile, else a temporary folder.
+        user: The user name, for servers that ask for one (SASL/PLAIN).
+        password: The password.
+        database: The database that names without a dot belong to.
+        timeout: How long connecting to an address may take, in seconds.
+        options: Options of the full client, such as ``{"writer.batch-size": "4mb"}``.
+        server: Options of the embedded server, if one is started, such as ``{"datalake.format": "paimon"}``.
+
+    Example:
+        db = await fluss.aio.connect("./shop")
+    """
+    found = await offload(lambda: find_target(target, user, password, server))
+    try:
+        config = found.config(timeout, options or {})
+        connection = await reach(found, timeout, lambda: FlussConnection.create(config))
+    except BaseException:
+        await offload(found.stop)
+        raise
+    return Database(connection, Direct(connection._cluster), found, database)

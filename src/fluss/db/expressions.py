@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrow expressions as predicates: what of a filter that DuckDB, polars or pyarrow hand over can be used for reading.
+
+The tree of an expression is read from its serialised form, the one that pickle uses: an Arrow file whose schema has the
+calls and fields as metadata and whose columns are the literals. What cannot be read, and what means something else than
+a predicate of ours would, is left out: the result lets through every row that the expression does, and maybe more.
+`Translated.exact` says whether it lets through exactly those.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.errors import FlussError
+from fluss.metadata import (
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    BytesType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    Predicate,
+    Schema,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+    col,
+)
+from fluss.metadata.predicate import EVERYTHING, LITERALS_MAX, NOTHING
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+_DEPTH_MAX = 200
+_MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+_COMPARISONS: dict[str, Callable[[Any, Any], Predicate]] = {
+    "equal": lambda column, value: column == value,
+    "not_equal": lambda column, value: column != value,
+    "less": lambda column, value: column < value,
+    "less_equal": lambda column, value: column <= value,
+    "greater": lambda column, value: column > value,
+    "greater_equal": lambda column, value: column >= value,
+}
+_INTEGERS = (TinyIntType, SmallIntType, IntType, BigIntType)
+_FLOATS = (FloatType, DoubleType)
+_NULL_MATCHES = 0  # `pyarrow.compute.SetLookupOptions`: a null of the set matches null
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A predicate that holds wherever an Arrow expression is true."""
+
+    predicate: Predicate
+    exact: bool
+    """Whether it holds nowhere else. Then its negation means the same as that of the expression, too."""
+
+
+class _Call(NamedTuple):
+    name: str
+    arguments: list[Any]
+    options: dict[str, Any]
+
+
+class _Field(NamedTuple):
+    name: str
+
+
+class _Unreadable(Exception):
+    """The expression has a form that is not known here."""
+
+
+_UNREADABLE = (
+    _Unreadable,
+    pa.ArrowException,
+    ValueError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    struct.error,
+)
+
+
+def translate(expression: pc.Expression, schema: Schema, *, as_sql: bool = False) -> Translated | None:
+    """Read an Arrow expression as a predicate over the columns of a table; None if nothing of it can be used.
+
+    Args:
+        expression: The filter, of which every part that can be read is used.
+        schema: The columns of the table.
+        as_sql: The expression comes from a system that orders NaN above all numbers and takes ``x in (…)`` of a null
+            for unknown, as predicates here do and Arrow does not. polars is one, and writes its filters plainly.
+
+    Example:
+        found = translate((pc.field("id") > 3) & (pc.field("name") == "x"), schema)
+    """
+    try:
+        return _Translator(schema, as_sql).translate(_read(expression))
+    except _UNREADABLE:
+        return None  # another version may write expressions in another form: the rows are filtered all the same
+
+
+def fields_of(expression: pc.Expression) -> list[str] | None:
+    """The names of the columns that an expression looks at; None if that cannot be told."""
+    try:
+        names: dict[str, None] = {}
+        waiting = [_read(expression)]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, _Field):
+                names[node.name] = None
+            elif isinstance(node, _Call):
+                waiting += node.arguments
+        return list(names)
+    except _UNREADABLE:
+        return None
+
+
+# -- the serialised form -----------------------------------------------------------------------------------------------
+
+
+def _read(expression: pc.Expression) -> Any:
+    _, (data,) = expression.__reduce__()
+    with pa.ipc.open_file(data) as reader:
+        batch = reader.get_batch(0) if reader.num_record_batches else None
+        entries = _metadata(reader.schema)
+    literals = [] if batch is None else [column[0] for column in batch.columns]
+    node, end = _node(entries, 0, literals, 1)
+    if end != len(entries):
+        raise _Unreadable
+    return node
+
+
+class _ArrowSchema(ctypes.Structure):
+    """The beginning of `struct ArrowSchema` of the Arrow C data interface."""
+
+    _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+
+
+def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
+    """The metadata of a schema in its order and with keys that occur twice, which pyarrow's dict does not have."""
+    capsule = schema.__arrow_c_schema__()  # owns what the pointers point to
+    address = _ArrowSchema.from_address(_capsule_pointer(capsule, b"arrow_schema")).metadata
+    if not address:
+        return []
+    found = []
+    (count,), at = struct.unpack("=i", ctypes.string_at(address, 4)), 4
+    for _ in range(count):
+        pair = []
+        for _ in range(2):
+            (size,) = struct.unpack("=i", ctypes.string_at(address + at, 4))
+            pair.append(ctypes.string_at(address + at + 4, size).decode())
+            at += 4 + size
+        found.append((pair[0], pair[1]))
+    return found
+
+
+def _node(entries: list[tuple[str, str]], at: int, literals: list[Any], depth: int) -> tuple[Any, int]:
+    if depth > _DEPTH_MAX:
+        raise _Unreadable
+    key, value = entries[at]
+    if key == "literal":
+        return literals[int(value)], at + 1
+    if key == "field_ref":
+        return _Field(value), at + 1
+    if key != "call":
+        raise _Unreadable
+    arguments: list[Any] = []
+    options: dict[str, Any] = {}
+    at += 1
+    while entries[at][0] != "end":
+        if entries[at][0] == "options":
+            scalar = literals[int(entries[at][1])]
+            options = {field.name: scalar[field.name] for field in scalar.type}
+            at += 1
+        else:
+            argument, at = _node(entries, at, literals, depth + 1)
+            arguments.append(argument)
+    return _Call(value, arguments, options), at + 1
+
+
+# -- meaning -----------------------------------------------------------------------------------------------------------
+
+
+class _Translator:
+    def __init__(self, schema: Schema, as_sql: bool) -> None:
+        self._schema = schema
+        self._as_sql = as_sql
+
+    def translate(self, node: Any) -> Translated | None:
+        if isinstance(node, pa.BooleanScalar):
+            value = node.as_py()
+            # Null is as little true as false is, but its negation is not true.
+            return Translated(EVERYTHING if value else NOTHING, value is not None)
+        if isinstance(node, _Field):
+            if self._type_of(node) is None or not isinstance(self._type_of(node), BooleanType):
+                return None
+            return Translated(col(node.name) == True, True)  # noqa: E712
+        if not isinstance(node, _Call):
+            return None
+        if node.name in ("and_kleene", "or_kleene", "and", "or"):
+            return self._join(node)
+        if node.name == "invert":
+            inner = self.translate(node.arguments[0])
+            return Translated(~inner.predicate, True) if inner is not None and inner.exact else None
+        if node.name in _COMPARISONS:
+            return self._comparison(node)
+        if node.name in ("is_null", "is_valid"):
+            return self._null_test(node)
+        if node.name == "is_in":
+            return self._is_in(node)
+        if node.name == "if_else":
+            return self._guarded(node)
+        if node.name in ("starts_with", "ends_with", "match_substring"):
+            return self._text(node)
+        return None
+
+    def _join(self, node: _Call) -> Translated | None:
+        both = [self.translate(argument) for argument in node.arguments]
+        known = [one for one in both if one is not None]
+        if not known or len(known) < len(both):
+            # What stands beside an AND that holds must hold too.
+            return Translated(known[0].predicate, False) if known and node.name.startswith("and") else None
+        exact = all(one.exact for one in known) and node.name.endswith("_kleene")
+        left, right = (one.predicate for one in known)
+        return Translated(left & right if node.name.startswith("and") else left | right, exact)
+
+    def _comparison(self, node: _Call) -> Translated | None:
+        left, right = node.arguments
+        name = node.name
+        if isinstance(right, _Field):
+            left, right, name = right, left, _MIRRORED.get(name, name)
+        data_type = self._type_of(left)
+        if data_type is None or not isinstance(right, pa.Scalar):
+            return None
+        if not right.is_valid:
+            return Translated(NOTHING, False)
+        literal = _literal(right, data_type)
+        if literal is None:
+            return None
+        # NaN is greater than every number for us; for Arrow it is neither greater nor less, nor equal to itself.
+        return self._checked(
+            _COMPARISONS[name](col(left.name), literal), exact=self._as_sql or not isinstance(data_type, _FLOATS)
+        )
+
+    def _null_test(self, node: _Call) -> Translated | None:
+        field = node.arguments[0]
+        if self._type_of(field) is None:
+            return None
+        if node.name == "is_valid":
+            return Translated(col(field.name).is_not_null(), True)
+        if node.options["nan_is_null"].as_py():
+            return None
+        return Translated(col(field.name).is_null(), True)
+
+    def _is_in(self, node: _Call) -> Translated | None:
+        field = node.arguments[0]
+        data_type = self._type_of(field)
+        if data_type is None:
+            return None
+        items = node.options["value_set"].values
+        if len(items) > LITERALS_MAX:
+            return None
+        literals = [_literal(item, data_type) for item in items if item.is_valid]
+        if any(literal is None for literal in literals):
+            return None
+        predicate: Predicate = col(field.name).is_in(literals)
+        if len(literals) < len(items):
+            if node.options["null_matching_behavior"].as_py() != _NULL_MATCHES:
+                return None
+            predicate = predicate | col(field.name).is_null()
+        # Of null Arrow says that it is not in the set, SQL that this is unknown: negations differ.
+        return self._checked(predicate, exact=self._as_sql and len(literals) == len(items))
+
+    def _guarded(self, node: _Call) -> Translated | None:
+        """``if_else(is_valid(x), is_in(x, set), null)``: DuckDB writes IN of SQL in this way."""
+        condition, then, otherwise = node.arguments
+        if not isinstance(otherwise, pa.Scalar) or otherwise.is_valid or not isinstance(then, _Call):
+            return None
+        if (
+            not isinstance(condition, _Call)
+            or condition.name != "is_valid"
+            or condition.arguments != then.arguments[:1]
+        ):
+            return None
+        inner = self.translate(then)
+        if inner is None:
+            return None
+        plain_set = then.name == "is_in" and not any(not item.is_valid for item in then.options["value_set"].values)
+        return Translated(inner.predicate, plain_set and not isinstance(self._type_of(then.arguments[0]), _FLOATS))
+
+    def _text(self, node: _Call) -> Translated | None:
+        field = node.arguments[0]
+        if not isinstance(self._type_of(field), (CharType, StringType)) or node.options["ignore_case"].as_py():
+            return None
+        pattern = node.options["pattern"].as_py()
+        text = pattern.decode() if isinstance(pattern, bytes) else pattern
+        column = col(field.name)
+        build = {"starts_with": column.starts_with, "ends_with": column.ends_with, "match_substring": column.contains}
+        return self._checked(build[node.name](text), exact=True)
+
+    def _checked(self, predicate: Predicate, *, exact: bool) -> Translated | None:
+        try:
+            predicate.resolve(self._schema)
+        except FlussError:
+            return None
+        return Translated(predicate, exact)
+
+    def _type_of(self, node: Any) -> DataType | None:
+        if not isinstance(node, _Field) or node.name not in self._schema.column_names:
+            return None
+        return self._schema.column(node.name).data_type
+
+
+def _literal(scalar: Any, data_type: DataType) -> Any:
+    """A literal whose comparison with the column means the same to Arrow and to us, as a Python value; else None.
+
+    Arrow casts both sides to a common type, which rounds where that is a floating point number.
+    """
+    kind = scalar.type
+    if isinstance(data_type, _INTEGERS):
+        return scalar.as_py() if pa.types.is_integer(kind) else None
+    if isinstance(data_type, DecimalType):
+        return scalar.as_py() if pa.types.is_decimal(kind) or pa.types.is_integer(kind) else None
+    if isinstance(data_type, _FLOATS):
+        return _float_literal(scalar, data_type)
+    if isinstance(data_type, BooleanType):
+        return scalar.as_py() if pa.types.is_boolean(kind) else None
+    if isinstance(data_type, (CharType, StringType)):
+        return scalar.as_py() if _is_text(kind) else None
+    if isinstance(data_type, (BinaryType, BytesType)):
+        return scalar.as_py() if _is_binary(kind) else None
+    if isinstance(data_type, DateType):
+        return scalar.as_py() if pa.types.is_date32(kind) else None
+    if isinstance(data_type, TimeType):
+        return scalar.as_py() if pa.types.is_time(kind) and kind.unit != "ns" else None
+    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+        zoned = isinstance(data_type, TimestampLtzType)
+        if not pa.types.is_timestamp(kind) or (kind.tz is not None) != zoned:
+            return None
+        return np.datetime64(scalar.value, kind.unit)
+    return None
+
+
+def _float_literal(scalar: Any, data_type: DataType) -> Any:
+    if not (pa.types.is_integer(scalar.type) or pa.types.is_floating(scalar.type)):
+        return None
+    value = scalar.as_py()
+    if isinstance(value, int):
+        return value if abs(value) <= (2**24 if isinstance(data_type, FloatType) else 2**53) else None
+    if isinstance(data_type, FloatType) and not math.isnan(value) and float(np.float32(value)) != value:
+        return None
+    return value
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following a table: all its changes from some point on, from all buckets and partitions, also from new ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fluss.client.scan import RecordBatch
+from fluss.client.scan.plan import ScanPlan
+from fluss.db.changes import ChangeBatch, Position, start_offsets
+from fluss.db.models import RowModel
+from fluss.db.reads import list_buckets
+from fluss.db.suggest import check_columns
+from fluss.errors import (
+    FlussError,
+    InvalidArgumentError,
+    InvalidTimestampError,
+    PartitionNotExistsError,
+    UnknownTableOrBucketError,
+)
+from fluss.metadata import DataType, OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.net.eager import retrieve_exception
+
+if TYPE_CHECKING:
+    from fluss.client.core import FlussConnection
+    from fluss.client.scan import LogScanner
+
+T = TypeVar("T")
+ItemT = TypeVar("ItemT")
+
+PARTITION_CHECK_S = 1.0
+"""How often is looked for new partitions."""
+_POLL_MS = 1_000
+
+Start = str | dt.datetime | Position
+"""``"earliest"``, ``"latest"``, a time, a position or the text of one."""
+
+
+class Feed(Generic[T]):
+    """The batches of changes behind a `Follow`. It lives on the loop of the client."""
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        path: TablePath,
+        model: RowModel[T],
+        start: Start,
+        columns: Sequence[str] | None,
+        stop_at_end: bool,
+        timeout: float | None,
+    ) -> None:
+        if timeout is not None and timeout < 0:
+            raise InvalidArgumentError(f"timeout is a number of seconds, not {timeout!r}")
+        self._connection = connection
+        self._path = path
+        self.model = model
+        self._start = start
+        self._columns = list(columns) if columns is not None else model.columns
+        self._stop_at_end = stop_at_end
+        self._timeout_s = timeout
+        self._read: dict[TableBucket, int] = {}
+        """The next offset of every bucket. Replaced, never changed: changes that were given out hold on to it."""
+        self._scanner: LogScanner | None = None
+        self._bounded: AsyncGenerator[RecordBatch, None] | None = None
+        self._info: TableInfo | None = None
+        self._waiting: deque[RecordBatch] = deque()
+        self._polling: asyncio.Task[list[RecordBatch]] | None = None
+        self._checked_at = 0.0
+        self._ended = False
+        self.types: list[DataType] = []
+        """The types of the columns of all batches."""
+
+    @property
+    def endless(self) -> bool:
+        """Whether it goes on until it is interrupted."""
+        return not self._stop_at_end and self._timeout_s is None
+
+    @property
+    def position(self) -> Position | None:
+        """Where the next batch begins; None before the first was asked for."""
+        return None if self._info is None else Position(self._info.table_id, self._read)
+
+    async def next(self) -> ChangeBatch | None:
+        """The next changes; None at the end."""
+        if self._ended:
+            return None
+        if self._info is None:
+            await self._begin()
+        found = await (self._next_bounded() if self._stop_at_end else self._next_endless())
+        if found is None:
+            await self.close()
+            return None
+        before = self._read
+        self._read = {**before, found.bucket: found.last_offset + 1}
+        return ChangeBatch(found, before)
+
+    async def close(self) -> None:
+        """Stop reading."""
+        self._ended = True
+        if self._bounded is not None:
+            await self._bounded.aclose()
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait([self._polling])
+            self._polling = None
+        if self._scanner is not None:
+            await self._scanner.close()
+
+    async def _begin(self) -> None:
+        table = await self._connection.get_table(self._path)
+        info = table.get_table_info()
+        if self._columns is not None:
+            check_columns(self._columns, info)
+        columns = list(info.schema.column_names) if self._columns is None else self._columns
+        self.types = [info.schema.column(name).data_type for name in columns]
+        buckets = await list_buckets(self._connection, info)
+        plan = ScanPlan(self._connection._cluster, info)
+        self._read = await self._offsets(plan, info, buckets)
+        scan = table.new_scan().project_by_name(columns)
+        if self._stop_at_end:
+            ends = await plan.offsets(list(self._read), OffsetSpec.latest())
+            self._bounded = scan.read_batches(dict(self._read), ends)
+        else:
+            self._scanner = await scan.create_record_batch_log_scanner()
+            self._subscribe(self._read)
+        self._info = info
+        self._checked_at = asyncio.get_running_loop().time()
+
+    async def _offsets(self, plan: ScanPlan, info: TableInfo, buckets: Sequence[TableBucket]) -> dict[TableBucket, int]:
+        start = self._start
+        known = start_offsets(start, info.table_id, str(self._path))
+        if known is not None:
+            # Partitions that were dropped since have nothing left to read; those that are new are read from the start.
+            new = [bucket for bucket in buckets if bucket not in known]
+            first = await plan.offsets(new, OffsetSpec.earliest())
+            return {bucket: known[bucket] if bucket in known else first[bucket] for bucket in buckets}
+        if isinstance(start, dt.datetime):
+            # A datetime without a zone is one of this machine's clock, as everywhere in Python.
+            spec = OffsetSpec.timestamp(int(start.timestamp() * 1000))
+            try:
+                return await plan.offsets(buckets, spec)
+            except InvalidTimestampError:
+                return await plan.offsets(buckets, OffsetSpec.latest())
+        if start not in ("earliest", "latest"):
+            raise InvalidArgumentError(
+                f"start is 'earliest', 'latest', a datetime, or the position of a change, not {start!r:.80}"
+            )
+        return await plan.offsets(buckets, OffsetSpec(start))
+
+    def _subscribe(self, offsets: dict[TableBucket, int]) -> None:
+        assert self._scanner is not None
+        if not offsets:
+            return
+        if self._scanner.is_partitioned():
+            self._scanner.subscribe_partition_buckets(
+                {(bucket.partition_id or 0, bucket.bucket_id): offset for bucket, offset in offsets.items()}
+            )
+        else:
+            self._scanner.subscribe_buckets({bucket.bucket_id: offset for bucket, offset in offsets.items()})
+
+    async def _next_bounded(self) -> RecordBatch | None:
+        assert self._bounded is not None
+        while (found := await anext(self._bounded, None)) is not None:
+            if found.num_records:
+                return found
+        return None
+
+    async def _next_endless(self) -> RecordBatch | None:
+        assert self._scanner is not None
+        loop = asyncio.get_running_loop()
+        deadline = None if self._timeout_s is None else loop.time() + self._timeout_s
+        while True:
+            if self._waiting:
+                return self._waiting.popleft()
+            left_ms = _POLL_MS
+            if deadline is not None:
+                left_ms = min(_POLL_MS, max(0, int((deadline - loop.time()) * 1000)))
+            await self._look_for_partitions(loop.time())
+            if not self._read:  # a partitioned table that has no partition yet
+                await asyncio.sleep(min(left_ms / 1000, PARTITION_CHECK_S))
+            else:
+                try:
+                    found = await self._poll(left_ms)
+                except (PartitionNotExistsError, UnknownTableOrBucketError):
+                    if not await self._drop_partitions():
+                        raise
+                    continue
+                self._waiting.extend(batch for batch in found if batch.num_records)
+            if deadline is not None and not self._waiting and loop.time() >= deadline:
+                return None
+
+    async def _poll(self, timeout_ms: int) -> list[RecordBatch]:
+        """Poll, and begin the next poll before what came is looked at: it is fetched meanwhile."""
+        assert self._scanner is not None
+        if self._polling is None:
+            self._polling = self._begin_poll(self._scanner, timeout_ms)
+        polling = self._polling
+        # Not awaited itself: a caller that is interrupted must not lose what arrives.
+        await asyncio.wait([polling], timeout=max(timeout_ms, 1) / 1000)
+        if not polling.done():
+            return []
+        self._polling = None
+        found = polling.result()
+        if found:
+            self._polling = self._begin_poll(self._scanner, _POLL_MS)
+        return found
+
+    @staticmethod
+    def _begin_poll(scanner: LogScanner, timeout_ms: int) -> asyncio.Task[list[RecordBatch]]:
+        polling = asyncio.ensure_future(scanner.poll_record_batch(timeout_ms))
+        polling.add_done_callback(retrieve_exception)  # the caller may be gone before it ends
+        return polling
+
+    async def _look_for_partitions(self, now: float) -> None:
+        assert self._info is not None
+        if not self._info.is_partitioned() or now - self._checked_at < PARTITION_CHECK_S:
+            return
+        self._checked_at = now
+        buckets = await list_buckets(self._connection, self._info)
+        new = [bucket for bucket in buckets if bucket not in self._read]
+        if new:
+            plan = ScanPlan(self._connection._cluster, self._info)
+            with contextlib.suppress(PartitionNotExistsError):  # dropped already: the next look does without it
+                offsets = await plan.offsets(new, OffsetSpec.earliest())
+                self._subscribe(offsets)
+                self._read = {**self._read, **offsets}
+
+    async def _drop_partitions(self) -> bool:
+        """Forget the partitions that are gone; False if none is, and the error must have another reason."""
+        assert self._info is not None
+        assert self._scanner is not None
+        if not self._info.is_partitioned():
+            return False
+        try:
+            left = set(await list_buckets(self._connection, self._info))
+        except FlussError:
+            return False
+        gone = [bucket for bucket in self._read if bucket not in left]
+        for bucket in gone:
+            self._scanner.unsubscribe_partition(bucket.partition_id or 0, bucket.bucket_id)
+        self._read = {bucket: offset for bucket, offset in self._read.items() if bucket in left}
+        return bool(gone)
+
+
+class Follow(Generic[ItemT]):
+    """The changes of a table, as they come. Obtain it with `table.follow()` or `table.changes()`.
+
+    Example:
+        async for change in orders.follow(start="latest"):
+            print(change.kind, change.row)
+    """
+
+    def __init__(self, feed: Feed[Any], expand: Callable[[ChangeBatch], Iterable[Sequence[ItemT]]]) -> None:
+        self._feed = feed
+        self._expand = expand
+        self._ready: deque[ItemT] = deque()
+        self._parts: Iterator[Sequence[ItemT]] = iter(())
+
+    def __aiter__(self) -> Follow[ItemT]:
+        return self
+
+    async def __anext__(self) -> ItemT:
+        while not self._ready:
+            part = next(self._parts, None)
+            if part is not None:
+                self._ready.extend(part)
+                continue
+            found = await self._feed.next()
+            if found is None:
+                raise StopAsyncIteration
+            self._parts = iter(self._expand(found))
+        return self._ready.popleft()
+
+    async def close(self) -> None:
+        """Stop following. Leaving an `async with` block does it too.
+
+        Example:
+            await changes.close()
+        """
+        self._ready.clear()
+        self._parts = iter(())
+        await self._feed.close()
+
+    async def __aenter__(self) -> Follow[ItemT]:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users write, as Arrow batches: one row, rows, Arrow, data frames."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.db.models import as_mapping
+from fluss.db.schemas import frame_to_arrow, is_pandas, with_index
+from fluss.db.suggest import did_you_mean
+from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.metadata import Column, DecimalType
+from fluss.rows import BadValues, ColumnConverter
+
+_CHUNK_ROWS_FIRST = 1_000
+_CHUNK_ROWS_MAX = 16_384
+
+Rows = Any
+"""A row (dict, tuple, dataclass, pydantic model), an iterable of rows, an Arrow object, or a data frame."""
+
+
+class BadRow(Exception):
+    """A row that does not fit, by its position within its chunk; the rows before it are in `before`."""
+
+    def __init__(self, position: int, error: InvalidRowError, before: pa.RecordBatch | None) -> None:
+        super().__init__(error.message)
+        self.position = position
+        self.error = error
+        self.before = before
+
+
+class RowInput:
+    """Turns rows into Arrow batches of given columns of a table."""
+
+    def __init__(self, what: str, columns: Sequence[Column], known: Sequence[str]) -> None:
+        self.what = what
+        self.columns = list(columns)
+        self.names = [column.name for column in columns]
+        self._known = frozenset(known)
+        """All columns of the table: a row may have more than are written (a whole row to delete, for instance)."""
+        self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
+        self._schema = pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns])
+        self._decimals = [i for i, column in enumerate(columns) if isinstance(column.data_type, DecimalType)]
+
+    def convert(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        """Rows as one batch; `BadRow` for the first that does not fit."""
+        columns, bad = self._columns(rows)
+        arrays = []
+        for converter, values in zip(self._converters, columns):
+            try:
+                arrays.append(converter.to_arrow(values))
+            except BadValues as found:
+                for position, error in found.errors.items():
+                    bad.setdefault(position, error)
+        if bad:
+            position = min(bad)
+            before = self.convert(rows[:position]) if position else None
+            raise BadRow(position, bad[position], before)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _columns(self, rows: Sequence[Any]) -> tuple[list[list[Any]], dict[int, InvalidRowError]]:
+        """The values of each column; of rows that cannot be read at all, None and an error."""
+        bad: dict[int, InvalidRowError] = {}
+        if not all(type(row) is dict for row in rows):
+            # From here on each row takes its own way.
+            values = []
+            for position, row in enumerate(rows):
+                try:
+                    values.append(self._values(row))
+                except InvalidRowError as error:
+                    bad[position] = error
+                    return [list(column) for column in zip(*values)] or [[] for _ in self.names], bad
+            return [list(column) for column in zip(*values)] or [[] for _ in self.names], bad
+        if set().union(*rows) - self._known:
+            for position, row in enumerate(rows):
+                if row.keys() - self._known:
+                    bad[position] = self._unknown(row)
+                    rows = rows[:position]
+                    break
+        columns = [[row.get(name) for row in rows] for name in self.names]
+        return columns, bad
+
+    def _values(self, row: Any) -> Sequence[Any]:
+        mapping = as_mapping(row)
+        if mapping is not None:
+            if mapping.keys() - self._known:
+                raise self._unknown(mapping)
+            return [mapping.get(name) for name in self.names]
+        if isinstance(row, (tuple, list)):
+            if len(row) != len(self.names):
+                raise InvalidRowError(
+                    f"{len(row)} values were given for {len(self.names)} columns: {', '.join(self.names)}"
+                )
+            return row
+        raise InvalidRowError(
+            f"a row is a dict, a tuple, a dataclass or a pydantic model, not {type(row).__name__} {row!r:.60}"
+        )
+
+    def _unknown(self, row: Mapping[str, Any]) -> InvalidRowError:
+        name = next(name for name in row if name not in self._known)
+        return InvalidRowError(f"{self.what} has no column {name!r}{did_you_mean(str(name), sorted(self._known))}")
+
+
+def is_one_row(data: Any) -> bool:
+    """Whether this is a row and not several."""
+    if isinstance(data, tuple) and not hasattr(data, "_fields"):
+        return not data or not all(as_mapping(item) is not None or isinstance(item, tuple) for item in data)
+    if isinstance(data, tuple):
+        return True
+    return as_mapping(data) is not None
+
+
+def frame_of(data: Any, wanted: Sequence[str]) -> Any:
+    """A pandas frame or Arrow table, if the data is one; None otherwise."""
+    if is_pandas(data):
+        return with_index(data, wanted)
+    if isinstance(data, pa.RecordBatchReader):
+        return None
+    return frame_to_arrow(data, wanted)
+
+
+def pieces_of(data: Any, wanted: Sequence[str]) -> Iterator[Any]:
+    """What an iterable gives, in pieces: Arrow batches and data frames as they are, rows in chunks (lists)."""
+    if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
+        raise InvalidArgumentError(
+            "rows are a dict, an iterable of dicts, tuples, dataclasses or pydantic models, an Arrow object or a data "
+            f"frame, not {type(data).__name__} {data!r:.60}"
+        )
+    items = iter(data)
+    first = next(items, None)
+    if first is None:
+        return
+    items = itertools.chain((first,), items)
+    if as_mapping(first) is None and frame_of(first, wanted) is not None:
+        for item in items:
+            frame = frame_of(item, wanted)
+            if frame is None:
+                raise InvalidRowError(f"batches or frames cannot be mixed with {type(item).__name__} {item!r:.60}")
+            yield frame
+        return
+    size = _CHUNK_ROWS_FIRST
+    while chunk := list(itertools.islice(items, size)):
+        yield chunk
+        size = _CHUNK_ROWS_MAX

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Primary keys as users write them: a value, a tuple, a dict, a model; or many of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.db.inputs import frame_of
+from fluss.db.models import as_mapping
+from fluss.db.suggest import did_you_mean
+from fluss.errors import InvalidArgumentError, NonPrimaryKeyTableError
+from fluss.metadata import TableInfo
+
+
+def require_key(info: TableInfo, call: str, instead: str) -> None:
+    """Refuse a call that only primary-key tables have."""
+    if not info.has_primary_key():
+        raise NonPrimaryKeyTableError(
+            f"table {info.table_path} has no primary key, so {call} cannot be used: {instead}. A primary key is chosen "
+            "when a table is created: create_table(…, primary_key='id')"
+        )
+
+
+def key_of(key: Any, columns: Sequence[str], known: Sequence[str]) -> Any:
+    """One key in the form that lookups take: a tuple, or a dict with the key columns."""
+    if type(key) is tuple:
+        if len(key) != len(columns):
+            raise InvalidArgumentError(_needs(key, columns))
+        return key
+    mapping = as_mapping(key)
+    if mapping is not None:
+        for name in mapping:
+            if name not in known:
+                raise InvalidArgumentError(f"the key has {name!r}, which is no column{did_you_mean(name, known)}")
+        missing = [name for name in columns if name not in mapping]
+        if missing:
+            raise InvalidArgumentError(f"the key lacks {missing[0]!r}; it needs {', '.join(columns)}")
+        return {name: mapping[name] for name in columns}
+    if isinstance(key, list):
+        raise InvalidArgumentError(f"one key is a value, a tuple or a dict, not the list {key!r:.60}")
+    if len(columns) != 1:
+        raise InvalidArgumentError(_needs(key, columns))
+    return (key,)
+
+
+def _needs(key: Any, columns: Sequence[str]) -> str:
+    if len(columns) == 1:
+        return f"the key is the value of {columns[0]!r}, or a tuple of one value, not {key!r:.60}"
+    return f"the key has {len(columns)} columns: give a tuple ({', '.join(columns)}) or a dict, not {key!r:.60}"
+
+
+def keys_of_many(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any:
+    """Many keys: an Arrow table, or a list of keys."""
+    frame = frame_of(keys, columns)
+    if frame is not None:
+        return frame
+    if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
+        raise InvalidArgumentError(f"many keys are a list, an Arrow table or a data frame, not {keys!r:.60}")
+    if hasattr(keys, "tolist") and not isinstance(keys, list):
+        keys = keys.tolist()  # numpy arrays, pandas and Arrow columns
+    return [key_of(key, columns, known) for key in keys]
+
+
+def rows_of_keys(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any:
+    """What `delete` was given, as rows or frames that hold the key columns."""
+    frame = frame_of(keys, columns)
+    if frame is not None or isinstance(keys, pa.RecordBatchReader):
+        return keys if frame is None else frame
+    if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable) or as_mapping(keys) is not None:
+        return [key_of(keys, columns, known)]
+    is_key = isinstance(keys, tuple) and len(columns) > 1 and len(keys) == len(columns)
+    if is_key and not any(isinstance(item, tuple) or as_mapping(item) is not None for item in keys):
+        return [keys]
+    if hasattr(keys, "tolist") and not isinstance(keys, list):
+        keys = keys.tolist()
+    items = iter(keys)
+    first = next(items, None)
+    if first is None:
+        return []
+    rest = itertools.chain((first,), items)
+    if as_mapping(first) is None and frame_of(first, columns) is not None:
+        return rest
+    return (key_of(key, columns, known) for key in rest)

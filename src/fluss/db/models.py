@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row models: dataclasses and pydantic models as rows of a table, and as the description of one."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
+
+from fluss.db.suggest import did_you_mean
+from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.metadata import (
+    ArrayType,
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    BytesType,
+    CharType,
+    Column,
+    DataField,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    MapType,
+    RowType,
+    Schema,
+    SmallIntType,
+    StringType,
+    TableInfo,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+from fluss.metadata.type_text import parse_data_type
+
+T = TypeVar("T")
+
+_SIMPLE: dict[type, DataType] = {
+    bool: BooleanType(),
+    int: BigIntType(),
+    float: DoubleType(),
+    str: StringType(),
+    bytes: BytesType(),
+    decimal.Decimal: DecimalType(38, 18),
+    dt.date: DateType(),
+    dt.time: TimeType(3),
+    dt.datetime: TimestampType(6),
+}
+
+_VALUES: tuple[tuple[tuple[type[DataType], ...], tuple[type, ...]], ...] = (
+    ((BooleanType,), (bool,)),
+    ((TinyIntType, SmallIntType, IntType, BigIntType), (int,)),
+    ((FloatType, DoubleType), (float,)),
+    ((CharType, StringType), (str,)),
+    ((BinaryType, BytesType), (bytes,)),
+    ((DecimalType,), (decimal.Decimal,)),
+    ((DateType,), (dt.date,)),
+    ((TimeType,), (dt.time,)),
+    ((TimestampType, TimestampLtzType), (dt.datetime,)),
+    ((ArrayType,), (list, tuple, set, frozenset)),
+    ((MapType,), (dict,)),
+)
+"""Which Python types a column of a type can fill."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelField:
+    """One field of a model."""
+
+    name: str
+    annotation: Any
+    metadata: tuple[Any, ...] = ()
+    has_default: bool = False
+
+
+class RowModel(Generic[T]):
+    """How rows of a table become Python objects and back. The plain one gives dicts."""
+
+    columns: list[str] | None = None
+    """The columns that a row needs; None for all."""
+
+    def make(self, rows: Sequence[dict[str, Any]]) -> list[T]:
+        """Rows as objects."""
+        return cast("list[T]", rows)
+
+    def one(self, row: dict[str, Any]) -> T:
+        """One row as an object."""
+        return cast("T", row)
+
+
+PLAIN: RowModel[dict[str, Any]] = RowModel()
+
+
+class ClassModel(RowModel[T]):
+    """Rows as instances of a dataclass or of a pydantic model."""
+
+    def __init__(self, cls: type[T], info: TableInfo) -> None:
+        fields = model_fields(cls)
+        check_model(cls, fields, info)
+        known = set(info.schema.column_names)
+        self.columns = [field.name for field in fields if field.name in known]
+        self._make: Callable[..., T] = cls
+        if is_pydantic(cls):
+            validate = cls.model_validate  # type: ignore[attr-defined]
+            self._make = lambda **row: cast("T", validate(row))
+        self._nested = {}
+        if dataclasses.is_dataclass(cls):
+            hints = {field.name: _nested_class(field.annotation) for field in fields}
+            self._nested = {name: nested for name, nested in hints.items() if nested is not None}
+        self._exact = self.columns == list(info.schema.column_names) and not self._nested
+
+    def make(self, rows: Sequence[dict[str, Any]]) -> list[T]:
+        make = self._make
+        if self._exact:
+            return [make(**row) for row in rows]
+        return [self.one(row) for row in rows]
+
+    def one(self, row: dict[str, Any]) -> T:
+        values = {name: row[name] for name in self.columns or ()}
+        for name, nested in self._nested.items():
+            if isinstance(values.get(name), dict):
+                values[name] = nested(**values[name])
+        return self._make(**values)
+
+
+def _nested_class(annotation: Any) -> type | None:
+    plain, _ = _without_none(annotation)
+    return plain if isinstance(plain, type) and dataclasses.is_dataclass(plain) else None
+
+
+def is_pydantic(value: object) -> bool:
+    """Whether a class is a pydantic model; pydantic is not imported to find out."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(value, type) and issubclass(value, pydantic.BaseModel)
+
+
+def is_model(value: object) -> bool:
+    """Whether a class can describe rows."""
+    return isinstance(value, type) and (dataclasses.is_dataclass(value) or is_pydantic(value))
+
+
+def as_mapping(row: object) -> Mapping[str, Any] | None:
+    """The fields of an instance of a model; None if it is something else."""
+    if isinstance(row, Mapping):
+        return row
+    if dataclasses.is_dataclass(row) and not isinstance(row, type):
+        return {field.name: _plain(getattr(row, field.name)) for field in dataclasses.fields(row)}
+    if is_pydantic(type(row)):
+        return cast("Mapping[str, Any]", row.model_dump())  # type: ignore[attr-defined]
+    if isinstance(row, tuple) and hasattr(row, "_fields"):
+        return dict(zip(row._fields, row))
+    return None
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def model_fields(cls: type) -> list[ModelField]:
+    """The fields of a dataclass or pydantic model, with their annotations resolved."""
+    if is_pydantic(cls):
+        return [
+            ModelField(name, field.annotation, tuple(field.metadata), not field.is_required())
+            for name, field in cls.model_fields.items()  # type: ignore[attr-defined]
+        ]
+    if not dataclasses.is_dataclass(cls):
+        raise InvalidArgumentError(f"rows are described by a dataclass or a pydantic model, and {cls!r:.80} is neither")
+    try:
+        hints = typing.get_type_hints(cls, include_extras=True)
+    except NameError as error:
+        raise InvalidArgumentError(f"cannot read the annotations of {cls.__name__}: {error}") from None
+    missing = dataclasses.MISSING
+    return [
+        ModelField(
+            field.name,
+            hints[field.name],
+            has_default=field.default is not missing or field.default_factory is not missing,
+        )
+        for field in dataclasses.fields(cls)
+        if field.init
+    ]
+
+
+def model_schema(cls: type, primary_key: Sequence[str] = ()) -> Schema:
+    """The schema of a table that holds instances of a dataclass or pydantic model.
+
+    ``int`` is bigint, ``float`` double, ``datetime`` timestamp; ``X | None`` is nullable, everything else is not.
+    Another type is chosen with ``Annotated[decimal.Decimal, "decimal(10,2)"]``.
+    """
+    columns = []
+    for field in model_fields(cls):
+        try:
+            data_type = _data_type(field.annotation, field.metadata)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"field {field.name!r} of {cls.__name__}: {error.message}") from None
+        columns.append(Column(field.name, data_type))
+    return Schema.of(columns, primary_key)
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        choices = [choice for choice in typing.get_args(annotation) if choice is not type(None)]
+        if len(choices) < len(typing.get_args(annotation)) and len(choices) == 1:
+            return choices[0], True
+    return annotation, False
+
+
+def _data_type(annotation: Any, metadata: Sequence[Any] = ()) -> DataType:
+    plain, nullable = _without_none(annotation)
+    if typing.get_origin(plain) is Annotated:
+        plain, *more = typing.get_args(plain)
+        metadata = [*metadata, *more]
+        plain, nullable_inside = _without_none(plain)
+        nullable = nullable or nullable_inside
+    for note in metadata:
+        if isinstance(note, DataType):
+            return note.with_nullable(nullable)
+        if isinstance(note, str):
+            return parse_data_type(note).with_nullable(nullable)
+    return _plain_type(plain).with_nullable(nullable)
+
+
+def _plain_type(annotation: Any) -> DataType:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation in _SIMPLE:
+        return _SIMPLE[annotation]
+    if origin in (list, set, frozenset, Sequence) and arguments:
+        return ArrayType(_data_type(arguments[0]))
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        return ArrayType(_data_type(arguments[0]))
+    if origin in (dict, Mapping) and arguments:
+        return MapType(_data_type(arguments[0]), _data_type(arguments[1]))
+    if origin is Literal and arguments:
+        return _plain_type(type(arguments[0]))
+    if isinstance(annotation, type):
+        if issubclass(annotation, enum.Enum):
+            return _plain_type(type(next(iter(annotation)).value))
+        if is_model(annotation):
+            nested = model_fields(annotation)
+            return RowType(tuple(DataField(item.name, _data_type(item.annotation, item.metadata)) for item in nested))
+        for base, data_type in _SIMPLE.items():
+            if issubclass(annotation, base):
+                return data_type
+    name = getattr(annotation, "__name__", str(annotation))
+    raise InvalidArgumentError(
+        f"{name} has no counterpart among the types of a table; annotate it, such as Annotated[{name}, 'string']"
+    )
+
+
+def check_model(cls: type, fields: Sequence[ModelField], info: TableInfo) -> None:
+    """Compare a model with a table; the error names every field that does not fit."""
+    columns = {column.name: column.data_type for column in info.schema.columns}
+    problems = []
+    for field in fields:
+        data_type = columns.get(field.name)
+        if data_type is None:
+            if not field.has_default:
+                problems.append(f"the table has no column {field.name!r}{did_you_mean(field.name, columns)}")
+        elif not _fits(field.annotation, data_type):
+            shown = getattr(field.annotation, "__name__", None) or str(field.annotation)
+            problems.append(f"{field.name!r} is {data_type} in the table and {shown} in the model")
+    if problems:
+        raise InvalidArgumentError(f"{cls.__name__} does not fit table {info.table_path}: {'; '.join(problems)}")
+
+
+def _fits(annotation: Any, data_type: DataType) -> bool:
+    """Whether values of a column can fill a field. What is not known to be wrong passes."""
+    plain, _ = _without_none(annotation)
+    if typing.get_origin(plain) is Annotated:
+        plain, _ = _without_none(typing.get_args(plain)[0])
+    origin = typing.get_origin(plain)
+    found = origin if isinstance(origin, type) else plain
+    if not isinstance(found, type) or found not in _KNOWN:
+        return True
+    accepted = [kinds for data_types, kinds in _VALUES if isinstance(data_type, data_types)]
+    # Every bool is an int and every datetime a date to Python, but not to a table.
+    return not accepted or found in accepted[0]
+
+
+_KNOWN = frozenset(kind for _, kinds in _VALUES for kind in kinds)
+
+
+def row_model(cls: type[T] | None, info: TableInfo) -> RowModel[T]:
+    """The model of a table's rows: dicts without a class."""
+    return cast("RowModel[T]", PLAIN) if cls is None else ClassModel(cls, info)
+
+
+def invalid_row(position: int, error: str) -> InvalidRowError:
+    """The error about one row of several, by its position."""
+    return InvalidRowError(f"row {position}: {error}")

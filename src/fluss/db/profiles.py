@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles: named clusters in a file of the user's configuration folder.
+
+The file is ``profiles.yaml`` in ``$FLUSS_CONFIG_DIR``, or in ``fluss`` of ``$XDG_CONFIG_HOME`` (``~/.config``)::
+
+    active: staging
+    profiles:
+      staging:
+        bootstrap_servers: fluss-1:9123,fluss-2:9123
+        user: alice
+        password_env: STAGING_PASSWORD      # or password_file, or password_command
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluss.db.suggest import did_you_mean
+from fluss.errors import ConfigError
+
+FILE_NAME = "profiles.yaml"
+_COMMAND_TIMEOUT_S = 30.0
+_KEYS = ("bootstrap_servers", "user", "password_env", "password_file", "password_command")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One cluster, and how to log in to it. The password itself is never in here."""
+
+    name: str
+    bootstrap_servers: str
+    user: str | None = None
+    password_env: str | None = None
+    """The environment variable that holds the password."""
+    password_file: str | None = None
+    """A file that holds the password, which only its owner may read."""
+    password_command: str | None = None
+    """A command that prints the password."""
+
+    def password(self) -> str | None:
+        """Fetch the password from where the profile says it is; None if it says nothing."""
+        if self.password_env is not None:
+            value = os.environ.get(self.password_env)
+            if value is None:
+                raise ConfigError(
+                    f"profile {self.name!r}: the environment variable {self.password_env} with the password is not set"
+                )
+            return value
+        if self.password_file is not None:
+            return _password_from_file(self.name, Path(self.password_file).expanduser())
+        if self.password_command is not None:
+            return _password_from_command(self.name, self.password_command)
+        return None
+
+
+def config_dir() -> Path:
+    """The folder of the user's configuration."""
+    if own := os.environ.get("FLUSS_CONFIG_DIR"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "fluss"
+
+
+def load_profiles(folder: Path | None = None) -> tuple[dict[str, Profile], str | None]:
+    """All profiles by name, and the name of the active one. Without a file there are none.
+
+    Example:
+        profiles, active = load_profiles()
+    """
+    path = (folder or config_dir()) / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}, None
+    except OSError as error:
+        raise ConfigError(f"cannot read the profiles in '{path}': {error.strerror}") from None
+    import yaml
+
+    try:
+        document = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the profiles in '{path}' are not YAML: {error}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("profiles") or {}, dict):
+        raise ConfigError(f"'{path}' must have an entry 'profiles' with one entry per profile")
+    profiles = {str(name): _profile(str(name), item, path) for name, item in (document.get("profiles") or {}).items()}
+    active = document.get("active")
+    return profiles, None if active is None else str(active)
+
+
+def active_profile(folder: Path | None = None) -> Profile | None:
+    """The profile that ``$FLUSS_PROFILE`` or the file names as the active one; None if neither does.
+
+    Example:
+        profile = active_profile()
+    """
+    profiles, active = load_profiles(folder)
+    name = os.environ.get("FLUSS_PROFILE") or active
+    if name is None:
+        return None
+    if name not in profiles:
+        raise ConfigError(f"there is no profile {name!r} in '{config_dir() / FILE_NAME}'{did_you_mean(name, profiles)}")
+    return profiles[name]
+
+
+def _profile(name: str, item: Any, path: Path) -> Profile:
+    if not isinstance(item, Mapping) or not isinstance(item.get("bootstrap_servers"), str):
+        raise ConfigError(f"profile {name!r} in '{path}' needs bootstrap_servers: host:port")
+    for key, value in item.items():
+        if key not in _KEYS:
+            raise ConfigError(f"profile {name!r} in '{path}': unknown entry {key!r}{did_you_mean(str(key), _KEYS)}")
+        if not isinstance(value, str):
+            raise ConfigError(f"profile {name!r} in '{path}': {key} must be a text")
+    if len([key for key in item if str(key).startswith("password_")]) > 1:
+        raise ConfigError(f"profile {name!r} in '{path}': name one source of the password, not several")
+    return Profile(name, **item)
+
+
+def _password_from_file(name: str, path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_IMODE(mode) & 0o077:
+            raise ConfigError(
+                f"profile {name!r}: others may read the password file '{path}'; run chmod 600 on it, or choose another"
+            )
+        return path.read_text(encoding="utf-8").strip("\r\n")
+    except OSError as error:
+        raise ConfigError(f"profile {name!r}: cannot read the password file '{path}': {error.strerror}") from None
+
+
+def _password_from_command(name: str, command: str) -> str:
+    try:
+        done = subprocess.run(
+            shlex.split(command), stdout=subprocess.PIPE, timeout=_COMMAND_TIMEOUT_S, check=True, text=True
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        # The error of a failed command holds what it printed, and that may be a secret.
+        reason = (
+            f"exit code {error.returncode}"
+            if isinstance(error, subprocess.CalledProcessError)
+            else type(error).__name__
+        )
+        raise ConfigError(f"profile {name!r}: the password command failed: {reason}") from None
+    return done.stdout.strip("\r\n")

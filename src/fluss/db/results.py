@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What writes give back, and what they raise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluss.errors import InvalidRowError
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """What a write did: how many rows are durable now, and how long that took.
+
+    Example:
+        result = orders.append([{"id": 1, "item": "tea"}])
+        print(result.rows, result.seconds)
+    """
+
+    rows: int
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows by seconds."""
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+    def __repr__(self) -> str:
+        return f"{self.rows} row{'' if self.rows == 1 else 's'} in {self.seconds:.3f} s"
+
+    def _repr_html_(self) -> str:
+        return f"<b>{self.rows:,}</b> row{'' if self.rows == 1 else 's'} in {self.seconds:.3f} s"
+
+
+class RowRejectedError(InvalidRowError):
+    """A row that does not fit the table, in the middle of a write.
+
+    Example:
+        try:
+            orders.append(rows)
+        except fluss.InvalidRowError as error:
+            print(error.position, error.written)
+    """
+
+    position: int = 0
+    """The position of the row among those given, from 0."""
+    written: int = 0
+    """How many rows before it were written; they are durable."""
+
+
+def rejected(position: int, written: int, reason: str) -> RowRejectedError:
+    """The error about a row, with what was written before it."""
+    outcome = "nothing was written"
+    if written:
+        before = f"the {written} rows before it were" if written > 1 else "the row before it was"
+        outcome = f"{before} written, it and those after it were not"
+    error = RowRejectedError(f"row {position}: {reason}; {outcome}")
+    error.position, error.written = position, written
+    return error

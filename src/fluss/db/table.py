@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Table`: write, read, look up and follow one table. The asynchronous original; `blocking.py` is made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar, overload
+
+import pyarrow as pa
+
+from fluss.client.lookup import Lookuper, PrefixLookuper
+from fluss.db.changes import Change, ChangeBatch, ChangePair, Pairing
+from fluss.db.follow import Feed, Follow, Start
+from fluss.db.keys import key_of, keys_of_many, require_key
+from fluss.db.models import row_model
+from fluss.db.reads import python_rows
+from fluss.db.suggest import check_columns
+from fluss.db.table_writes import TableWrites
+
+T = TypeVar("T")
+
+
+class Table(TableWrites[T]):
+    """A table. Obtain it with `db.table(name)` or `db.create_table(…)`.
+
+    Rows are dicts, or instances of the dataclass or pydantic model that was given to `db.table`.
+
+    Example:
+        orders = await db.table("orders")
+        await orders.upsert({"id": 7, "item": "tea"})
+        print(await orders.get(7))
+    """
+
+    # -- lookup ---------------------------------------------------------------------------------------------------
+
+    @overload
+    async def get(self, key: Any) -> T | None: ...
+    @overload
+    async def get(self, key: Any, default: T) -> T: ...
+    async def get(self, key: Any, default: Any = None) -> Any:
+        """The row with this primary key, or `default` if there is none.
+
+        Args:
+            key: A value, or a tuple or dict if the key has several columns.
+
+        Example:
+            await orders.get(7)  # {'id': 7, 'item': 'tea'}
+        """
+        row = await (self._lookuper or self._new_lookuper()).lookup(self._key(key))
+        return default if row is None else self._model.one(row)
+
+    def _key(self, key: Any) -> Any:
+        return key_of(key, self._info.primary_keys, self._info.schema.column_names)
+
+    def _new_lookuper(self) -> Lookuper:
+        require_key(self._info, "get()", "read it with to_arrow() or follow()")
+        self._lookuper = Lookuper(self._database._runner, self._handle._state)
+        return self._lookuper
+
+    @overload
+    async def get_many(self, keys: Any, *, arrow: Literal[False] = False) -> list[T | None]: ...
+    @overload
+    async def get_many(self, keys: Any, *, arrow: Literal[True]) -> pa.Table: ...
+    async def get_many(self, keys: Any, *, arrow: bool = False) -> Any:
+        """The rows of many keys, in the order of the keys; None where there is no such row.
+
+        Args:
+            keys: Keys as for `get`, or a frame that has the key columns.
+            arrow: Give an Arrow table instead, with a row of nulls for every key that is not there.
+
+        Example:
+            await orders.get_many([7, 8, 9])
+        """
+        info = self._info
+        lookuper = self._lookuper or self._new_lookuper()
+        chosen = keys_of_many(keys, info.primary_keys, info.schema.column_names)
+        table: pa.Table = await lookuper.lookup_many(chosen, missing="null")
+        if arrow:
+            return table
+        first = table.column(info.schema.column_index(info.primary_keys[0]))
+        rows = python_rows(table, info)
+        return [None if gone else self._model.one(row) for row, gone in zip(rows, first.is_null().to_pylist())]
+
+    async def prefix(self, *values: Any, **columns: Any) -> list[T]:
+        """All rows whose primary key begins with these values: the bucket key (and partition) of the table.
+
+        Example:
+            await lines.prefix(4711)  # bucket_key="order_id", primary_key=["order_id", "line"]
+        """
+        require_key(self._info, "prefix()", "read it with to_arrow(where=…)")
+        wanted = [*self._info.partition_keys, *self._info.bucket_keys]
+        if columns:
+            check_columns(list(columns), self._info)
+            wanted = [name for name in wanted if name in columns] or list(columns)
+            key: Any = {**dict(zip([name for name in wanted if name not in columns], values)), **columns}
+        else:
+            key = key_of(values if len(values) != 1 else values[0], wanted, self.columns)
+        lookuper = self._prefixes.get(tuple(wanted))
+        if lookuper is None:
+            lookuper = PrefixLookuper(self._database._runner, self._handle._state, wanted)
+            self._prefixes[tuple(wanted)] = lookuper
+        return self._model.make(await lookuper.lookup(key))
+
+    async def contains(self, key: Any) -> bool:
+        """Whether there is a row with this primary key; `key in table` in synchronous code.
+
+        Example:
+            await orders.contains(7)
+        """
+        return await self.get(key) is not None
+
+    # -- follow ---------------------------------------------------------------------------------------------------
+
+    @overload
+    def follow(
+        self,
+        start: Start = "earliest",
+        *,
+        batches: Literal[False] = False,
+        columns: Sequence[str] | None = None,
+        stop_at_end: bool = False,
+        timeout: float | None = None,
+    ) -> Follow[Change[T]]: ...
+    @overload
+    def follow(
+        self,
+        start: Start = "earliest",
+        *,
+        batches: Literal[True],
+        columns: Sequence[str] | None = None,
+        stop_at_end: bool = False,
+        timeout: float | None = None,
+    ) -> Follow[ChangeBatch]: ...
+    def follow(
+        self,
+        start: Start = "earliest",
+        *,
+        batches: bool = False,
+        columns: Sequence[str] | None = None,
+        stop_at_end: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Follow the changes of all buckets and partitions, including partitions that are created meanwhile.
+
+        Args:
+            start: ``"earliest"``, ``"latest"``, a datetime, or the `position` of a change: goes on right after it.
+            batches: Give Arrow batches instead of single changes.
+            columns: Only these columns.
+            stop_at_end: End where the log ends when it begins, instead of waiting for more.
+            timeout: End when nothing came for so many seconds.
+
+        Ctrl-C while it waits ends an endless one like the end of the table; one with `stop_at_end` or `timeout` is
+        interrupted like any other code.
+
+        Example:
+            async for change in orders.follow(start="earliest", stop_at_end=True):
+                print(change.kind, change.row, change.position)
+        """
+        feed = self._feed(start, columns, stop_at_end, timeout)
+        if batches:
+            return Follow[ChangeBatch](feed, lambda found: [[found]])
+        return Follow[Change[T]](feed, lambda found: found._expand(feed.types, feed.model))
+
+    def changes(
+        self, start: Start = "earliest", *, stop_at_end: bool = False, timeout: float | None = None
+    ) -> Follow[ChangePair[T]]:
+        """Follow changes, with the old and the new row of an update in one; see `follow`.
+
+        Example:
+            async for change in orders.changes(stop_at_end=True):
+                print(change.kind, change.old, change.new)
+        """
+        feed = self._feed(start, None, stop_at_end, timeout)
+        pairing: Pairing[T] = Pairing()
+        return Follow[ChangePair[T]](feed, lambda found: map(pairing.pairs, found._expand(feed.types, feed.model)))
+
+    def _feed(self, start: Start, columns: Sequence[str] | None, stop_at_end: bool, timeout: float | None) -> Feed[T]:
+        model = self._model if columns is None else row_model(None, self._info)
+        return Feed(self._database._connection, self.path, model, start, columns, stop_at_end, timeout)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a table is: its columns, its properties, its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fluss.client.lookup import Lookuper, PrefixLookuper
+from fluss.db.models import row_model
+from fluss.db.schemas import column_type
+from fluss.db.show import table_html
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import Column, PartitionInfo, Schema, TableInfo, TablePath
+
+if TYPE_CHECKING:
+    from fluss.client.core import FlussTable
+    from fluss.db.database import Database
+    from fluss.db.writing import Sink
+
+T = TypeVar("T")
+
+
+class TableAbout(Generic[T]):
+    """The description of a table, and how to change it."""
+
+    def __init__(self, database: Database, handle: FlussTable, cls: type[T] | None) -> None:
+        self._database = database
+        self._cls = cls
+        self._use(handle)
+
+    def _use(self, handle: FlussTable) -> None:
+        """Take a (new) description of the table; what was made for the old one is forgotten."""
+        self._handle = handle
+        self._info = handle.get_table_info()
+        self._model = row_model(self._cls, self._info)
+        self._sinks: dict[tuple[str, tuple[str, ...]], Sink] = {}
+        self._lookuper: Lookuper | None = None
+        self._prefixes: dict[tuple[str, ...], PrefixLookuper] = {}
+
+    # -- what it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name of the table, with its database.
+
+        Example:
+            orders.name  # 'fluss.orders'
+        """
+        return str(self._info.table_path)
+
+    @property
+    def path(self) -> TablePath:
+        """The name of the table as the full client takes it.
+
+        Example:
+            orders.path.table_name  # 'orders'
+        """
+        return self._info.table_path
+
+    @property
+    def schema(self) -> Schema:
+        """The columns and the primary key.
+
+        Example:
+            orders.schema.column_names
+        """
+        return self._info.schema
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns.
+
+        Example:
+            orders.columns  # ['id', 'item']
+        """
+        return list(self._info.schema.column_names)
+
+    @property
+    def primary_key(self) -> list[str]:
+        """The columns of the primary key; empty for log tables.
+
+        Example:
+            orders.primary_key  # ['id']
+        """
+        return list(self._info.primary_keys)
+
+    @property
+    def info(self) -> TableInfo:
+        """The description of the table as the server gave it: buckets, properties, comment, times.
+
+        Example:
+            orders.info.num_buckets
+        """
+        return self._info
+
+    async def refresh(self) -> TableInfo:
+        """Ask the server for the description again: other programs may have changed the table.
+
+        Example:
+            await orders.refresh()
+        """
+        self._use(await self._database._connection.get_table(self.path))
+        return self._info
+
+    async def add_column(self, name: str, data_type: Any = None, *, comment: str | None = None) -> None:
+        """Add a column at the end; rows that exist have null in it.
+
+        Args:
+            name: Its name; or name and type in one text, such as ``"note string"``.
+            data_type: Its type, as SQL text, Python, Arrow or Fluss type.
+
+        Example:
+            await orders.add_column("note", "string")
+        """
+        if data_type is None:
+            name, _, data_type = name.strip().partition(" ")
+            if not data_type:
+                raise InvalidArgumentError(f"add_column needs a type: add_column({name!r}, 'string')")
+        await self._database._admin.alter_table(self.path, add_columns=[Column(name, column_type(data_type), comment)])
+        await self.refresh()
+
+    async def set_properties(self, properties: Mapping[str, Any]) -> None:
+        """Set properties of the table; a value of None resets one to its default.
+
+        Example:
+            await orders.set_properties({"table.log.ttl": "3d"})
+        """
+        await self._database._admin.alter_table(
+            self.path,
+            set_properties={name: _text(value) for name, value in properties.items() if value is not None},
+            reset_properties=[name for name, value in properties.items() if value is None],
+        )
+        await self.refresh()
+
+    async def partitions(self) -> list[PartitionInfo]:
+        """The partitions there are now; an empty list for a table without partitions.
+
+        Example:
+            names = [partition.partition_name for partition in await orders.partitions()]
+        """
+        if not self._info.is_partitioned():
+            return []
+        return await self._database._admin.list_partition_infos(self.path)
+
+    async def add_partition(self, values: Mapping[str, Any] | str, *, exist_ok: bool = False) -> None:
+        """Create a partition. Writers create those they need by themselves.
+
+        Example:
+            await orders.add_partition({"day": "2026-07-01"}, exist_ok=True)
+        """
+        await self._database._admin.create_partition(self.path, self._spec(values), exist_ok)
+
+    async def drop_partition(self, values: Mapping[str, Any] | str, *, missing_ok: bool = False) -> None:
+        """Drop a partition with its rows.
+
+        Example:
+            await orders.drop_partition({"day": "2026-07-01"}, missing_ok=True)
+        """
+        await self._database._admin.drop_partition(self.path, self._spec(values), missing_ok)
+
+    def _spec(self, values: Mapping[str, Any] | str) -> dict[str, str]:
+        keys = list(self._info.partition_keys)
+        if isinstance(values, Mapping):
+            return {str(name): str(value) for name, value in values.items()}
+        if len(keys) != 1:
+            raise InvalidArgumentError(f"table {self.path} is partitioned by {keys}: give a dict with their values")
+        return {keys[0]: str(values)}
+
+    # -- how it looks ---------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        rows = "" if self._cls is None else f" of {self._cls.__name__}"
+        return f"Table({self.name}{rows}: {', '.join(f'{name} {kind}' for name, kind in self.schema.get_columns())})"
+
+    def _repr_html_(self) -> str:
+        return table_html(self._info)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a whole table."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import pyarrow as pa
+
+from fluss.client.scan.frames import to_pandas, to_polars
+from fluss.client.scan.plan import ScanPlan
+from fluss.db.bridge import in_caller_thread, offload
+from fluss.db.reads import Read, list_buckets, plan_read, python_rows
+from fluss.db.table_about import TableAbout
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import Column, OffsetSpec, Predicate, TableInfo
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+T = TypeVar("T")
+Where = str | Predicate
+"""A filter: SQL-like text such as ``"price > 10 and item like 't%'"``, or a predicate built with `fluss.col`."""
+
+
+class TableReads(TableAbout[T]):
+    """The rows of a table at one point in time."""
+
+    # -- read the whole table -------------------------------------------------------------------------------------
+
+    async def _plan(
+        self, columns: Sequence[str] | str | None, where: Where | None, limit: int | None, snapshot: int | None
+    ) -> Read:
+        names = [columns] if isinstance(columns, str) else columns
+        return await plan_read(
+            self._database._connection, self.path, columns=names, predicate=where, limit=limit, snapshot=snapshot
+        )
+
+    async def to_arrow(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+    ) -> pa.Table:
+        """The whole table as Arrow: all buckets and partitions at one point in time, current rows of primary keys.
+
+        Args:
+            columns: The columns to read, in this order; all by default.
+            where: Only rows that match: SQL-like text or a predicate.
+            limit: At most so many rows; which ones is not defined.
+            snapshot: The id of a lake snapshot: the table as it was then.
+
+        Example:
+            table = await orders.to_arrow(columns=["id", "price"], where="price > 10")
+        """
+        return await (await self._plan(columns, where, limit, snapshot)).to_arrow()
+
+    @in_caller_thread
+    async def to_pandas(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+    ) -> pd.DataFrame:
+        """The same as a pandas DataFrame; see `to_arrow`.
+
+        Example:
+            frame = await orders.to_pandas(where="price > 10")
+        """
+        table = await self.to_arrow(columns, where, limit, snapshot)
+        return await offload(lambda: to_pandas(table))
+
+    @in_caller_thread
+    async def to_polars(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+    ) -> pl.DataFrame:
+        """The same as a polars DataFrame; see `to_arrow`.
+
+        Example:
+            frame = await orders.to_polars(columns=["id", "price"])
+        """
+        table = await self.to_arrow(columns, where, limit, snapshot)
+        return await offload(lambda: to_polars(table))
+
+    @in_caller_thread
+    async def to_pylist(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+    ) -> list[T]:
+        """The same as a list of rows: dicts, or instances of the table's model; see `to_arrow`.
+
+        Example:
+            rows = await orders.to_pylist(where="item = 'tea'", limit=10)
+        """
+        chosen = self._model.columns if columns is None else columns
+        read = await self._plan(chosen, where, limit, snapshot)
+        table = await read.to_arrow()
+        if columns is None:
+            return await offload(lambda: self._model.make(python_rows(table, read.info)))
+        if self._cls is not None:
+            raise InvalidArgumentError(f"rows of {self._cls.__name__} have all its columns; use to_arrow(columns=…)")
+        return cast("list[T]", await offload(lambda: python_rows(table, read.info)))
+
+    async def head(self, n: int = 5) -> list[T]:
+        """Some rows, to see what they look like.
+
+        Example:
+            await orders.head(3)
+        """
+        return await self.to_pylist(limit=n)
+
+    async def batches(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The same batch by batch, in bounded memory; see `to_arrow`.
+
+        Example:
+            async for batch in orders.batches(columns=["id"]):
+                print(batch.num_rows)
+        """
+        read = await self._plan(columns, where, limit, snapshot)
+        async for batch in read.batches():
+            yield batch
+
+    async def count(self, where: Where | None = None) -> int:
+        """The number of rows, all of them or those that match.
+
+        Example:
+            await orders.count(where="price > 10")
+        """
+        info = await self.refresh() if where is None else self._info
+        if where is None and not info.has_primary_key() and info.lake_format is None:
+            connection = self._database._connection
+            buckets = await list_buckets(connection, info)
+            plan = ScanPlan(connection._cluster, info)
+            ends = await plan.offsets(buckets, OffsetSpec.latest())
+            starts = await plan.offsets(buckets, OffsetSpec.earliest())
+            return sum(max(0, ends[bucket] - starts[bucket]) for bucket in buckets)
+        narrow = self.primary_key[:1] or [_narrowest(info)]
+        read = await self._plan(narrow, where, None, None)
+        rows = 0
+        async for batch in read.batches():
+            rows += batch.num_rows
+        return rows
+
+
+def _narrowest(info: TableInfo) -> str:
+    """A column that is quick to read."""
+
+    def width(column: Column) -> int:
+        try:
+            return int(column.data_type.to_arrow().bit_width)
+        except ValueError:
+            return 1_000
+
+    return min(info.schema.columns, key=width).name

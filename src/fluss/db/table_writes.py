@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing to a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import pyarrow as pa
+
+from fluss.db.bridge import in_caller_thread
+from fluss.db.inputs import RowInput, Rows, frame_of, is_one_row
+from fluss.db.keys import key_of, require_key, rows_of_keys
+from fluss.db.models import as_mapping
+from fluss.db.results import WriteResult
+from fluss.db.suggest import check_columns
+from fluss.db.table_reads import TableReads, Where
+from fluss.db.writer import TableWriter
+from fluss.db.writing import Sink, Writing
+from fluss.errors import InvalidArgumentError
+
+T = TypeVar("T")
+
+
+class TableWrites(TableReads[T]):
+    """Append, upsert, update, delete."""
+
+    # -- write ----------------------------------------------------------------------------------------------------
+
+    @in_caller_thread
+    async def append(self, rows: Rows, *, progress: bool = False) -> WriteResult:
+        """Append rows to a log table; they are durable when it returns.
+
+        Args:
+            rows: A row (dict, tuple, dataclass, pydantic model), an iterable of rows, an Arrow table, batch or reader,
+                or a pandas or polars frame.
+            progress: Show a progress bar.
+
+        Raises:
+            InvalidRowError: A row does not fit. The error has its `position`, and `written`: how many rows before it
+                are durable.
+
+        Example:
+            await events.append([{"id": 1, "kind": "click"}, {"id": 2, "kind": "view"}])
+        """
+        if self._info.has_primary_key():
+            raise InvalidArgumentError(f"table {self.path} has a primary key: write to it with upsert()")
+        return await Writing(self._sink("append"), progress).run(rows)
+
+    @in_caller_thread
+    async def upsert(self, rows: Rows, *, progress: bool = False) -> WriteResult:
+        """Insert rows, or replace those with the same primary key; durable when it returns.
+
+        A column that is not given becomes null: use `update` to change some columns only.
+
+        Args:
+            rows: As for `append`.
+            progress: Show a progress bar.
+
+        Example:
+            await orders.upsert({"id": 7, "item": "tea"})
+        """
+        require_key(self._info, "upsert()", "write to it with append()")
+        return await Writing(self._sink("upsert"), progress).run(rows)
+
+    @in_caller_thread
+    async def delete(self, keys: Any = None, *, where: Where | None = None, progress: bool = False) -> WriteResult:
+        """Delete rows by primary key, or by a filter.
+
+        Args:
+            keys: A key (value, tuple, dict or row), an iterable of keys, or a frame that has the key columns.
+            where: Delete the rows that match now, instead.
+            progress: Show a progress bar.
+
+        Example:
+            await orders.delete(7)
+            await orders.delete(where="price = 0")
+        """
+        require_key(self._info, "delete()", "rows of a log are never deleted")
+        if (keys is None) == (where is None):
+            raise InvalidArgumentError("delete() takes keys, or a filter: delete(7) or delete(where='price = 0')")
+        if where is not None:
+            keys = await self.to_arrow(columns=self.primary_key, where=where)
+        rows = rows_of_keys(keys, self.primary_key, self.columns)
+        return await Writing(self._sink("delete"), progress).run(rows)
+
+    @in_caller_thread
+    async def update(self, key: Any, /, **values: Any) -> WriteResult:
+        """Change some columns of rows and leave the others as they are (a partial update).
+
+        Args:
+            key: The key of one row, whose columns `values` are set; or, without `values`, rows or a frame that have the
+                key columns and those to change. A key that does not exist is inserted.
+
+        Example:
+            await orders.update(7, price=9.5)
+            await orders.update([{"id": 7, "price": 9.5}, {"id": 8, "price": 3.0}])
+        """
+        require_key(self._info, "update()", "rows of a log never change")
+        rows: Any = key
+        if values:
+            check_columns(list(values), self._info)
+            found = key_of(key, self.primary_key, self.columns)
+            named = found if isinstance(found, dict) else dict(zip(self.primary_key, found))
+            rows = [{**named, **values}]
+        names, rows = _given_columns(rows)
+        check_columns(names, self._info)
+        missing = [name for name in self.primary_key if name not in names]
+        if missing:
+            raise InvalidArgumentError(
+                f"update() of table {self.path} needs the primary key; {missing[0]!r} is missing"
+            )
+        return await Writing(self._sink("upsert", names), False).run(rows)
+
+    def writer(self, columns: Sequence[str] | None = None) -> TableWriter:
+        """A writer for many single rows, at the speed of the full client; leave it, and all rows are durable.
+
+        Args:
+            columns: Write only these columns of a primary-key table (a partial update).
+
+        Example:
+            async with orders.writer() as writer:
+                for number in range(1_000):
+                    writer.upsert({"id": number, "item": "tea"})
+        """
+        return TableWriter(self._handle, columns)
+
+    def _sink(self, kind: Literal["append", "upsert", "delete"], columns: Sequence[str] | None = None) -> Sink:
+        names = tuple(columns or ())
+        sink = self._sinks.get((kind, names))
+        if sink is None:
+            schema = self._info.schema
+            if kind == "delete":
+                wanted = self.primary_key
+            else:
+                generated = schema.get_auto_increment_columns()
+                wanted = [
+                    name for name in schema.column_names if name not in generated and (not names or name in names)
+                ]
+            rows = RowInput(f"table {self.path}", [schema.column(name) for name in wanted], schema.column_names)
+            if kind == "append":
+                sink = Sink(self._handle.new_append().create_writer(), rows)
+            else:
+                writer = self._handle.new_upsert(list(names) if names else None).create_writer()
+                sink = Sink(writer, rows, is_delete=kind == "delete")
+            self._sinks[kind, names] = sink
+        return sink
+
+
+def _given_columns(rows: Any) -> tuple[list[str], Any]:
+    """The columns that rows have, and the rows: an iterator is looked into."""
+    frame = frame_of(rows, ())
+    if frame is not None:
+        return [str(name) for name in (frame.column_names if isinstance(frame, pa.Table) else frame.columns)], frame
+    given = [rows] if is_one_row(rows) else list(rows)
+    found: list[str] = []
+    for position, row in enumerate(given):
+        mapping = as_mapping(row)
+        if mapping is None:
+            raise InvalidArgumentError(f"update() takes rows with names: dicts or models, not {row!r:.60}")
+        if position and set(mapping) != set(found):
+            raise InvalidArgumentError(
+                f"the rows of one update() have the same columns; row {position} has {list(mapping)}, row 0 {found}"
+            )
+        found = list(mapping)
+    return found, given

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One write of many rows: from what the user gave, over the writer of the client, to a result."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss.db.bridge import offload
+from fluss.db.inputs import BadRow, RowInput, frame_of, is_one_row, pieces_of
+from fluss.db.results import WriteResult, rejected
+from fluss.db.schemas import is_pandas
+from fluss.errors import FlussError, InvalidRowError
+
+if TYPE_CHECKING:
+    from fluss.client.write import AppendWriter, UpsertWriter, WriteResultHandle
+
+_PROGRESS_ROWS = 65_536
+_ROW_IN_TEXT = re.compile(r"\brow (\d+)\b[,:]?\s*")
+
+
+class Sink:
+    """A writer of the client, and how rows get into it."""
+
+    def __init__(self, writer: AppendWriter | UpsertWriter, rows: RowInput, *, is_delete: bool = False) -> None:
+        self.writer = writer
+        self.rows = rows
+        self._is_delete = is_delete
+
+    def write(self, data: Any) -> WriteResultHandle:
+        """Hand a batch, a table or a pandas frame to the writer."""
+        if self._is_delete:
+            return self._delete(data)
+        if isinstance(data, pa.RecordBatch):
+            return self.writer.write_arrow_batch(data)
+        if isinstance(data, pa.Table):
+            return self.writer.write_arrow(data)
+        return self.writer.write_pandas(data)
+
+    def _delete(self, data: Any) -> WriteResultHandle:
+        from fluss.client.write import UpsertWriter
+
+        assert isinstance(self.writer, UpsertWriter)
+        if is_pandas(data):
+            data = pa.Table.from_pandas(data[[name for name in self.rows.names if name in data.columns]])
+        if isinstance(data, pa.Table):
+            missing = [name for name in self.rows.names if name not in data.column_names]
+            if missing:
+                raise InvalidRowError(f"{self.rows.what}: the keys to delete lack column {missing[0]!r}")
+            data = data.select(self.rows.names).combine_chunks()
+            data = data.to_batches()[0] if data.num_rows else pa.RecordBatch.from_pylist([], data.schema)
+        return self.writer.delete_arrow_batch(data)
+
+
+class Writing:
+    """One call of `append`, `upsert` or `delete`."""
+
+    def __init__(self, sink: Sink, progress: bool) -> None:
+        self._sink = sink
+        self._progress = progress
+        self._handles: list[tuple[int, WriteResultHandle]] = []
+        self._given = 0
+        self._error: tuple[int, str] | None = None
+        """The first row that does not fit, and why."""
+
+    async def run(self, data: Any) -> WriteResult:
+        """Write everything, and wait until it is durable."""
+        started = time.perf_counter()
+        failure: BaseException | None = None
+        if hasattr(data, "__aiter__"):
+            await self._run_async(data)
+        elif is_one_row(data):
+            self._chunk([data])
+        else:
+            try:
+                await offload(lambda: self._feed(data))
+            except Exception as error:
+                failure = error
+        written = await self._settle()
+        if failure is not None:
+            raise failure
+        if self._error is not None:
+            position, reason = self._error
+            raise rejected(position, written, reason)
+        return WriteResult(written, time.perf_counter() - started)
+
+    async def _run_async(self, data: Any) -> None:
+        chunk: list[Any] = []
+        async for row in data:
+            chunk.append(row)
+            if len(chunk) >= 1_000:
+                rows, chunk = chunk, []
+                if not await offload(lambda rows=rows: self._chunk(rows)):  # type: ignore[misc]
+                    return
+        if chunk:
+            await offload(lambda: self._chunk(chunk))
+
+    async def _settle(self) -> int:
+        written = 0
+        failure: FlussError | None = None
+        for rows, handle in self._handles:
+            try:
+                await handle.wait()
+                written += rows
+            except FlussError as error:
+                failure = failure or error
+        if failure is not None:
+            text = f"{failure.message}; {written} of {self._given} rows were written for certain"
+            raise type(failure)(text, failure.error_code)
+        return written
+
+    # -- in the caller's thread -----------------------------------------------------------------------------------
+
+    def _feed(self, data: Any) -> None:
+        frame = frame_of(data, self._sink.rows.names)
+        total = len(frame) if frame is not None else len(data) if hasattr(data, "__len__") else None
+        with _bar(self._progress, self._sink.rows.what, total) as advance:
+            if frame is not None:
+                pieces = _slices(frame) if self._progress else iter([frame])
+                for piece in pieces:
+                    if not self._whole(piece):
+                        return
+                    advance(len(piece))
+            else:
+                for piece in pieces_of(data, self._sink.rows.names):
+                    if not (self._chunk(piece) if isinstance(piece, list) else self._whole(piece)):
+                        return
+                    advance(len(piece))
+
+    def _whole(self, data: Any) -> bool:
+        """Write Arrow or a frame; False if a row of it does not fit, and then nothing of it is written."""
+        rows = data.num_rows if isinstance(data, (pa.RecordBatch, pa.Table)) else len(data)
+        try:
+            handle = self._sink.write(data)
+        except InvalidRowError as error:
+            match = _ROW_IN_TEXT.search(error.message)
+            if match is None:
+                raise
+            reason = error.message[: match.start()] + error.message[match.end() :]
+            self._error = (self._given + int(match[1]), reason.removeprefix(f"{self._sink.rows.what}: "))
+            return False
+        self._handles.append((rows, handle))
+        self._given += rows
+        return True
+
+    def _chunk(self, rows: list[Any]) -> bool:
+        """Write some rows; False if one does not fit, and then those before it are written."""
+        try:
+            batch = self._sink.rows.convert(rows)
+        except BadRow as bad:
+            self._error = (self._given + bad.position, bad.error.message)
+            if bad.before is None:
+                return False
+            batch = bad.before
+        self._handles.append((batch.num_rows, self._sink.write(batch)))
+        self._given += batch.num_rows
+        return self._error is None
+
+
+def _slices(frame: Any) -> Iterator[Any]:
+    for start in range(0, len(frame), _PROGRESS_ROWS):
+        if isinstance(frame, pa.Table):
+            yield frame.slice(start, _PROGRESS_ROWS)
+        else:
+            yield frame.iloc[start : start + _PROGRESS_ROWS]
+
+
+@contextlib.contextmanager
+def _bar(show: bool, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, if it is wanted."""
+    if not show:
+        yield lambda rows: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda rows: progress.advance(task, rows)

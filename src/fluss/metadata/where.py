@@ -1,0 +1,569 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters as text, as after WHERE in SQL: `parse_where` reads them into predicates.
+
+Grammar, from the loosest binding to the tightest (words in any case)::
+
+    condition   = term { OR term }
+    term        = factor { AND factor }
+    factor      = NOT factor | "(" condition ")" | test
+    test        = column [ comparison literal
+                         | [NOT] IN "(" literal { "," literal } ")"
+                         | [NOT] BETWEEN literal AND literal
+                         | [NOT] LIKE literal [ ESCAPE text ]
+                         | IS [NOT] NULL | IS [NOT] TRUE | IS [NOT] FALSE
+                         | IS [NOT] DISTINCT FROM literal ]
+                | literal [ comparison ( column | literal ) ]
+    comparison  = "=" | "==" | "<>" | "!=" | "<" | "<=" | ">" | ">="
+    column      = word | `"` any text `"` | "`" any text "`"
+    literal     = number | text | TRUE | FALSE | NULL | X text | (DATE | TIME | TIMESTAMP | TIMESTAMPTZ ...) text
+
+A literal is read as a value of the column it is compared with, so ``day = '2024-01-15'`` compares dates.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import difflib
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fluss.errors import FlussError, InvalidArgumentError
+from fluss.metadata.predicate import EVERYTHING, LITERALS_MAX, NOTHING, Compound, CompoundFunction, Predicate, col
+from fluss.metadata.schema import Column, Schema
+from fluss.metadata.types import (
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    BytesType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+
+TEXT_LENGTH_MAX = 1_000_000
+NESTING_MAX = 100
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<hex>[xX]'(?:[^']|'')*')
+    | (?P<text>'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)
+    | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?!\w))
+    | (?P<word>[^\W\d][\w$]*)
+    | (?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,|\+|-)
+    | (?P<end>$)
+    )""",
+    re.VERBOSE,
+)
+_COMPARISONS: dict[str, str] = {
+    "=": "equal",
+    "==": "equal",
+    "<>": "not_equal",
+    "!=": "not_equal",
+    "<": "less_than",
+    "<=": "less_or_equal",
+    ">": "greater_than",
+    ">=": "greater_or_equal",
+}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less_than": operator.lt,
+    "less_or_equal": operator.le,
+    "greater_than": operator.gt,
+    "greater_or_equal": operator.ge,
+}
+_RESERVED = frozenset({"and", "or", "not", "in", "is", "null", "true", "false", "between", "like", "escape"})
+_TYPED = {
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamp",
+    "timestamp_ntz": "timestamp",
+    "timestamp_ltz": "timestamp with a zone",
+    "timestamptz": "timestamp with a zone",
+}
+_INTEGERS = (TinyIntType, SmallIntType, IntType, BigIntType)
+_MOMENT = re.compile(
+    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[T ]\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)?"
+    r"\s*(Z|UTC|[+-]\d{2}(?::?\d{2})?)?\s*",
+    re.IGNORECASE,
+)
+_DIGITS = "0123456789."
+_TIME = re.compile(r"\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?\s*")
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+    """The position of its first character, from 0."""
+
+
+@dataclass(frozen=True)
+class _Literal:
+    """A literal whose type is that of the column it will be compared with."""
+
+    kind: str
+    """number, text, hex, boolean, null, or one of the values of `_TYPED`."""
+    value: Any
+    token: _Token
+
+
+def parse_where(text: str, schema: Schema) -> Predicate:
+    """Read a condition as it stands after WHERE in SQL.
+
+    Args:
+        text: The condition, for instance ``"price > 10 and (item like 'te%' or item is null)"``.
+        schema: The columns that the condition may name, and their types.
+
+    Returns:
+        A predicate whose columns and literals fit the schema.
+
+    Raises:
+        InvalidArgumentError: The text is not a condition, names an unknown column, or compares a column with a literal
+            of another type. The message names the position in the text.
+
+    Example:
+        wanted = parse_where("id between 3 and 9 and name <> 'x'", schema)
+    """
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f'a condition is text such as "price > 10", not {text!r:.80}')
+    if len(text) > TEXT_LENGTH_MAX:
+        raise InvalidArgumentError(f"the condition has {len(text)} characters, {TEXT_LENGTH_MAX} are allowed")
+    return _Parser(text, schema).parse()
+
+
+class _Parser:
+    def __init__(self, text: str, schema: Schema) -> None:
+        self._text = text
+        self._schema = schema
+        self._tokens = self._tokenize(text)
+        self._next = 0
+        self._depth = 0
+        self._names = {name: name for name in schema.column_names}
+        self._folded: dict[str, list[str]] = {}
+        for name in schema.column_names:
+            self._folded.setdefault(name.casefold(), []).append(name)
+
+    # -- tokens ---------------------------------------------------------------------------------------------------
+
+    def _tokenize(self, text: str) -> list[_Token]:
+        tokens = []
+        at = 0
+        while True:
+            found = _TOKEN.match(text, at)
+            if found is None or found.lastgroup is None:
+                at += len(text[at:]) - len(text[at:].lstrip())
+                raise self._error(self._unreadable(text[at:]), at)
+            tokens.append(_Token(found.lastgroup, found.group(found.lastgroup), found.start(found.lastgroup)))
+            if found.lastgroup == "end":
+                return tokens
+            at = found.end()
+
+    @staticmethod
+    def _unreadable(rest: str) -> str:
+        if rest[0] == "'":
+            return "the text has no closing '"
+        if rest[0] in '"`':
+            return f"the name has no closing {rest[0]}"
+        return f"{rest[:20]!r} is not understood"
+
+    def _error(self, what: str, at: int) -> InvalidArgumentError:
+        shown = self._text if len(self._text) <= 200 else f"…{self._text[max(0, at - 80) : at + 80]}…"
+        return InvalidArgumentError(f"{what}, at position {at + 1} of the condition {shown!r}")
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _advance(self) -> _Token:
+        token = self._token
+        self._next += token.kind != "end"
+        return token
+
+    def _peek_word(self, ahead: int = 0) -> str | None:
+        token = self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
+        return token.text.lower() if token.kind == "word" else None
+
+    def _take_word(self, *words: str) -> str | None:
+        word = self._peek_word()
+        if word not in words:
+            return None
+        self._next += 1
+        return word
+
+    def _take_sign(self, *signs: str) -> str | None:
+        token = self._token
+        if token.kind != "sign" or token.text not in signs:
+            return None
+        self._next += 1
+        return token.text
+
+    def _expect(self, what: str, found: object) -> None:
+        if not found:
+            raise self._expected(what)
+
+    def _expected(self, what: str) -> InvalidArgumentError:
+        token = self._token
+        found = "the end" if token.kind == "end" else f"{token.text!r:.60}"
+        return self._error(f"expected {what}, found {found}", token.at)
+
+    # -- conditions -----------------------------------------------------------------------------------------------
+
+    def parse(self) -> Predicate:
+        if self._token.kind == "end":
+            raise self._error("the condition is empty: write a comparison such as price > 10", 0)
+        found = self._condition()
+        self._expect("AND, OR or the end", self._token.kind == "end")
+        return found
+
+    def _condition(self) -> Predicate:
+        found = [self._term()]
+        while self._take_word("or"):
+            found.append(self._term())
+        return _joined(CompoundFunction.OR, found)
+
+    def _term(self) -> Predicate:
+        found = [self._factor()]
+        while self._take_word("and"):
+            found.append(self._factor())
+        return _joined(CompoundFunction.AND, found)
+
+    def _factor(self) -> Predicate:
+        self._depth += 1
+        if self._depth > NESTING_MAX:
+            raise self._error(f"the condition is nested deeper than {NESTING_MAX} levels", self._token.at)
+        try:
+            if self._take_word("not"):
+                return ~self._factor()
+            if self._take_sign("("):
+                found = self._condition()
+                self._expect("')'", self._take_sign(")"))
+                return found
+            return self._test()
+        finally:
+            self._depth -= 1
+
+    def _test(self) -> Predicate:
+        start = self._token
+        literal = self._literal_or_none()
+        if literal is None:
+            return self._column_test(self._column(), start)
+        token = self._token
+        sign = self._take_sign(*_COMPARISONS)
+        if sign is None:
+            if literal.kind == "boolean":
+                return EVERYTHING if literal.value else NOTHING
+            raise self._expected("a comparison after the literal")
+        if not self._at_literal():
+            column = self._column()
+            return self._compare(column, _MIRRORED.get(sign, sign), literal)
+        return self._constant(literal, sign, self._literal(), token)
+
+    def _constant(self, left: _Literal, sign: str, right: _Literal, token: _Token) -> Predicate:
+        """Compare two literals, as ``1 = 1`` does."""
+        if "null" in (left.kind, right.kind):
+            raise self._error("a comparison with NULL is never true: use IS NULL", token.at)
+        if left.kind != right.kind:
+            raise self._error(f"a {left.kind} is compared with a {right.kind}", token.at)
+        return EVERYTHING if _OPERATORS[_COMPARISONS[sign]](left.value, right.value) else NOTHING
+
+    def _column_test(self, column: Column, start: _Token) -> Predicate:
+        ref = col(column.name)
+        if sign := self._take_sign(*_COMPARISONS):
+            return self._compare(column, sign, self._literal())
+        if self._take_word("is"):
+            return self._is(column, start)
+        negated = bool(self._take_word("not"))
+        word = self._take_word("in", "between", "like")
+        if word == "in":
+            found = self._checked(ref.is_in(self._list(column)), start)
+        elif word == "between":
+            low = self._value(column, self._literal())
+            self._expect("AND between the two limits of BETWEEN", self._take_word("and"))
+            found = self._checked(ref.between(low, self._value(column, self._literal())), start)
+        elif word == "like":
+            found = self._like(column)
+        elif negated:
+            raise self._expected("IN, BETWEEN or LIKE after NOT")
+        elif isinstance(column.data_type, BooleanType):
+            return ref.equal(True)
+        else:
+            raise self._expected(f"a comparison of column {column.name!r}")
+        return ~found if negated else found
+
+    def _compare(self, column: Column, sign: str, literal: _Literal) -> Predicate:
+        value = self._value(column, literal)
+        return self._checked(getattr(col(column.name), _COMPARISONS[sign])(value), literal.token)
+
+    def _is(self, column: Column, start: _Token) -> Predicate:
+        ref = col(column.name)
+        negated = bool(self._take_word("not"))
+        word = self._take_word("null", "true", "false", "distinct")
+        if word == "null":
+            return ref.is_not_null() if negated else ref.is_null()
+        if word in ("true", "false"):
+            wanted = word == "true"
+            found = self._checked(ref.equal(wanted), start)
+            return ref.equal(not wanted) | ref.is_null() if negated else found
+        if word == "distinct":
+            self._expect("FROM after DISTINCT", self._take_word("from"))
+            literal = self._literal()
+            value = self._value(column, literal)
+            if value is None:
+                return ref.is_null() if negated else ref.is_not_null()
+            same = self._checked(ref.equal(value), literal.token)
+            return same if negated else ref.not_equal(value) | ref.is_null()
+        raise self._expected("NULL, TRUE, FALSE or DISTINCT FROM after IS")
+
+    def _list(self, column: Column) -> list[Any]:
+        self._expect("'(' after IN", self._take_sign("("))
+        values = [self._value(column, self._literal())]
+        while self._take_sign(","):
+            values.append(self._value(column, self._literal()))
+            if len(values) > LITERALS_MAX:
+                raise self._error(f"IN takes at most {LITERALS_MAX} values", self._token.at)
+        self._expect("',' or ')' in the list of IN", self._take_sign(")"))
+        return values
+
+    def _like(self, column: Column) -> Predicate:
+        literal = self._literal()
+        escape = None
+        if self._take_word("escape"):
+            given = self._literal()
+            escape = given.value
+            if given.kind != "text" or len(escape) != 1:
+                raise self._error("ESCAPE takes one character, such as '!'", given.token.at)
+        if literal.kind not in ("text", "null"):
+            raise self._error(f"LIKE takes a text, not {literal.token.text!r:.60}", literal.token.at)
+        try:
+            return self._checked(col(column.name).like(literal.value, escape), literal.token)
+        except InvalidArgumentError as error:
+            if "position" in str(error):
+                raise
+            raise self._error(str(error), literal.token.at) from None
+
+    def _checked(self, predicate: Predicate, token: _Token) -> Predicate:
+        """Fail with the position if a literal does not fit its column."""
+        try:
+            predicate.resolve(self._schema)
+        except FlussError as error:
+            raise self._error(str(error), token.at) from None
+        return predicate
+
+    # -- columns --------------------------------------------------------------------------------------------------
+
+    def _column(self) -> Column:
+        token = self._advance()
+        if token.kind == "quoted":
+            quote = token.text[0]
+            name = token.text[1:-1].replace(quote * 2, quote)
+        elif token.kind == "word" and token.text.lower() not in _RESERVED:
+            name = token.text
+        else:
+            self._next -= token.kind != "end"
+            raise self._expected("a column")
+        if self._token.kind == "sign" and self._token.text == "(":
+            raise self._error(f"functions such as {name}(…) are not supported", token.at)
+        if name in self._names:
+            return self._schema.column(name)
+        alike = self._folded.get(name.casefold(), [])
+        if len(alike) == 1:
+            return self._schema.column(alike[0])
+        if alike:
+            raise self._error(f"column {name!r} is ambiguous: write one of {', '.join(alike)} exactly", token.at)
+        raise self._error(f"unknown column {name!r:.80}; {self._hint(name, token)}", token.at)
+
+    def _hint(self, name: str, token: _Token) -> str:
+        close = difflib.get_close_matches(name.casefold(), list(self._folded), 1, 0.6)
+        if close:
+            return f"did you mean {self._folded[close[0]][0]!r}?"
+        if token.kind == "quoted" and token.text[0] == '"':
+            return "texts stand in single quotes"
+        shown = self._schema.column_names[:20]
+        more = " …" if len(self._schema.column_names) > len(shown) else ""
+        return f"the columns are {', '.join(shown)}{more}"
+
+    # -- literals -------------------------------------------------------------------------------------------------
+
+    def _at_literal(self) -> bool:
+        token, word = self._token, self._peek_word()
+        if token.kind in ("number", "text", "hex") or word in ("true", "false", "null"):
+            return True
+        if token.kind == "sign" and token.text in "+-":
+            return True
+        following = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+        return word in _TYPED and following.kind == "text"
+
+    def _literal_or_none(self) -> _Literal | None:
+        return self._literal() if self._at_literal() else None
+
+    def _literal(self) -> _Literal:
+        if not self._at_literal():
+            if self._token.kind == "quoted" or (self._token.kind == "word" and self._peek_word() not in _RESERVED):
+                raise self._expected("a value (texts stand in single quotes, and columns are compared with values)")
+            raise self._expected("a value")
+        token = self._advance()
+        if token.kind == "sign":
+            number = self._advance()
+            if number.kind != "number":
+                self._next -= number.kind != "end"
+                raise self._expected(f"a number after {token.text!r}")
+            return _Literal("number", _number(token.text + number.text), token)
+        if token.kind == "number":
+            return _Literal("number", _number(token.text), token)
+        if token.kind == "hex":
+            try:
+                return _Literal("hex", bytes.fromhex(token.text[2:-1]), token)
+            except ValueError:
+                raise self._error(f"{token.text!r:.60} is not an even number of hexadecimal digits", token.at) from None
+        if token.kind == "text":
+            return _Literal("text", _unquoted(token), token)
+        word = token.text.lower()
+        if word == "null":
+            return _Literal("null", None, token)
+        if word in ("true", "false"):
+            return _Literal("boolean", word == "true", token)
+        return _Literal(_TYPED[word], _unquoted(self._advance()), token)
+
+    def _value(self, column: Column, literal: _Literal) -> Any:
+        """The literal as a Python value of the column's type."""
+        try:
+            return _as_type(column.data_type, literal)
+        except ValueError as error:
+            reason = f": {error}" if str(error) else ""
+            shown = literal.value if literal.kind == "text" else literal.token.text
+            raise self._error(
+                f"{shown!r:.60} is not a value of column {column.name!r} of type {column.data_type}{reason}",
+                literal.token.at,
+            ) from None
+
+
+def _joined(function: CompoundFunction, found: list[Predicate]) -> Predicate:
+    if len(found) == 1:
+        return found[0]
+    children: list[Predicate] = []
+    for part in found:  # flat, as & and | make it
+        children += part.children if isinstance(part, Compound) and part.function is function else (part,)
+    return Compound(function, tuple(children))
+
+
+def _unquoted(token: _Token) -> str:
+    return token.text[1:-1].replace("''", "'")
+
+
+def _number(text: str) -> int | decimal.Decimal:
+    # Exact in either case: 0.1 is one tenth, also for a decimal column. Python refuses very long integers.
+    if len(text) <= 100 and text.lstrip("+-").isdigit():
+        return int(text)
+    try:
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:  # an exponent beyond all bounds
+        return decimal.Decimal(0) if re.search("[eE]-", text) else decimal.Decimal(f"{text[0]}Infinity".lstrip(_DIGITS))
+
+
+def _as_type(data_type: DataType, literal: _Literal) -> Any:
+    """ValueError if the literal is not of the type; the message may be empty."""
+    kind, value = literal.kind, literal.value
+    if kind == "null":
+        return None
+    if kind in ("date", "time", "timestamp", "timestamp with a zone"):
+        return _as_moment(data_type, kind, value)
+    if kind != "text":
+        return value  # checked by `Predicate.resolve`
+    if isinstance(data_type, (CharType, StringType)):
+        return value
+    if isinstance(data_type, _INTEGERS):
+        return _read(int, value)
+    if isinstance(data_type, DecimalType):
+        return _read(decimal.Decimal, value)
+    if isinstance(data_type, (FloatType, DoubleType)):
+        return _read(float, value)
+    if isinstance(data_type, BooleanType):
+        if value.lower() not in ("true", "false"):
+            raise ValueError("write true or false")
+        return value.lower() == "true"
+    if isinstance(data_type, (BinaryType, BytesType)):
+        return bytes.fromhex(value)
+    if isinstance(data_type, DateType):
+        return _as_moment(data_type, "date", value)
+    if isinstance(data_type, TimeType):
+        return _as_moment(data_type, "time", value)
+    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+        return _as_moment(data_type, "timestamp", value)
+    raise ValueError("such columns can be compared with IS NULL and IS NOT NULL only")
+
+
+def _read(read: Callable[[str], Any], text: str) -> Any:
+    try:
+        return read(text)
+    except (ValueError, decimal.InvalidOperation):
+        raise ValueError from None  # what Python says of it names no column
+
+
+def _as_moment(data_type: DataType, kind: str, text: str) -> Any:
+    if kind == "time":
+        return _time_of(text)
+    with_zone = isinstance(data_type, TimestampLtzType)
+    moment, date_only, zoned = _moment_of(text, with_zone)
+    if isinstance(data_type, DateType):
+        if not date_only:
+            raise ValueError("write a date such as '2024-01-15'")
+        return moment.date()
+    if zoned and isinstance(data_type, TimestampType):
+        raise ValueError("the column has no zone: leave the zone out")
+    if kind == "timestamp with a zone" and isinstance(data_type, TimestampType):
+        raise ValueError("the column has no zone: write timestamp '…'")
+    return moment
+
+
+def _time_of(text: str) -> datetime.time:
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError("write a time such as '10:30:00'")
+    hour, minute, second, fraction = found.groups()
+    return datetime.time(int(hour), int(minute), int(second or 0), int((fraction or "").ljust(6, "0")))
+
+
+def _moment_of(text: str, with_zone: bool) -> tuple[Any, bool, bool]:
+    """A datetime, or a `numpy.datetime64` where it has nanoseconds; whether it is a day only; whether it has a zone.
+
+    Times without a zone that are compared with TIMESTAMP_LTZ are UTC, as everywhere in the package.
+    """
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        raise ValueError("write it as '2024-01-15' or '2024-01-15 10:30:00'")
+    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    digits = (fraction or "").ljust(9, "0")
+    moment = datetime.datetime(
+        int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), int(digits[:6])
+    )
+    if zone is not None and zone[0] in "+-":
+        sign = -1 if zone[0] == "-" else 1
+        minutes = int(zone[1:3]) * 60 + int(zone[3:].lstrip(":") or 0)
+        try:
+            moment -= sign * datetime.timedelta(minutes=minutes)
+        except OverflowError:
+            raise ValueError("it lies outside the years 1 to 9999") from None
+    date_only = hour is None and zone is None
+    if int(digits[6:]):
+        return np.datetime64(moment, "ns") + np.timedelta64(int(digits[6:]), "ns"), date_only, zone is not None
+    return (moment.replace(tzinfo=datetime.timezone.utc) if with_zone else moment), date_only, zone is not None

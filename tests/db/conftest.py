@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server for all tests of the high-level API, and a database of it for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import fluss
+
+
+@pytest.fixture(scope="session")
+def db_server() -> Iterator[fluss.LocalServer]:
+    with fluss.LocalServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared(db_server: fluss.LocalServer) -> Iterator[fluss.Database]:
+    with fluss.connect(db_server.bootstrap_servers, timeout=30) as db:
+        yield db
+
+
+@pytest.fixture
+def db(shared: fluss.Database) -> Iterator[fluss.Database]:
+    """A database without tables."""
+    yield shared
+    for name in shared.tables():
+        shared.drop_table(name)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `connect` connects to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+import fluss
+from fluss.server.address_file import live_addresses
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("FLUSS_BOOTSTRAP_SERVERS", "FLUSS_USER", "FLUSS_PASSWORD", "FLUSS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("FLUSS_CONFIG_DIR", str(tmp_path / "config"))
+
+
+def test_a_folder_keeps_its_tables(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    with fluss.connect(folder) as db:
+        db.create_table("orders", "id bigint, item string", primary_key="id").upsert({"id": 7, "item": "tea"})
+    assert live_addresses(folder) == []
+    with fluss.connect(str(folder)) as db:
+        assert db.table("orders").get(7) == {"id": 7, "item": "tea"}
+
+
+def test_a_folder_in_use_is_joined_by_other_connections_and_programs(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    with fluss.connect(folder) as db:
+        orders = db.create_table("orders", "id bigint, item string", primary_key="id")
+        with fluss.connect(folder) as other:
+            assert other.address == db.address
+            other.orders.upsert((1, "tea"))
+        program = f"""
+            import fluss
+            with fluss.connect({str(folder)!r}) as db:
+                db.orders.upsert((2, "milk"))
+        """
+        subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(program)], check=True, timeout=60)
+        assert [orders.get(key) for key in (1, 2)] == [{"id": 1, "item": "tea"}, {"id": 2, "item": "milk"}]
+
+
+def test_the_server_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
+    program = f"""
+        import fluss, time
+        db = fluss.connect({str(tmp_path / "shop")!r})
+        db.create_table("t", "a int").append((1,))
+        print(db._core._target.server.pid, flush=True)
+        time.sleep(60)
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        server_pid = int(child.stdout.readline())
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        deadline = time.monotonic() + 20
+        while _runs(server_pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not _runs(server_pid)
+    with fluss.connect(tmp_path / "shop") as db:
+        assert db.t.to_pylist() == [{"a": 1}]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A child of a dead parent stays a zombie until it is waited for by its new one.
+    return " Z " not in Path(f"/proc/{pid}/stat").read_text() if Path(f"/proc/{pid}/stat").exists() else False
+
+
+def test_a_database_that_is_dropped_takes_its_server_along(tmp_path: Path) -> None:
+    table = fluss.connect(tmp_path / "shop").create_table("t", "a int")
+    table.append((1,))
+    assert len(table) == 1, "the table keeps the database"
+    assert live_addresses(tmp_path / "shop")
+    del table
+    deadline = time.monotonic() + 20
+    while live_addresses(tmp_path / "shop") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert live_addresses(tmp_path / "shop") == []
+
+
+def test_an_address_nothing_listens_on_fails_in_time_and_says_what_to_start() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        started = time.monotonic()
+        with pytest.raises(fluss.NetworkError) as caught:
+            fluss.connect(f"127.0.0.1:{port}")
+        assert time.monotonic() - started < 3
+    assert f"fluss server --port {port}" in caught.value.message
+    assert "fluss.connect('./folder')" in caught.value.message
+
+
+def test_an_address_that_never_answers_fails_in_time() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        started = time.monotonic()
+        with pytest.raises(fluss.NetworkError, match=r"within 0\.3 s"):
+            fluss.connect(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.3)
+        assert time.monotonic() - started < 2
+
+
+def test_the_environment_and_profiles_choose(
+    db_server: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "profiles.yaml").write_text(
+        f"active: here\nprofiles:\n  here:\n    bootstrap_servers: {db_server.bootstrap_servers}\n"
+        "  away:\n    bootstrap_servers: 127.0.0.1:1\n"
+    )
+    with fluss.connect(timeout=30) as db:
+        assert db.address == db_server.bootstrap_servers
+    monkeypatch.setenv("FLUSS_PROFILE", "away")
+    with pytest.raises(fluss.NetworkError, match="profile 'away'"):
+        fluss.connect(timeout=0.5)
+    monkeypatch.setenv("FLUSS_BOOTSTRAP_SERVERS", db_server.bootstrap_servers)
+    with fluss.connect(timeout=30) as db:
+        assert db.address == db_server.bootstrap_servers
+
+
+def test_without_anything_the_folder_is_temporary() -> None:
+    with fluss.connect() as db:
+        assert db.tables() == []
+        folder = db._core._target.server.data_dir  # type: ignore[union-attr]
+        assert folder.exists()
+    assert not folder.exists()
+
+
+def test_user_and_password(tmp_path: Path) -> None:
+    options = {
+        "security.protocol.map": "FLUSS:SASL",
+        "security.sasl.enabled.mechanisms": "PLAIN",
+        "security.sasl.plain.jaas.config": (
+            'org.apache.fluss.security.auth.sasl.plain.PlainLoginModule required user_alice="secret-1";'
+        ),
+    }
+    with fluss.LocalServer(options=options) as server:
+        with fluss.connect(server.bootstrap_servers, user="alice", password="secret-1", timeout=30) as db:
+            assert db.tables() == []
+            assert "secret-1" not in repr(db) + repr(db._core._target) + repr(db.connection)
+        with pytest.raises(fluss.AuthenticateError) as caught:
+            fluss.connect(server.bootstrap_servers, user="alice", password="secret-2", timeout=30)
+        assert "secret-2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("target", [7, b"x", "http://host:1/x"])
+def test_what_is_neither_folder_nor_address(target: object) -> None:
+    with pytest.raises(fluss.InvalidArgumentError):
+        fluss.connect(target)  # type: ignore[arg-type]
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    with pytest.raises(fluss.InvalidArgumentError, match="it is a file"):
+        fluss.connect(tmp_path / "x")
+
+
+def test_a_closed_database_says_so(tmp_path: Path) -> None:
+    db = fluss.connect(tmp_path / "shop")
+    table = db.create_table("t", "a int")
+    db.close()
+    db.close()
+    with pytest.raises(fluss.ConnectionClosedError):
+        table.append((1,))
+
+
+def test_the_full_client_is_there(db_server: fluss.LocalServer) -> None:
+    with fluss.connect(db_server.bootstrap_servers, timeout=30) as db:
+        assert isinstance(db.connection, fluss.FlussConnection)
+        assert not db.connection.closed
+    assert db.connection.closed

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following tables: all buckets and partitions, positions, ends."""
+
+from __future__ import annotations
+
+import _thread
+import datetime as dt
+import itertools
+import threading
+import time
+
+import pytest
+
+import fluss
+
+
+def test_a_log_up_to_its_end(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"id": i} for i in range(300)], buckets=4)
+    before = dt.datetime.now(dt.timezone.utc) - dt.timedelta(minutes=5)
+    changes = list(table.follow(stop_at_end=True))
+    assert sorted(change.row["id"] for change in changes) == list(range(300))
+    assert {change.kind for change in changes} == {"append"}
+    assert all(before < change.timestamp < before + dt.timedelta(minutes=10) for change in changes)
+    by_bucket: dict[int, list[int]] = {}
+    for change in changes:
+        by_bucket.setdefault(change.bucket.bucket_id, []).append(change.offset)
+    assert all(offsets == list(range(len(offsets))) for offsets in by_bucket.values())
+
+
+def test_the_changes_of_a_primary_key_table(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int, v string", primary_key="id")
+    table.upsert((1, "a"))
+    table.upsert((1, "b"))
+    table.delete(1)
+    a, b = {"id": 1, "v": "a"}, {"id": 1, "v": "b"}
+    assert [(change.kind, change.row) for change in table.follow(stop_at_end=True)] == [
+        ("insert", a),
+        ("update_before", a),
+        ("update_after", b),
+        ("delete", b),
+    ]
+    assert [(change.kind, change.old, change.new) for change in table.changes(stop_at_end=True)] == [
+        ("insert", None, a),
+        ("update", a, b),
+        ("delete", b, None),
+    ]
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_every_position_resumes_exactly_there(db: fluss.Database, paired: bool) -> None:
+    table = db.create_table("t", "id int, v int", primary_key="id", buckets=3)
+    for turn in range(3):
+        table.upsert([(i, turn) for i in range(6)])
+    table.delete([0, 3])
+
+    def read(**arguments: object) -> list:
+        follow = table.changes if paired else table.follow
+        return list(follow(stop_at_end=True, **arguments))
+
+    every = read()
+    for taken, change in enumerate(every, 1):
+        # Another reading order of the buckets is as good: what counts is what is left.
+        rest = read(start=str(change.position) if taken % 2 else change.position)
+        assert {(c.bucket, c.offset) for c in rest} == {(c.bucket, c.offset) for c in every[taken:]}
+        if paired:
+            assert {repr((c.kind, c.old, c.new)) for c in rest} == {repr((c.kind, c.old, c.new)) for c in every[taken:]}
+
+
+def test_it_goes_on_while_rows_come(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int", buckets=2)
+    table.append((0,))
+
+    def write() -> None:
+        for i in range(1, 20):
+            table.append((i,))
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    found = [change.row["id"] for change in itertools.islice(table.follow(), 20)]
+    thread.join()
+    assert sorted(found) == list(range(20))
+
+
+def test_starts(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int", buckets=2)
+    table.append([(1,), (2,)])
+    time.sleep(0.01)
+    moment = dt.datetime.now().astimezone(dt.timezone(dt.timedelta(hours=9)))
+    time.sleep(0.01)
+    table.append([(3,)])
+    assert [change.row["id"] for change in table.follow(moment, stop_at_end=True)] == [3]
+    assert [change.row["id"] for change in table.follow(moment.astimezone().replace(tzinfo=None), timeout=0.2)] == [3]
+    assert list(table.follow("latest", stop_at_end=True)) == []
+    future = moment + dt.timedelta(days=1)
+    assert list(table.follow(future, stop_at_end=True)) == []
+    latest = table.follow("latest", timeout=10)
+    with latest:
+        threading.Timer(0.3, lambda: table.append((4,))).start()
+        assert next(latest).row == {"id": 4}
+    for start in ("first", 7, "{}", '{"version":1}'):
+        with pytest.raises(fluss.InvalidArgumentError):
+            next(table.follow(start))  # type: ignore[arg-type]
+
+
+def test_a_position_of_another_table_is_refused(db: fluss.Database) -> None:
+    first = db.create_table("a", [{"id": 1}])
+    second = db.create_table("b", [{"id": 1}])
+    position = next(first.follow()).position
+    with pytest.raises(fluss.InvalidArgumentError, match="another table"):
+        next(second.follow(position))
+
+
+def test_timeout_ends_it(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"id": 1}])
+    started = time.monotonic()
+    assert len(list(table.follow(timeout=0.2))) == 1
+    assert 0.15 < time.monotonic() - started < 5
+    assert list(table.follow("latest", timeout=0)) == []
+
+
+def test_new_and_dropped_partitions(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int, day string", partition_by="day", buckets=2)
+    follow = table.follow(timeout=20)
+    seen = []
+
+    def write() -> None:
+        time.sleep(0.2)
+        table.append([(1, "mon"), (2, "tue")])
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for change in follow:
+        seen.append(change.row["id"])
+        if len(seen) == 2:
+            table.append((3, "wed"))
+        if len(seen) == 3:
+            table.drop_partition("mon")
+            table.append((4, "thu"))
+        if len(seen) == 4:
+            break
+    thread.join()
+    follow.close()
+    assert sorted(seen) == [1, 2, 3, 4]
+    position = change.position
+    table.append([(5, "thu"), (6, "fri")])
+    assert sorted(c.row["id"] for c in table.follow(position, stop_at_end=True)) == [5, 6]
+
+
+def test_batches(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"id": i, "v": "x"} for i in range(100)], primary_key="id", buckets=2)
+    rows = 0
+    for found in table.follow(batches=True, columns=["v"], stop_at_end=True):
+        assert found.batch.schema.names == ["v"]
+        assert found.kinds == ["insert"] * len(found)
+        assert len(found.offsets) == len(found)
+        rows += len(found)
+        position = found.position
+    assert rows == 100
+    assert list(table.follow(position, stop_at_end=True)) == []
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_an_interrupt(db: fluss.Database, bounded: bool) -> None:
+    table = db.create_table("t", [{"id": 1}])
+    follow = table.follow(timeout=30) if bounded else table.follow()
+    assert next(follow).row == {"id": 1}
+    threading.Timer(0.2, _thread.interrupt_main).start()
+    if bounded:
+        with pytest.raises(KeyboardInterrupt):
+            next(follow)
+    else:
+        assert list(follow) == []
+    assert table.count() == 1, "the connection goes on"
+
+
+def test_positions_as_text() -> None:
+    position = fluss.Position(3, {fluss.TableBucket(3, 1): 7, fluss.TableBucket(3, 0, 12): 9})
+    assert fluss.Position.parse(str(position)) == position
+    assert str(position) == '{"version":1,"table":3,"offsets":{"1":7,"12/0":9}}'
+    for text in ("", "x", "{}", '{"version":2,"table":1,"offsets":{}}', '{"version":1,"table":1,"offsets":{"a":1}}'):
+        with pytest.raises(fluss.InvalidArgumentError):
+            fluss.Position.parse(text)

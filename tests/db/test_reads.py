@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading whole tables: everything, exactly filtered, at one point in time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import fluss
+from fluss import col
+from fluss.db import reads
+
+
+def ids(table: pa.Table) -> list[int]:
+    return sorted(table.column("id").to_pylist())
+
+
+@pytest.fixture
+def log(db: fluss.Database) -> fluss.Table:
+    return db.create_table("log", [{"id": i, "name": f"n{i % 3}", "v": i / 2} for i in range(100)], buckets=4)
+
+
+@pytest.fixture
+def keyed(db: fluss.Database) -> fluss.Table:
+    table = db.create_table("keyed", "id bigint, name string, v double", primary_key="id", buckets=4)
+    table.upsert([(i, "old", 0.0) for i in range(120)])
+    table.upsert([(i, f"n{i % 3}", i / 2) for i in range(100)])
+    table.delete(list(range(100, 120)))
+    return table
+
+
+@pytest.mark.parametrize("name", ["log", "keyed"])
+def test_the_whole_table_in_every_form(request: pytest.FixtureRequest, name: str) -> None:
+    table = request.getfixturevalue(name)
+    arrow = table.to_arrow()
+    assert ids(arrow) == list(range(100))
+    assert arrow.schema.equals(table.schema.arrow_schema)
+    assert isinstance(table.to_pandas(), pd.DataFrame)
+    assert sorted(table.to_pandas()["id"]) == list(range(100))
+    assert isinstance(table.to_polars(), pl.DataFrame)
+    assert table.to_polars()["id"].sort().to_list() == list(range(100))
+    assert sorted(table.to_pylist(), key=lambda row: row["id"])[7] == {"id": 7, "name": "n1", "v": 3.5}
+    assert sum(batch.num_rows for batch in table.batches()) == 100
+    assert ids(table.to_reader().read_all()) == list(range(100))
+    assert ids(pa.table(table)) == list(range(100))
+    assert table.count() == len(table) == 100
+
+
+@pytest.mark.parametrize("name", ["log", "keyed"])
+def test_columns_where_and_limit(request: pytest.FixtureRequest, name: str) -> None:
+    table = request.getfixturevalue(name)
+    assert table.to_arrow(columns=["v", "id"]).column_names == ["v", "id"]
+    assert table.to_arrow(columns="name").column_names == ["name"]
+    some = table.to_arrow(columns=["id"], where="v > 10 and name = 'n1'")
+    assert ids(some) == [i for i in range(100) if i / 2 > 10 and i % 3 == 1]
+    assert some.column_names == ["id"]
+    assert ids(table.to_arrow(where=(col("id") < 5) | (col("id") > 97))) == [0, 1, 2, 3, 4, 98, 99]
+    assert ids(table.to_arrow(where="not (id between 3 and 98)")) == [0, 1, 2, 99]
+    assert len(table.to_arrow(limit=7)) == 7
+    assert len(set(table.to_arrow(limit=7)["id"].to_pylist())) == 7
+    assert len(table.to_arrow(limit=0)) == 0
+    assert len(table.to_arrow(limit=1_000)) == 100
+    assert ids(table.to_arrow(where="id >= 90", limit=1_000)) == list(range(90, 100))
+    assert len(table.to_arrow(where="id >= 90", limit=4)) == 4
+    assert len(table.head(3)) == 3
+    assert table.count(where="id < 10") == 10
+    assert table.count(where="id < 0") == 0
+
+
+def test_a_filter_by_primary_key_looks_up(keyed: fluss.Table) -> None:
+    read = keyed._bridge.run(keyed._core._plan(None, "id = 7", None, None))
+    assert read.sources == "keys"
+    assert keyed.to_pylist(where="id = 7") == [{"id": 7, "name": "n1", "v": 3.5}]
+    assert keyed.to_pylist(where="id = 7 and v > 100") == []
+    assert keyed.to_pylist(where="id in (1, 2, 105)", columns=["id"]) == [{"id": 1}, {"id": 2}]
+    assert keyed.count(where="id = 105") == 0
+
+
+def test_partitions(db: fluss.Database) -> None:
+    rows = [{"id": i, "day": f"2026-07-0{i % 3 + 1}", "v": i} for i in range(30)]
+    for name, key in (("plog", None), ("pkeyed", ["id", "day"])):
+        table = db.create_table(name, rows, primary_key=key, partition_by="day", buckets=2)
+        assert ids(table.to_arrow()) == list(range(30))
+        assert table.count() == 30
+        assert ids(table.to_arrow(where="day = '2026-07-02'")) == list(range(1, 30, 3))
+        assert table.count(where="day > '2026-07-01' and v < 10") == 6
+
+
+def test_more_buckets_than_cursors(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "CURSORS_MAX", 3)
+    table = db.create_table("t", [{"id": i} for i in range(500)], primary_key="id", buckets=16)
+    assert ids(table.to_arrow()) == list(range(500))
+
+
+def test_an_empty_table(db: fluss.Database) -> None:
+    for key in (None, "id"):
+        table = db.create_table("t", "id bigint, name string", primary_key=key, buckets=3, replace=True)
+        assert table.to_arrow().num_rows == 0
+        assert table.to_pandas().shape == (0, 2)
+        assert table.to_pylist(where="id = 1") == []
+        assert table.count() == 0
+        assert table.head() == []
+        assert table, "an empty table is still a table"
+    partitioned = db.create_table("p", "id bigint, day string", partition_by="day")
+    assert partitioned.to_pylist() == []
+    assert partitioned.count() == 0
+
+
+def test_mistakes(log: fluss.Table) -> None:
+    with pytest.raises(fluss.InvalidArgumentError, match="did you mean 'name'"):
+        log.to_arrow(columns=["nme"])
+    with pytest.raises(fluss.InvalidArgumentError, match="name"):
+        log.to_arrow(where="nme = 'x'")
+    with pytest.raises(fluss.InvalidArgumentError, match="at least one column"):
+        log.to_arrow(columns=[])
+    with pytest.raises(fluss.InvalidArgumentError, match="number of rows"):
+        log.to_arrow(limit=-1)
+    with pytest.raises(fluss.InvalidArgumentError, match="named once"):
+        log.to_arrow(columns=["id", "id"])
+
+
+def test_dropped_and_created_again(db: fluss.Database) -> None:
+    table = db.create_table("t", "id bigint")
+    table.append((1,))
+    db.create_table("t", "id bigint, more string", replace=True).append((2, "x"))
+    assert table.to_pylist() == [{"id": 2, "more": "x"}]
+
+
+def test_evolved_schemas(db: fluss.Database) -> None:
+    for key in (None, "id"):
+        table = db.create_table("t", "id bigint", primary_key=key, buckets=2, replace=True)
+        write = table.append if key is None else table.upsert
+        write([(1,), (2,)])
+        table.add_column("a", "string")
+        write([(3, "x")])
+        table.add_column("b", "double")
+        write([(4, "y", 1.5)])
+        assert sorted(table.to_pylist(), key=lambda row: row["id"]) == [
+            {"id": 1, "a": None, "b": None},
+            {"id": 2, "a": None, "b": None},
+            {"id": 3, "a": "x", "b": None},
+            {"id": 4, "a": "y", "b": 1.5},
+        ]
+        assert ids(table.to_arrow(where="b is null and a is not null")) == [3]
+
+
+@pytest.fixture
+def _staggered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the lists of buckets begin one after the other, as they do on a busy cluster."""
+    begin = reads._List.begin
+
+    async def late(self: reads._List) -> None:
+        await asyncio.sleep(0.01 * self.bucket.bucket_id)
+        await begin(self)
+
+    monkeypatch.setattr(reads._List, "begin", late)
+
+
+@contextmanager
+def writing(work) -> Iterator[None]:
+    """Do something again and again in another thread."""
+    ended = threading.Event()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        turn = 0
+        try:
+            while not ended.is_set():
+                work(turn)
+                turn += 1
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    assert not errors, errors
+
+
+@pytest.mark.usefixtures("_staggered")
+def test_one_point_in_time_while_rows_are_replaced(db: fluss.Database) -> None:
+    """All buckets of a primary-key table are of one moment: writes come in the order in which they were made."""
+    keys = 64
+    table = db.create_table("t", "id bigint, turn bigint", primary_key="id", buckets=8)
+    table.upsert([(i, -1) for i in range(keys)])
+
+    def work(turn: int) -> None:
+        # One key after the other, each durable before the next: at any moment the turns never grow along the keys.
+        key = turn % keys
+        table.upsert((key, turn // keys))
+
+    with writing(work):
+        for _ in range(15):
+            rows = sorted(table.to_pylist(), key=lambda row: row["id"])
+            assert [row["id"] for row in rows] == list(range(keys))
+            turns = [row["turn"] for row in rows]
+            assert turns == sorted(turns, reverse=True), turns
+            assert turns[0] - turns[-1] <= 1, turns
+
+
+@pytest.mark.usefixtures("_staggered")
+def test_one_point_in_time_while_rows_are_inserted_and_deleted(db: fluss.Database) -> None:
+    """A window of live keys moves on: every read sees a window without holes."""
+    width = 20
+    table = db.create_table("t", "id bigint", primary_key="id", buckets=8)
+    table.upsert([(i,) for i in range(width)])
+
+    def work(turn: int) -> None:
+        table.upsert((width + turn,))
+        table.delete(turn)
+
+    with writing(work):
+        for _ in range(15):
+            found = sorted(row["id"] for row in table.to_pylist())
+            assert found == list(range(found[0], found[0] + len(found)))
+            assert width <= len(found) <= width + 1
+
+
+def test_one_point_in_time_while_rows_are_appended(db: fluss.Database) -> None:
+    table = db.create_table("t", "id bigint", buckets=8, bucket_key="id")
+
+    with writing(lambda turn: table.append((turn,))):
+        seen = 0
+        for _ in range(15):
+            found = ids(table.to_arrow())
+            assert found == list(range(len(found)))
+            assert len(found) >= seen
+            seen = len(found)
+            assert table.count() >= seen
+
+
+def test_reads_in_many_threads(keyed: fluss.Table) -> None:
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            for _ in range(5):
+                assert len(keyed.to_arrow()) == 100
+                assert keyed.get(7) == {"id": 7, "name": "n1", "v": 3.5}
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_reader_that_is_dropped_gives_its_cursors_back(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"id": i, "text": "x" * 1_000} for i in range(6_000)], primary_key="id", buckets=1)
+    for _ in range(10):  # a server keeps eight cursors per bucket at most
+        reader = table.to_reader()
+        assert reader.read_next_batch().num_rows > 0
+        del reader
+    assert len(table) == 6_000

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQL over tables: names, push-down, parameters, writes, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fluss
+from fluss.db.sql import chains_of, tokens_of
+from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, TableAlreadyExistError, TableNotExistError
+
+duckdb = pytest.importorskip("duckdb")
+
+PRICES = [number / 2 for number in range(10)]
+ORDERS = pa.table({"id": pa.array(range(10), pa.int64()), "item": ["tea", "rum"] * 5, "price": PRICES})
+
+
+@pytest.fixture
+def orders(db: fluss.Database) -> fluss.Table[dict[str, Any]]:
+    return db.create_table("orders", ORDERS, primary_key="id", buckets=2)
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("select a from b", {"select", "a", "from", "b"}),
+        ('select * from "My ""Table""" -- c\n/* d */', {"select", "from", 'My "Table"'}),
+        ("select 'x from y', $$ z $$, $t$ q $t$, e'w' from b.c", {"select", "from", "b.c"}),
+        ('"a"."b".c', {"a.b.c"}),
+        ("select 1.5, a1 from b where x = 'it''s'", {"select", "a1", "from", "b", "where", "x"}),
+        ("größe", {"größe"}),
+    ],
+)
+def test_names_in_a_query(query: str, names: set[str]) -> None:
+    assert {".".join(chain) for chain in chains_of(tokens_of(query))} == names
+
+
+def test_queries(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    found = db.sql("select item, sum(price) as total from orders where id > 3 group by item order by item")
+    assert found.columns == ["item", "total"]
+    assert found.fetchall() == [("rum", 10.5), ("tea", 9.0)]
+    assert db.sql('select count(*) from "orders"').fetchall() == [(10,)]
+    assert db.sql("select count(*) from ORDERS o where o.ID < 3").fetchall() == [(3,)]
+    assert db.sql("select count(*) from fluss.orders").fetchall() == [(10,)]
+    assert db.sql('select max(o.id) from "fluss"."orders" as o, (select 1) as x').fetchall() == [(9,)]
+    assert db.sql("with o2 as (from orders) select count(*) from o2 join orders using (id)").fetchall() == [(10,)]
+    assert db.sql("from orders where id in (select id from orders where price > 4)").fetchall() == [(9, "rum", 4.5)]
+    assert {row[0] for row in db.sql("describe orders").fetchall()} == {"id", "item", "price"}
+    assert db.sql("select 1; select 2").fetchall() == [(2,)]
+    assert db.sql("set threads = 2") is not None
+    assert db.sql("pivot orders on item using sum(price)").fetchall()
+
+
+def test_results_in_every_library(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    found = db.sql("select * from orders order by id")
+    assert found.df().shape == (10, 3)
+    assert pa.table(found.arrow()).num_rows == 10
+    assert found.pl().height == 10
+
+
+def test_tables_are_read_anew(db: fluss.Database) -> None:
+    table = db.create_table("sold", ORDERS, primary_key="id")
+    query = "select count(*), count(price) from sold"
+    assert db.sql(query).fetchall() == [(10, 10)]
+    table.upsert([{"id": 100, "item": "x"}, {"id": 3, "item": "y"}])
+    table.delete([1, 2])
+    assert db.sql(query).fetchall() == [(9, 7)]
+    table.add_column("note", "string")
+    table.upsert({"id": 5, "note": "new"})
+    assert db.sql("select note from sold where note is not null").fetchall() == [("new",)]
+    assert db.sql("select note from fluss.sold where id = 5").fetchall() == [("new",)]
+    db.drop_table("sold")
+    for name in ("sold", "fluss.sold"):
+        with pytest.raises(FlussError, match="sold"):
+            db.sql(f"select count(*) from {name}")
+    db.create_table("sold", "n int")
+    assert db.sql("select count(n) from sold").fetchall() == [(0,)]
+
+
+def test_databases_and_odd_names(db: fluss.Database) -> None:
+    db.create_table("shop.my-table", pa.table({"Größe": [1, 2]}))
+    try:
+        assert db.sql('select sum("größe") from shop."my-table"').fetchall() == [(3,)]
+        joined = db.sql('select count(*) from SHOP."my-table" a join shop."my-table" b using ("Größe")')
+        assert joined.fetchall() == [(2,)]
+        db.table("shop.my-table").add_column("more", "int")
+        assert db.sql('select count(more), count(*) from shop."my-table"').fetchall() == [(0, 2)]
+    finally:
+        db.drop_database("shop", cascade=True)
+
+
+def test_parameters(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    assert db.sql("select item from orders where id = ?", [3]).fetchall() == [("rum",)]
+    found = db.sql("select id from orders where id between $low and $high order by id", {"low": 3, "high": 4})
+    assert found.fetchall() == [(3,), (4,)]
+
+
+def test_frames_of_the_caller(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    wanted = pa.table({"id": [3, 4, 400]})
+    assert db.sql("select count(*) from orders join wanted using (id)").fetchall() == [(2,)]
+    assert wanted.num_rows == 3
+
+
+def test_all_types(db: fluss.Database) -> None:
+    from decimal import Decimal
+
+    utc = datetime.timezone.utc
+    rows = pa.table(
+        {
+            "b": [True, None],
+            "i8": pa.array([1, None], pa.int8()),
+            "i16": pa.array([1, None], pa.int16()),
+            "i32": pa.array([1, None], pa.int32()),
+            "f": pa.array([1.5, None], pa.float32()),
+            "d": pa.array([math.nan, None]),
+            "dec": pa.array([Decimal("1.10"), None], pa.decimal128(9, 2)),
+            "s": ["x", None],
+            "y": pa.array([b"x", None]),
+            "day": pa.array([datetime.date(2024, 1, 1), None]),
+            "t": pa.array([datetime.time(1, 2, 3), None], pa.time32("ms")),
+            "ts": pa.array([datetime.datetime(2024, 1, 1, 1), None], pa.timestamp("us")),
+            "ltz": pa.array([datetime.datetime(2024, 1, 1, 1, tzinfo=utc), None], pa.timestamp("us", tz="UTC")),
+            "a": pa.array([[1, 2], None], pa.list_(pa.int32())),
+            "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int32())),
+            "r": pa.array([{"x": 1}, None], pa.struct([("x", pa.int32())])),
+        }
+    )
+    db.create_table("types", rows)
+    for column in rows.column_names:
+        found = db.sql(f"select count(*), count({column}) from types").fetchall()
+        assert found == [(2, 1)], column
+    conditions = {
+        "b": "b",
+        "i8": "i8 = 1",
+        "f": "f > 1",
+        "d": "d > 5",
+        "dec": "dec = 1.1",
+        "y": "y = 'x'::blob",
+        "day": "day = '2024-01-01'",
+        "t": "t < '02:00:00'",
+        "ts": "ts > '2024-01-01'",
+        "ltz": "ltz = '2024-01-01 01:00:00+00'",
+        "a": "len(a) = 2",
+        "m": "m['k'] = 1",
+        "r": "r.x = 1",
+    }
+    for name, condition in conditions.items():
+        assert db.sql(f"select count(*) from types where {condition}").fetchall() == [(1,)], name
+
+
+def test_inserts_write_through(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    assert db.sql("insert into orders values (100, 'x', 1), (0, 'y', 2.5)").fetchall() == [(2,)]
+    assert orders.get(100) == {"id": 100, "item": "x", "price": 1.0}
+    assert orders.get(0) == {"id": 0, "item": "y", "price": 2.5}
+    assert db.sql("insert into orders (ITEM, id) select 'z', id + 200 from orders where id < 2").fetchall() == [(2,)]
+    assert orders.get(201) == {"id": 201, "item": "z", "price": None}
+    assert db.sql("insert into fluss.orders by name select 7.5 as price, ? as id", [300]).fetchall() == [(1,)]
+    assert orders.get(300) == {"id": 300, "item": None, "price": 7.5}
+    db.sql("insert into orders (select * from orders where id = 300)")
+    log = db.create_table("log", "at timestamp(3), day date, n int")
+    db.sql("insert into log values ('2024-01-02 03:04:05', '2024-01-02', 5::bigint)")
+    db.sql("insert into log with x as (select 6 as n) select null, null, n from x")
+    assert sorted(log.to_pylist(), key=lambda row: row["n"]) == [
+        {"at": datetime.datetime(2024, 1, 2, 3, 4, 5), "day": datetime.date(2024, 1, 2), "n": 5},
+        {"at": None, "day": None, "n": 6},
+    ]
+
+
+def test_tables_are_created_from_queries(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    assert db.sql("create table cheap as select id, price from orders where price < 2").fetchall() == [(4,)]
+    assert len(db.table("cheap")) == 4
+    with pytest.raises(TableAlreadyExistError, match="CREATE OR REPLACE"):
+        db.sql("create table cheap as select 1 as n")
+    assert db.sql("create table if not exists cheap as select 1 as n").fetchall() == [(0,)]
+    db.sql("create or replace table cheap as select count(*) as n from cheap")
+    assert db.table("cheap").to_pylist() == [{"n": 4}]
+    db.sql("create table stock.left_over as select * from orders")
+    assert len(db.table("stock.left_over")) == 10
+    db.drop_database("stock", cascade=True)
+
+
+def test_what_is_duckdbs_own_stays_there(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    db.sql("create temp table mine as select id from orders where id < 5")
+    assert "mine" not in db
+    assert db.sql("insert into mine values (50)").fetchall() == [(1,)]
+    db.sql("update mine set id = 60 where id = 50")
+    db.sql("delete from mine where id in (select id from orders)")
+    assert db.sql("select * from mine").fetchall() == [(60,)]
+    db.sql("drop table mine")
+    db.sql("create temp view seen as select * from orders where id < 5")
+    assert db.sql("select count(*) from seen").fetchall() == [(5,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "message"),
+    [
+        ("select * from ordres", TableNotExistError, "no table 'ordres' in 'fluss', .*; did you mean 'orders'?"),
+        ("select * from shop.nothing", FlussError, "nothing"),
+        ("update orders set price = 1", InvalidArgumentError, r"UPDATE of table fluss.orders .*\.update\("),
+        ("delete from orders where id = 1", InvalidArgumentError, r"DELETE of table .*\.delete\("),
+        ("truncate orders", InvalidArgumentError, r"\.delete\("),
+        ("drop table if exists fluss.orders", InvalidArgumentError, r"DROP of table .*db\.drop_table\("),
+        ("alter table orders add column x int", InvalidArgumentError, r"add_column\("),
+        ("copy orders from 'x.csv'", InvalidArgumentError, r"COPY of table .*append\("),
+        (
+            "merge into orders using orders o on o.id = orders.id when matched then delete",
+            InvalidArgumentError,
+            r"MERGE of table .*upsert\(",
+        ),
+        ("create table new (id int)", InvalidArgumentError, r"without AS .*db\.create_table\('fluss.new'"),
+        ("create table a.b.c as select 1", InvalidArgumentError, "needs a name"),
+        ("insert into orders values (1)", InvalidArgumentError, "1 values for 3 columns: id, item, price"),
+        ("insert into orders (id, nope) values (1, 2)", InvalidArgumentError, "no column 'nope'"),
+        ("insert into orders by name select 1 as nope", InvalidArgumentError, "no column 'nope'"),
+        ("insert into orders values (1, 'a', 'b')", InvalidRowError, "column 'price' of type double"),
+        ("insert into orders values (1, 'a', 1) on conflict do nothing", InvalidArgumentError, "ON CONFLICT"),
+        ("insert into orders values (1, 'a', 1) returning id", InvalidArgumentError, "RETURNING"),
+        ("insert or replace into orders values (1, 'a', 1)", InvalidArgumentError, "begin with INSERT INTO"),
+        ("with x as (select 1) insert into orders select * from x", InvalidArgumentError, "begin with INSERT INTO"),
+        ("insert into orders default values", InvalidArgumentError, "takes VALUES or a query"),
+        ("  ", InvalidArgumentError, "takes a statement"),
+        (5, InvalidArgumentError, "takes a statement"),
+    ],
+)
+def test_what_is_refused(
+    db: fluss.Database, orders: fluss.Table[Any], query: Any, error: type[FlussError], message: str
+) -> None:
+    if "merge" in str(query) and not hasattr(duckdb.StatementType, "MERGE_INTO"):
+        pytest.skip("this version of DuckDB has no MERGE")
+    with pytest.raises(error, match=message):
+        db.sql(query).fetchall()
+    assert len(orders) == 10
+
+
+def test_errors_of_duckdb_stay_what_they_are(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    with pytest.raises(duckdb.ParserException):
+        db.sql("selec 1")
+    with pytest.raises(duckdb.BinderException, match="nope"):
+        db.sql("select nope from orders")
+    with pytest.raises(duckdb.CatalogException):
+        db.sql("select no_such_function(1)")
+
+
+def test_threads_do_not_disturb_each_other(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(5):
+                found = db.sql("select o.id from fluss.orders o join orders using (id) where o.id = ?", [number])
+                assert found.fetchall() == [(number,)]
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+# -- against a model ---------------------------------------------------------------------------------------------------
+
+row = st.fixed_dictionaries(
+    {
+        "id": st.integers(0, 12),
+        "part": st.sampled_from(["a", "b", "c"]),
+        "x": st.none() | st.sampled_from([0.0, 1.0, 2.5, math.nan, -1.0]),
+        "s": st.none() | st.sampled_from(["", "tea", "rum", "té"]),
+    }
+)
+kinds = st.sampled_from(["put", "put", "put", "delete"])
+steps = st.lists(st.tuples(kinds, st.lists(row, min_size=1, max_size=6)), max_size=5)
+conditions = st.lists(
+    st.sampled_from(
+        [
+            "id = 3",
+            "id in (1, 2, 30)",
+            "id > 4",
+            "part = 'a'",
+            "part <> 'b'",
+            "x > 0",
+            "x is null",
+            "not (x <= 1)",
+            "s like 't%'",
+            "s in ('tea', 'rum')",
+            "s not in ('tea')",
+            "id = 2 or s is null",
+            "id = 5 and part = 'b'",
+        ]
+    ),
+    max_size=3,
+)
+SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("x", pa.float64()), ("s", pa.string())])
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps=steps,
+    keyed=st.booleans(),
+    partitioned=st.booleans(),
+    buckets=st.integers(1, 3),
+    filters=st.lists(conditions, min_size=3, max_size=3),
+    joined=st.sampled_from([" and ", " or "]),
+)
+def test_queries_give_what_the_model_gives(
+    db: fluss.Database,
+    steps: list[tuple[str, list[dict[str, Any]]]],
+    keyed: bool,
+    partitioned: bool,
+    buckets: int,
+    filters: list[list[str]],
+    joined: str,
+) -> None:
+    table = db.create_table(
+        "t",
+        SCHEMA,
+        primary_key=["id", "part"] if keyed else None,
+        partition_by="part" if partitioned else None,
+        buckets=buckets,
+        replace=True,
+    )
+    model: dict[Any, dict[str, Any]] = {}
+    for step, rows in steps:
+        if not keyed:
+            table.append(rows)
+            model.update({len(model) + number: one for number, one in enumerate(rows)})
+            continue
+        for one in rows:
+            key = (one["id"], one["part"])
+            if step == "put":
+                table.upsert(one)
+                model[key] = one
+            elif key in model:
+                table.delete({"id": key[0], "part": key[1]})
+                del model[key]
+    expected = duckdb.connect()
+    expected.register("rows", pa.Table.from_pylist(list(model.values()), schema=SCHEMA))
+    expected.execute("create table t as select * from rows")
+    for chosen in filters:
+        where = "where " + joined.join(f"({one})" for one in chosen) if chosen else ""
+        for query in (
+            f"select * from t {where} order by all",
+            f"select s, count(*), sum(x) filter (not isnan(x)) from t {where} group by s order by all",
+            f"select count(*) from t {where}",
+        ):
+            ours, theirs = db.sql(query).fetchall(), expected.execute(query).fetchall()
+            assert repr(ours) == repr(theirs), query  # NaN differs from itself in Python
+        if chosen:
+            text = joined.join(f"({one})" for one in chosen)
+            wanted = expected.execute(f"select count(*) from t where {text}").fetchone()
+            assert (table.count(where=text),) == wanted, text
+            assert (table.to_arrow(columns=["id"], where=text).num_rows,) == wanted, text

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables: what they are made from, how they are found, changed and dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+from typing import Annotated
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pydantic
+import pytest
+
+import fluss
+
+
+@dataclasses.dataclass
+class Order:
+    id: int
+    item: str
+    price: Annotated[decimal.Decimal, "decimal(10,2)"] | None = None
+    tags: list[str] | None = None
+
+
+class Event(pydantic.BaseModel):
+    id: int
+    at: dt.datetime
+    note: str | None = None
+
+
+def columns(table: fluss.Table) -> dict[str, str]:
+    return dict(table.schema.get_columns())
+
+
+def test_from_text(db: fluss.Database) -> None:
+    table = db.create_table(
+        "t",
+        "id bigint not null, name string, tags array<string>",
+        primary_key="id",
+        buckets=3,
+        comment="people",
+        properties={"table.log.ttl": "3d", "team": "web"},
+    )
+    assert columns(table) == {"id": "bigint NOT NULL", "name": "string", "tags": "array<string>"}
+    assert (table.primary_key, table.info.num_buckets, table.info.comment) == (["id"], 3, "people")
+    assert table.info.properties["table.log.ttl"] == "3d"
+    assert table.info.custom_properties["team"] == "web"
+
+
+def test_from_schemas(db: fluss.Database) -> None:
+    arrow = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.float64())])
+    assert columns(db.create_table("a", arrow, primary_key=["id"])) == {"id": "int NOT NULL", "v": "double"}
+    assert columns(db.create_table("b", fluss.Schema(arrow), primary_key="id")) == columns(db.a)
+    assert columns(db.create_table("c", {"id": "bigint", "v": pa.string()})) == {"id": "bigint", "v": "string"}
+
+
+def test_from_models(db: fluss.Database) -> None:
+    orders = db.create_table("orders", Order, primary_key="id")
+    assert columns(orders) == {
+        "id": "bigint NOT NULL",
+        "item": "string NOT NULL",
+        "price": "decimal(10,2)",
+        "tags": "array<string NOT NULL>",
+    }
+    assert columns(db.create_table("events", Event)) == {
+        "id": "bigint NOT NULL",
+        "at": "timestamp NOT NULL",
+        "note": "string",
+    }
+
+
+ROWS = [{"id": 1, "item": "tea", "price": 2.5}, {"id": 2, "item": None, "price": None}]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pa.Table.from_pylist(ROWS),
+        lambda: pa.RecordBatch.from_pylist(ROWS),
+        lambda: pa.Table.from_pylist(ROWS).to_reader(),
+        lambda: pd.DataFrame(ROWS),
+        lambda: pl.DataFrame(ROWS),
+        lambda: pl.LazyFrame(ROWS),
+        lambda: ROWS,
+        lambda: {"id": [1, 2], "item": ["tea", None], "price": [2.5, None]},
+    ],
+    ids=["table", "batch", "reader", "pandas", "polars", "lazy", "rows", "columns"],
+)
+def test_from_data_which_is_loaded(db: fluss.Database, make) -> None:
+    table = db.create_table("t", make(), primary_key="id", buckets=2)
+    assert columns(table) == {"id": "bigint NOT NULL", "item": "string", "price": "double"}
+    assert sorted(table.to_pylist(), key=lambda row: row["id"]) == ROWS
+
+
+def test_from_a_frame_with_categories_unsigned_numbers_and_an_index(db: fluss.Database) -> None:
+    frame = pd.DataFrame(
+        {"kind": pd.Categorical(["a", "b", "a"]), "size": pd.array([1, 2, 255], "UInt8")},
+        index=pd.Index([10, 20, 30], name="id"),
+    )
+    table = db.create_table("t", frame, primary_key="id")
+    assert columns(table) == {"id": "bigint NOT NULL", "kind": "string", "size": "smallint"}
+    assert table.get(30) == {"id": 30, "kind": "a", "size": 255}
+
+
+def test_exist_ok_and_replace(db: fluss.Database) -> None:
+    db.create_table("t", "a int").append((1,))
+    with pytest.raises(fluss.TableAlreadyExistError, match="exist_ok=True"):
+        db.create_table("t", "a int")
+    assert db.create_table("t", "b string", exist_ok=True).columns == ["a"]
+    assert len(db.t) == 1
+    assert db.create_table("t", "b string", replace=True).columns == ["b"]
+    assert len(db.t) == 0
+
+
+def test_names(db: fluss.Database) -> None:
+    db.create_table("orders", "a int")
+    try:
+        db.create_table("shop.orders", "b int")
+        assert db.tables() == ["orders"]
+        assert db.tables("shop") == ["orders"]
+        assert db.databases() == ["fluss", "shop"]
+        assert "orders" in db
+        assert "shop.orders" in db
+        assert "nothing" not in db
+        assert "no.thing" not in db
+        assert 7 not in db
+        assert db.table("shop.orders").columns == db["shop.orders"].columns == ["b"]
+        assert db.orders.columns == ["a"]
+        assert db.table(fluss.TablePath("shop", "orders")).name == "shop.orders"
+        assert "orders" in dir(db)
+        assert "shop.orders" in db.table("shop.orders")._repr_html_()
+        assert "orders" in db._repr_html_()
+    finally:
+        db.drop_database("shop", cascade=True)
+    db.drop_table("orders")
+    assert db.tables() == []
+    db.drop_table("orders", missing_ok=True)
+    with pytest.raises(fluss.TableNotExistError):
+        db.drop_table("orders")
+
+
+def test_unknown_names_suggest_the_nearest(db: fluss.Database) -> None:
+    db.create_table("orders", "a int, b int")
+    with pytest.raises(fluss.TableNotExistError, match="did you mean 'orders'"):
+        db.table("oders")
+    with pytest.raises(AttributeError, match="did you mean 'orders'"):
+        db.oders  # noqa: B018
+    with pytest.raises(fluss.DatabaseNotExistError, match="did you mean 'fluss'"):
+        db.table("flus.orders")
+    with pytest.raises(fluss.InvalidArgumentError, match=r"did you mean 'table\.log\.ttl'"):
+        db.create_table("x", "a int", properties={"table.log.tll": "1d"})
+
+
+def test_columns_are_added(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int", primary_key="id")
+    table.upsert({"id": 1})
+    table.add_column("note", "string", comment="free text")
+    table.add_column("price double")
+    table.add_column("at", pa.timestamp("us"))
+    assert table.columns == ["id", "note", "price", "at"]
+    table.upsert({"id": 2, "note": "x", "price": 1.5})
+    assert sorted(table.to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 1, "note": None, "price": None, "at": None},
+        {"id": 2, "note": "x", "price": 1.5, "at": None},
+    ]
+    assert table.get(1) == {"id": 1, "note": None, "price": None, "at": None}
+
+
+def test_columns_that_another_program_added_are_read(db: fluss.Database, db_server: fluss.LocalServer) -> None:
+    mine = db.create_table("t", "id int", buckets=2)
+    mine.append([(1,), (2,)])
+    with fluss.connect(db_server.bootstrap_servers, timeout=30) as other:
+        other.t.add_column("note", "string")
+        other.t.append((3, "new"))
+    assert sorted(mine.to_pylist(), key=lambda row: row["id"])[2] == {"id": 3, "note": "new"}
+    assert mine.count(where="note is null") == 2
+
+
+def test_partitions(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int, day string", primary_key=["id", "day"], partition_by="day")
+    assert table.partitions() == []
+    table.upsert([(1, "2026-07-01"), (2, "2026-07-02"), (3, "2026-07-02")])
+    assert sorted(p.partition_name for p in table.partitions()) == ["2026-07-01", "2026-07-02"]
+    assert len(table) == 3
+    assert table.count(where="day = '2026-07-02'") == 2
+    table.drop_partition("2026-07-02")
+    assert table.to_pylist() == [{"id": 1, "day": "2026-07-01"}]
+    table.add_partition({"day": "2026-07-03"})
+    table.add_partition("2026-07-03", exist_ok=True)
+    assert len(table.partitions()) == 2
+    assert db.create_table("u", "id int").partitions() == []
+
+
+def test_properties_are_changed(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int")
+    table.set_properties({"table.log.ttl": "2d"})
+    assert table.info.properties["table.log.ttl"] == "2d"
+    table.set_properties({"table.log.ttl": None})
+    assert table.info.properties.get("table.log.ttl") != "2d"
+
+
+@pytest.mark.parametrize("source", [7, [], [1, 2], int, object()])
+def test_what_no_table_can_be_made_from(db: fluss.Database, source: object) -> None:
+    with pytest.raises(fluss.InvalidArgumentError):
+        db.create_table("t", source)
+    assert "t" not in db
+
+
+def test_html_is_escaped(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"a<b>": 1}], comment="<script>")
+    assert "<script>" not in table._repr_html_()
+    assert "a<b>" not in table._repr_html_()

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed rows: dataclasses and pydantic models, at run time and for type checkers."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pydantic
+import pytest
+
+import fluss
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass
+class Address:
+    street: str
+    number: int
+
+
+@dataclasses.dataclass
+class Order:
+    id: int
+    item: str
+    price: float | None = None
+    to: Address | None = None
+
+
+class Reading(pydantic.BaseModel):
+    id: int
+    at: dt.datetime
+    values: list[float]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+def test_dataclasses_everywhere(db: fluss.Database) -> None:
+    rows = [Order(1, "tea", 2.5, Address("Elm", 7)), Order(2, "milk")]
+    db.create_table("orders", Order, primary_key="id", buckets=2).upsert(rows)
+    orders = db.table("orders", Order)
+    assert sorted(orders.to_pylist(), key=lambda row: row.id) == rows
+    assert orders.get(1) == rows[0]
+    assert orders.get_many([2, 1]) == rows[::-1]
+    assert sorted(change.row.id for change in orders.follow(stop_at_end=True)) == [1, 2]
+    assert {type(change.new) for change in orders.changes(stop_at_end=True)} == {Order}
+    assert isinstance(orders.head(1)[0], Order)
+    orders.upsert(Order(3, "jam"))
+    assert orders.get(3) == Order(3, "jam")
+    assert "Order" in repr(orders)
+    with pytest.raises(fluss.InvalidArgumentError, match="all its columns"):
+        orders.to_pylist(columns=["id"])
+
+
+def test_pydantic_everywhere(db: fluss.Database) -> None:
+    row = Reading(id=1, at=dt.datetime(2026, 7, 1, 12), values=[1.0, 2.0])
+    db.create_table("readings", Reading, primary_key="id").upsert(row)
+    readings = db.table("readings", Reading)
+    assert readings.to_pylist() == [row]
+    assert readings.get(1) == row
+    assert [change.row for change in readings.follow(stop_at_end=True)] == [row]
+
+
+def test_a_model_with_fewer_columns_reads_only_those(db: fluss.Database) -> None:
+    @dataclasses.dataclass
+    class Short:
+        id: int
+        more: str = "not in the table"
+
+    db.create_table("t", [{"id": 1, "a": "x", "b": "y"}], primary_key="id")
+    short = db.table("t", Short)
+    assert short.to_pylist() == [Short(1)]
+    assert short.get(1) == Short(1)
+    assert [change.row for change in short.follow(stop_at_end=True)] == [Short(1)]
+
+
+def test_mismatches_are_named(db: fluss.Database) -> None:
+    @dataclasses.dataclass
+    class Wrong:
+        id: str
+        itm: str
+        price: float
+
+    db.create_table("orders", "id bigint, item string, price double")
+    with pytest.raises(fluss.InvalidArgumentError) as caught:
+        db.table("orders", Wrong)
+    assert "no column 'itm'; did you mean 'item'" in caught.value.message
+    assert "'id' is bigint in the table and str in the model" in caught.value.message
+    assert "price" not in caught.value.message
+    with pytest.raises(fluss.InvalidArgumentError, match="dataclass or a pydantic model"):
+        db.table("orders", int)
+
+
+def test_other_annotations(db: fluss.Database) -> None:
+    @dataclasses.dataclass
+    class Many:
+        a: dict[str, int]
+        b: tuple[int, ...]
+        c: Colour
+        d: bytes
+
+    schema = db.create_table("t", Many).schema
+    assert dict(schema.get_columns()) == {
+        "a": "map<string NOT NULL,bigint NOT NULL> NOT NULL",
+        "b": "array<bigint NOT NULL> NOT NULL",
+        "c": "string NOT NULL",
+        "d": "bytes NOT NULL",
+    }
+    db.t.append(Many({"x": 1}, (1, 2), Colour.RED, b"z"))
+    assert db.t.to_pylist()[0]["c"] == "red"
+
+    @dataclasses.dataclass
+    class Odd:
+        x: complex
+
+    with pytest.raises(fluss.InvalidArgumentError, match=r"field 'x' of Odd: complex.*Annotated"):
+        db.create_table("odd", Odd)
+
+
+PROGRAM = """
+    from __future__ import annotations
+
+    import dataclasses
+    from typing import Any
+
+    import fluss
+    import fluss.aio
+    from typing_extensions import assert_type
+
+
+    @dataclasses.dataclass
+    class Order:
+        id: int
+        item: str
+
+
+    def plain() -> None:
+        with fluss.connect("./shop") as db:
+            orders = db.create_table("orders", Order, primary_key="id")
+            assert_type(orders, fluss.Table[dict[str, Any]])
+            typed = db.table("orders", Order)
+            assert_type(typed, fluss.Table[Order])
+            assert_type(typed.get(7), Order | None)
+            assert_type(typed.get(7, Order(7, "")), Order)
+            assert_type(typed.to_pylist(), list[Order])
+            assert_type(typed.get_many([1]), list[Order | None])
+            assert_type(typed.upsert(Order(1, "tea")).rows, int)
+            for change in typed.follow():
+                assert_type(change.row, Order)
+                assert_type(change.position, fluss.Position)
+            for pair in typed.changes():
+                assert_type(pair.new, Order | None)
+            for found in typed.follow(batches=True):
+                assert_type(found.kinds[0] == "append", bool)
+            assert_type(len(typed), int)
+            assert_type(7 in typed, bool)
+            with typed.writer() as writer:
+                writer.upsert(Order(2, "milk"))
+
+
+    async def asynchronous() -> None:
+        async with await fluss.aio.connect("./shop") as db:
+            typed = await db.table("orders", Order)
+            assert_type(typed, fluss.aio.Table[Order])
+            assert_type(await typed.get(7), Order | None)
+            assert_type(await typed.to_pylist(), list[Order])
+            async for change in typed.follow():
+                assert_type(change.row, Order)
+            async with typed.writer() as writer:
+                writer.upsert(Order(2, "milk"))
+"""
+
+WRONG = """
+    import dataclasses
+
+    import fluss
+
+
+    @dataclasses.dataclass
+    class Order:
+        id: int
+
+
+    def wrong() -> None:
+        with fluss.connect() as db:
+            text: str = db.table("orders", Order).to_pylist()[0].id
+            print(text)
+"""
+
+
+def check(tmp_path: Path, program: str, *command: str) -> subprocess.CompletedProcess[str]:
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(program))
+    return subprocess.run([sys.executable, "-m", *command, str(file)], capture_output=True, text=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(("program", "is_right"), [(PROGRAM, True), (WRONG, False)])
+def test_mypy_knows_the_rows(tmp_path: Path, program: str, is_right: bool) -> None:
+    # With the options of the project, and so with the cache that `make lint` left: without it this takes a minute.
+    done = check(tmp_path, program, "mypy", "--config-file", "pyproject.toml")
+    assert (done.returncode == 0) == is_right, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("program", "is_right"), [(PROGRAM, True), (WRONG, False)])
+def test_pyright_knows_the_rows(tmp_path: Path, program: str, is_right: bool) -> None:
+    pytest.importorskip("pyright")
+    config = tmp_path / "pyrightconfig.json"
+    config.write_text(json.dumps({"extraPaths": [str(ROOT / "src")], "include": ["program.py"]}))
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(program))
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--project", str(config)], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (done.returncode == 0) == is_right, done.stdout + done.stderr

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing: every kind of input, results, and rows that do not fit."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime as dt
+import decimal
+import sqlite3
+import threading
+import zoneinfo
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pydantic
+import pytest
+
+import fluss
+
+
+@dataclasses.dataclass
+class Item:
+    id: int
+    name: str | None = None
+
+
+class Model(pydantic.BaseModel):
+    id: int
+    name: str | None = None
+
+
+Named = collections.namedtuple("Named", "name id")
+
+ONE = [{"id": 1, "name": "a"}]
+TWO = [*ONE, {"id": 2, "name": None}]
+
+
+def rows_of(table: fluss.Table) -> list[dict]:
+    return sorted(table.to_pylist(), key=lambda row: row["id"])
+
+
+class Capsule:
+    """Anything that gives Arrow, without being of a library that is known by name."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+INPUTS = {
+    "dict": (lambda: ONE[0], ONE),
+    "tuple": (lambda: (1, "a"), ONE),
+    "namedtuple": (lambda: Named("a", 1), ONE),
+    "dataclass": (lambda: Item(1, "a"), ONE),
+    "pydantic": (lambda: Model(id=1, name="a"), ONE),
+    "dicts": (lambda: TWO, TWO),
+    "dict with a column left out": (lambda: [ONE[0], {"id": 2}], TWO),
+    "tuples": (lambda: [(1, "a"), (2, None)], TWO),
+    "tuple of tuples": (lambda: ((1, "a"), (2, None)), TWO),
+    "models": (lambda: [Item(1, "a"), Model(id=2)], TWO),
+    "generator": (lambda: (row for row in TWO), TWO),
+    "table": (lambda: pa.Table.from_pylist(TWO), TWO),
+    "batch": (lambda: pa.RecordBatch.from_pylist(TWO), TWO),
+    "reader": (lambda: pa.Table.from_pylist(TWO).to_reader(max_chunksize=1), TWO),
+    "batches": (lambda: iter(pa.Table.from_pylist(TWO).to_batches(max_chunksize=1)), TWO),
+    "frames": (lambda: (pd.DataFrame([row]) for row in TWO), TWO),
+    "capsule": (lambda: Capsule(pa.Table.from_pylist(TWO)), TWO),
+    "other order": (lambda: pa.Table.from_pylist([{"name": r["name"], "id": r["id"]} for r in TWO]), TWO),
+    "pandas": (lambda: pd.DataFrame(TWO), TWO),
+    "pandas objects": (lambda: pd.DataFrame(TWO, dtype=object), TWO),
+    "pandas categories": (lambda: pd.DataFrame(TWO).astype({"name": "category"}), TWO),
+    "pandas strings": (lambda: pd.DataFrame(TWO).astype({"name": "string"}), TWO),
+    "pandas arrow strings": (lambda: pd.DataFrame(TWO).astype({"name": "string[pyarrow]"}), TWO),
+    "polars": (lambda: pl.DataFrame(TWO), TWO),
+    "polars categories": (lambda: pl.DataFrame(TWO).with_columns(pl.col("name").cast(pl.Categorical)), TWO),
+    "polars lazy": (lambda: pl.LazyFrame(TWO), TWO),
+    "nothing": (list, []),
+    "empty table": (lambda: pa.Table.from_pylist([], pa.schema({"id": pa.int64(), "name": pa.string()})), []),
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_every_input_of_append(db: fluss.Database, kind: str) -> None:
+    make, expected = INPUTS[kind]
+    table = db.create_table("t", "id bigint, name string", buckets=2)
+    result = table.append(make())
+    assert result.rows == len(expected)
+    assert result.seconds > 0
+    assert rows_of(table) == expected
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_every_input_of_upsert_and_delete(db: fluss.Database, kind: str) -> None:
+    make, expected = INPUTS[kind]
+    table = db.create_table("t", "id bigint, name string", primary_key="id", buckets=2)
+    table.upsert([(1, "old"), (2, "old"), (3, "old")])
+    assert table.upsert(make()).rows == len(expected)
+    assert [table.get(row["id"]) for row in expected] == expected
+    if kind != "tuple" and "tuples" not in kind:  # a tuple is a key, and this key has one column
+        assert table.delete(make()).rows == len(expected)
+        assert {row["id"] for row in table.to_pylist()} == {1, 2, 3} - {row["id"] for row in expected}
+
+
+def test_pandas_3_strings(db: fluss.Database) -> None:
+    with pd.option_context("future.infer_string", True):
+        frame = pd.DataFrame(TWO)
+        assert str(frame["name"].dtype) == "str"
+        table = db.create_table("t", frame)
+        table.append(frame)
+    assert rows_of(table) == sorted(TWO * 2, key=lambda row: row["id"])
+
+
+def test_delete_by_keys(db: fluss.Database) -> None:
+    table = db.create_table("t", "a int, b string, v double", primary_key=["a", "b"])
+    rows = [(i, f"k{i}", float(i)) for i in range(8)]
+    table.upsert(rows)
+    table.delete((0, "k0"))
+    table.delete({"a": 1, "b": "k1"})
+    table.delete([(2, "k2"), {"a": 3, "b": "k3"}])
+    table.delete(pd.DataFrame({"b": ["k4"], "a": [4], "v": [0.0]}))
+    assert sorted(row["a"] for row in table.to_pylist()) == [5, 6, 7]
+    assert table.delete(where="v >= 6 or a = 5").rows == 3
+    assert table.to_pylist() == []
+    single = db.create_table("s", "id int, v int", primary_key="id")
+    single.upsert([(i, i) for i in range(6)])
+    single.delete(0)
+    single.delete([1, 2])
+    single.delete(np.array([3]))
+    single.delete(pa.array([4]))
+    assert single.to_pylist() == [{"id": 5, "v": 5}]
+
+
+def test_update_changes_some_columns(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int, a string, b double", primary_key="id", buckets=2)
+    table.upsert([(1, "x", 1.0), (2, "y", 2.0), (3, "z", 3.0)])
+    table.update(1, b=9.0)
+    table.update([{"id": 2, "a": "new"}, {"id": 3, "a": "new"}])
+    table.update(pl.DataFrame({"id": [3], "b": [7.5]}).with_columns(pl.col("id").cast(pl.Int32)))
+    table.update({"id": 4, "b": 4.0})
+    assert rows_of(table) == [
+        {"id": 1, "a": "x", "b": 9.0},
+        {"id": 2, "a": "new", "b": 2.0},
+        {"id": 3, "a": "new", "b": 7.5},
+        {"id": 4, "a": None, "b": 4.0},
+    ]
+    with pytest.raises(fluss.InvalidArgumentError, match="did you mean 'b'"):
+        table.update(1, bb=1.0)
+    with pytest.raises(fluss.InvalidArgumentError, match="needs the primary key"):
+        table.update([{"a": "x"}])
+    with pytest.raises(fluss.InvalidArgumentError, match="row 1 has"):
+        table.update([{"id": 1, "a": "x"}, {"id": 2, "b": 1.0}])
+
+
+@pytest.mark.parametrize("bad_at", [0, 1, 999, 1_000, 3_500])
+@pytest.mark.parametrize("make", [list, iter], ids=["list", "iterator"])
+def test_a_bad_row_is_reported_with_its_position(db: fluss.Database, bad_at: int, make) -> None:
+    rows = [{"id": i, "name": "x"} for i in range(4_000)]
+    rows[bad_at] = {"id": "seven", "name": "x"}
+    rows[3_999] = {"id": None, "nome": 1}
+    table = db.create_table("t", "id bigint not null, name string", buckets=2)
+    with pytest.raises(fluss.InvalidRowError, match=f"^row {bad_at}: column 'id'.*seven") as caught:
+        table.append(make(rows))
+    assert caught.value.position == bad_at  # type: ignore[attr-defined]
+    assert caught.value.written == bad_at  # type: ignore[attr-defined]
+    assert len(table) == bad_at
+    assert rows_of(table) == rows[:bad_at]
+
+
+def test_bad_rows_of_all_kinds(db: fluss.Database) -> None:
+    table = db.create_table("t", "id bigint not null, name string")
+    for rows, problem in [
+        ([(1, "a"), (2,)], "row 1: 1 values were given for 2 columns"),
+        ([(1, "a"), 7], "row 1: a row is a dict, a tuple"),
+        ([{"id": 1}, {"id": 2, "nam": "x"}], "row 1: .*no column 'nam'; did you mean 'name'"),
+        ([{"id": 1}, {"name": "x"}], "row 1: .*NOT NULL"),
+        ({"id": 1, "name": 3}, "row 0: column 'name'"),
+        (pa.table({"id": [1, None], "name": ["a", "b"]}), "row 1: .*NOT NULL.*nothing was written"),
+        (pd.DataFrame({"id": [1, 2], "name": ["a", 7]}), "row 1: .*name"),
+    ]:
+        with pytest.raises(fluss.InvalidRowError, match=problem):
+            table.append(rows)
+    with pytest.raises(fluss.InvalidArgumentError, match="rows are a dict"):
+        table.append("abc")
+    with pytest.raises(fluss.InvalidRowError, match="unknown column"):
+        table.append(pa.table({"id": [1], "nome": ["a"]}))
+
+
+def test_rows_come_from_the_thread_of_the_caller(db: fluss.Database) -> None:
+    source = sqlite3.connect(":memory:")  # its cursors refuse to be used in another thread
+    source.execute("create table s (id integer, name text)")
+    source.executemany("insert into s values (?, ?)", [(i, f"n{i}") for i in range(5_000)])
+    table = db.create_table("t", "id bigint, name string", buckets=2)
+    assert table.append(source.execute("select id, name from s")).rows == 5_000
+    source.close()
+    seen = set()
+
+    def rows() -> Iterator[tuple[int, str]]:
+        seen.add(threading.current_thread())
+        yield 1, "x"
+        assert len(table) == 5_000, "the API can be used while rows are taken"
+
+    table.append(rows())
+    assert seen == {threading.current_thread()}
+
+
+def test_an_error_of_the_source_is_the_callers(db: fluss.Database) -> None:
+    table = db.create_table("t", "id bigint, name string")
+
+    def rows() -> Iterator[tuple[int, str]]:
+        for i in range(1_000):
+            yield i, "x"
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError, match="no more"):
+        table.append(rows())
+    assert len(table) == 1_000
+
+
+def test_forgiving_values(db: fluss.Database) -> None:
+    table = db.create_table(
+        "t", "id bigint, f double, d decimal(10,2), b boolean, at timestamp_ltz, day date, s string, x array<int>"
+    )
+    berlin = dt.datetime(2026, 7, 1, 12, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"))
+    table.append(
+        {
+            "id": np.int32(7),
+            "f": np.float32(0.5),
+            "d": decimal.Decimal("1.5"),
+            "b": np.bool_(True),
+            "at": berlin,
+            "day": np.datetime64("2026-07-01"),
+            "s": pd.NA,
+            "x": np.array([1, 2]),
+        }
+    )
+    table.append({"id": pd.NA, "at": pd.Timestamp("2026-07-01 06:00", tz="America/New_York"), "d": 3, "day": pd.NaT})
+    utc = dt.datetime(2026, 7, 1, 10, tzinfo=dt.timezone.utc)
+    first, second = table.to_pylist()
+    assert first == {
+        "id": 7,
+        "f": 0.5,
+        "d": decimal.Decimal("1.50"),
+        "b": True,
+        "at": utc,
+        "day": dt.date(2026, 7, 1),
+        "s": None,
+        "x": [1, 2],
+    }
+    assert (second["id"], second["at"], second["d"], second["day"]) == (None, utc, decimal.Decimal("3.00"), None)
+
+
+def test_writer(db: fluss.Database) -> None:
+    log = db.create_table("log", "id bigint, name string", buckets=2)
+    with log.writer() as writer:
+        for i in range(3_000):
+            writer.append({"id": i, "name": "x"})
+        writer.append(Model(id=3_000))
+    assert len(log) == 3_001
+    keyed = db.create_table("keyed", "id bigint, name string", primary_key="id")
+    with keyed.writer() as writer:
+        for i in range(100):
+            writer.upsert((i, "x"))
+        writer.delete(5)
+        writer.delete({"id": 6})
+        writer.flush()
+        assert len(keyed) == 98
+    with pytest.raises(fluss.InvalidArgumentError, match="use upsert"):
+        keyed.writer().append({})
+    with pytest.raises(fluss.InvalidArgumentError, match="use append"):
+        log.writer().upsert({})
+    with pytest.raises(fluss.InvalidRowError), log.writer() as writer:
+        writer.append(("bad", "x"))
+
+
+def test_calls_that_a_table_does_not_have(db: fluss.Database) -> None:
+    log = db.create_table("log", "id bigint")
+    keyed = db.create_table("keyed", "id bigint", primary_key="id")
+    with pytest.raises(fluss.InvalidArgumentError, match=r"upsert\(\)"):
+        keyed.append((1,))
+    for call in (log.upsert, log.delete, log.update, log.get, log.prefix):
+        with pytest.raises(fluss.NonPrimaryKeyTableError, match="create_table"):
+            call((1,))
+    with pytest.raises(fluss.InvalidArgumentError, match="delete"):
+        keyed.delete()
+
+
+def test_progress_is_shown(db: fluss.Database, capfd: pytest.CaptureFixture[str]) -> None:
+    table = db.create_table("t", "id bigint")
+    table.append(pa.table({"id": range(100_000)}), progress=True)
+    table.append(((i,) for i in range(10)), progress=True)
+    table.append(pd.DataFrame({"id": range(10)}), progress=True)
+    assert "100000/100000" in capfd.readouterr().err
+    assert len(table) == 100_020
+
+
+def test_results_show_themselves() -> None:
+    result = fluss.WriteResult(1_000, 0.5)
+    assert repr(result) == "1000 rows in 0.500 s"
+    assert "1,000" in result._repr_html_()
+    assert result.rows_per_second == 2_000
