@@ -157,6 +157,25 @@ def test_update_changes_some_columns(db: fluss.Database) -> None:
         table.update([{"id": 1, "a": "x"}, {"id": 2, "b": 1.0}])
 
 
+def test_update_needs_nullable_columns(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int, a string not null, b double", primary_key="id")
+    table.upsert((1, "x", 1.0))
+    with pytest.raises(fluss.InvalidArgumentError, match="'a' is NOT NULL"):
+        table.update(1, b=2.0)
+    table.update(1, a="y", b=2.0)
+    assert table.get(1) == {"id": 1, "a": "y", "b": 2.0}
+
+
+def test_a_failed_write_is_reported_once(db_server: fluss.LocalServer, db: fluss.Database) -> None:
+    with fluss.connect(db_server.bootstrap_servers, timeout=30) as other:
+        properties = {"table.delete.behavior": "disable"}
+        table = other.create_table("t", "id int", primary_key="id", properties=properties)
+        table.upsert((1,))
+        with pytest.raises(fluss.DeletionDisabledError, match="0 of 1 rows were written for certain"):
+            table.delete(1)
+    assert other.connection.closed, "and not again when the connection closes"
+
+
 @pytest.mark.parametrize("bad_at", [0, 1, 999, 1_000, 3_500])
 @pytest.mark.parametrize("make", [list, iter], ids=["list", "iterator"])
 def test_a_bad_row_is_reported_with_its_position(db: fluss.Database, bad_at: int, make) -> None:
@@ -185,6 +204,10 @@ def test_bad_rows_of_all_kinds(db: fluss.Database) -> None:
     ]:
         with pytest.raises(fluss.InvalidRowError, match=problem):
             table.append(rows)
+    days = db.create_table("days", "id int, day string", partition_by="day")
+    with pytest.raises(fluss.InvalidRowError, match=r"^row 1: .*partition value") as caught:
+        days.append([(1, "a"), (2, "not/a/name")])
+    assert caught.value.position == 1  # type: ignore[attr-defined]
     with pytest.raises(fluss.InvalidArgumentError, match="rows are a dict"):
         table.append("abc")
     with pytest.raises(fluss.InvalidRowError, match="unknown column"):

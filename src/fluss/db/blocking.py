@@ -481,7 +481,8 @@ class Table(TableBase[T]):
 
         Args:
             key: The key of one row, whose columns `values` are set; or, without `values`, rows or a frame that have the
-                key columns and those to change. A key that does not exist is inserted.
+                key columns and those to change. A key that does not exist is inserted, so all other columns must be
+                nullable.
 
         Example:
             orders.update(7, price=9.5)
