@@ -87,4 +87,16 @@ def spark(settings: Settings) -> Iterator[Result]:
         yield from tiering(settings)
 
 
-SUITES: dict[str, Callable[[Settings], Iterator[Result]]] = {"bench": bench, "server": server, "spark": spark}
+def front(settings: Settings) -> Iterator[Result]:
+    """The high-level API: SQL against DuckDB on Parquet."""
+    from benchmarks.cases.front_sql import sql_cases
+
+    yield from sql_cases(settings)
+
+
+SUITES: dict[str, Callable[[Settings], Iterator[Result]]] = {
+    "bench": bench,
+    "server": server,
+    "spark": spark,
+    "front": front,
+}

@@ -24,6 +24,7 @@ from fluss.metadata import Predicate, TableInfo
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussConnection
+    from fluss.db.log_cache import LogCache
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Source:
     submit: Submit
     count: Callable[[], Coroutine[Any, Any, int]]
     run: Callable[[Coroutine[Any, Any, int]], int]
+    cache: LogCache | None = None
 
     def batches(
         self, columns: Sequence[str], predicate: Predicate | None, limit: int | None
@@ -43,7 +45,12 @@ class Source:
 
         def open_batches() -> AsyncGenerator[pa.RecordBatch, None]:
             return read_batches(  # type: ignore[return-value]
-                self.connection, self.info.table_path, columns=columns, predicate=predicate, limit=limit
+                self.connection,
+                self.info.table_path,
+                columns=columns,
+                predicate=predicate,
+                limit=limit,
+                cache=self.cache,
             )
 
         return read_ahead(self.submit, open_batches)

@@ -23,6 +23,7 @@ from fluss.client.scan import RecordBatch
 from fluss.client.scan.fold import fold_changelog
 from fluss.client.scan.scan import ScanPlan
 from fluss.client.scan.values import rows_to_python
+from fluss.db.log_cache import LogCache, cached_log_rows
 from fluss.db.pruning import keys_of, matching_partitions
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError
@@ -57,6 +58,7 @@ class Read:
     _open: Callable[[Read], _Batches] = field(repr=False)
     sources: str = ""
     """Where the rows come from: ``log``, ``rows``, ``keys`` or ``lake``."""
+    cache: LogCache | None = None
 
     @property
     def needed(self) -> list[str]:
@@ -108,9 +110,12 @@ async def read_batches(
     predicate: Predicate | str | None = None,
     limit: int | None = None,
     snapshot: int | None = None,
+    cache: LogCache | None = None,
 ) -> AsyncIterator[pa.RecordBatch]:
     """All rows of a table at one point in time; see `plan_read`."""
-    read = await plan_read(connection, path, columns=columns, predicate=predicate, limit=limit, snapshot=snapshot)
+    read = await plan_read(
+        connection, path, columns=columns, predicate=predicate, limit=limit, snapshot=snapshot, cache=cache
+    )
     async with contextlib.aclosing(read.batches()) as found:
         async for batch in found:
             yield batch
@@ -124,6 +129,7 @@ async def plan_read(
     predicate: Predicate | str | None = None,
     limit: int | None = None,
     snapshot: int | None = None,
+    cache: LogCache | None = None,
 ) -> Read:
     """Decide how to read a table. The table is looked up anew, so that columns added meanwhile are there.
 
@@ -132,6 +138,7 @@ async def plan_read(
         predicate: Which rows, as a predicate or as text; all by default.
         limit: At most so many rows.
         snapshot: A snapshot of the lake: the table as it was then.
+        cache: Columns of logs that were read before.
     """
     table = await connection.get_table(path)
     info = table.get_table_info()
@@ -148,7 +155,7 @@ async def plan_read(
         raise InvalidArgumentError(f"limit is a number of rows, not {limit!r}")
     schema = pa.schema([info.schema.columns[info.schema.column_index(name)].to_arrow() for name in wanted])
     opened, source = await _choose(connection, table, predicate, limit, snapshot)
-    return Read(info, schema, wanted, predicate, limit, opened, source)
+    return Read(info, schema, wanted, predicate, limit, opened, source, cache)
 
 
 async def _choose(
@@ -206,6 +213,12 @@ def python_rows(table: pa.Table, info: TableInfo) -> list[dict[str, Any]]:
 
 async def _log_rows(connection: FlussConnection, table: FlussTable, read: Read) -> _Batches:
     buckets = await list_buckets(connection, read.info, read.predicate)
+    if read.cache is not None:
+        plan = ScanPlan(connection._cluster, read.info)
+        async with contextlib.aclosing(cached_log_rows(read.cache, table, plan, buckets, read)) as cached:
+            async for rows in cached:
+                yield rows
+        return
     scan = table.new_scan().project_by_name(read.needed)
     if read.predicate is not None:
         scan = scan.filter(read.predicate)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from fluss.db.log_cache import LogCache
 from fluss.db.suggest import did_you_mean
 from fluss.errors import (
     DatabaseNotExistError,
@@ -159,6 +160,7 @@ class Host(NamedTuple):
 def host_of(database: BlockingDatabase) -> Host:
     """What SQL needs of a database."""
     core, bridge = database._core, database._bridge
+    cache = LogCache()
 
     def dataset(info: TableInfo) -> FlussDataset:
         from fluss.db.dataset import FlussDataset, Source
@@ -166,7 +168,7 @@ def host_of(database: BlockingDatabase) -> Host:
         async def count() -> int:
             return await (await core.table(info.table_path)).count()
 
-        source = Source(core.connection, info, bridge.background.thread.submit, count, bridge.run)
+        source = Source(core.connection, info, bridge.background.thread.submit, count, bridge.run, cache)
         # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
         return FlussDataset(source, as_sql=True)
 
