@@ -23,7 +23,7 @@ from fluss.db.suggest import check_columns
 from fluss.metadata import Predicate, TableInfo
 
 if TYPE_CHECKING:
-    from fluss.client.core import FlussConnection
+    from fluss.client.core import FlussConnection, FlussTable
     from fluss.db.log_cache import LogCache
 
 
@@ -37,6 +37,8 @@ class Source:
     count: Callable[[], Coroutine[Any, Any, int]]
     run: Callable[[Coroutine[Any, Any, int]], int]
     cache: LogCache | None = None
+    table: FlussTable | None = None
+    """The table, where it is looked up for each query anyway."""
 
     def batches(
         self, columns: Sequence[str], predicate: Predicate | None, limit: int | None
@@ -51,6 +53,7 @@ class Source:
                 predicate=predicate,
                 limit=limit,
                 cache=self.cache,
+                table=self.table,
             )
 
         return read_ahead(self.submit, open_batches)

@@ -24,7 +24,7 @@ from fluss.client.scan.fold import fold_changelog
 from fluss.client.scan.scan import ScanPlan
 from fluss.client.scan.values import rows_to_python
 from fluss.db.log_cache import LogCache, cached_log_rows
-from fluss.db.pruning import keys_of, matching_partitions
+from fluss.db.pruning import keys_of, matching_partitions, names_keys_only
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, PartitionInfo, Predicate, TableBucket, TableInfo, TablePath
@@ -58,6 +58,8 @@ class Read:
     _open: Callable[[Read], _Batches] = field(repr=False)
     sources: str = ""
     """Where the rows come from: ``log``, ``rows``, ``keys`` or ``lake``."""
+    filtered: bool = False
+    """Whether the source gives matching rows only."""
     cache: LogCache | None = None
 
     @property
@@ -72,7 +74,7 @@ class Read:
         if left is not None and left <= 0:
             return
         expression = None
-        if self.predicate is not None and self.sources != "log":  # a scan of a log filters by itself
+        if self.predicate is not None and not self.filtered:
             expression = self.predicate.to_arrow_expression(self.info.schema)
         async with contextlib.aclosing(self._open(self)) as found:
             async for batch in found:
@@ -111,10 +113,18 @@ async def read_batches(
     limit: int | None = None,
     snapshot: int | None = None,
     cache: LogCache | None = None,
+    table: FlussTable | None = None,
 ) -> AsyncIterator[pa.RecordBatch]:
     """All rows of a table at one point in time; see `plan_read`."""
     read = await plan_read(
-        connection, path, columns=columns, predicate=predicate, limit=limit, snapshot=snapshot, cache=cache
+        connection,
+        path,
+        columns=columns,
+        predicate=predicate,
+        limit=limit,
+        snapshot=snapshot,
+        cache=cache,
+        table=table,
     )
     async with contextlib.aclosing(read.batches()) as found:
         async for batch in found:
@@ -130,6 +140,7 @@ async def plan_read(
     limit: int | None = None,
     snapshot: int | None = None,
     cache: LogCache | None = None,
+    table: FlussTable | None = None,
 ) -> Read:
     """Decide how to read a table. The table is looked up anew, so that columns added meanwhile are there.
 
@@ -139,8 +150,10 @@ async def plan_read(
         limit: At most so many rows.
         snapshot: A snapshot of the lake: the table as it was then.
         cache: Columns of logs that were read before.
+        table: The table, if it was looked up just now.
     """
-    table = await connection.get_table(path)
+    if table is None:
+        table = await connection.get_table(path)
     info = table.get_table_info()
     names = list(info.schema.column_names)
     wanted = names if columns is None else check_columns(columns, info)
@@ -155,7 +168,9 @@ async def plan_read(
         raise InvalidArgumentError(f"limit is a number of rows, not {limit!r}")
     schema = pa.schema([info.schema.columns[info.schema.column_index(name)].to_arrow() for name in wanted])
     opened, source = await _choose(connection, table, predicate, limit, snapshot)
-    return Read(info, schema, wanted, predicate, limit, opened, source, cache)
+    # A scan of a log filters by itself, and rows that were looked up by their keys have these keys.
+    filtered = source == "log" or (source == "keys" and predicate is not None and names_keys_only(predicate, info))
+    return Read(info, schema, wanted, predicate, limit, opened, source, filtered, cache)
 
 
 async def _choose(

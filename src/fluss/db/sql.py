@@ -30,6 +30,7 @@ from fluss.metadata import TableInfo, TablePath
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
+    from fluss.client.core import FlussTable
     from fluss.db import database as _database
     from fluss.db.blocking import Database as BlockingDatabase
     from fluss.db.dataset import FlussDataset
@@ -108,6 +109,7 @@ class Tables(NamedTuple):
     """The tables that a query can mean."""
 
     found: dict[Chain, TableInfo]
+    handles: dict[Chain, FlussTable]
     known: list[str]
     """The names of all tables of the default database."""
 
@@ -128,6 +130,7 @@ async def find_tables(database: _database.Database, chains: Iterable[Chain]) -> 
     own = await tables_of(database.name)
     databases: dict[str, str] | None = None
     found: dict[Chain, TableInfo] = {}
+    handles: dict[Chain, FlussTable] = {}
     for chain in chains:
         candidates = [(database.name, chain[0], chain[:1])]
         if len(chain) > 1:
@@ -140,17 +143,18 @@ async def find_tables(database: _database.Database, chains: Iterable[Chain]) -> 
             key = tuple(part.lower() for part in key)
             if real is not None and key not in found:
                 try:
-                    found[key] = (await connection.get_table(TablePath(name, real))).get_table_info()
+                    handles[key] = await connection.get_table(TablePath(name, real))
+                    found[key] = handles[key].get_table_info()
                 except TableNotExistError:  # dropped since it was listed
                     continue
-    return Tables(found, sorted(own.values()))
+    return Tables(found, handles, sorted(own.values()))
 
 
 class Host(NamedTuple):
     """What SQL needs of the synchronous API."""
 
     find_tables: Callable[[Iterable[Chain]], Tables]
-    dataset: Callable[[TableInfo], FlussDataset]
+    dataset: Callable[[FlussTable], FlussDataset]
     write: Callable[[TableInfo, pa.Table], int]
     create: Callable[[TablePath, pa.Table, bool], int]
     """Create a table from data; the last argument says whether one that exists is replaced."""
@@ -162,13 +166,15 @@ def host_of(database: BlockingDatabase) -> Host:
     core, bridge = database._core, database._bridge
     cache = LogCache()
 
-    def dataset(info: TableInfo) -> FlussDataset:
+    def dataset(handle: FlussTable) -> FlussDataset:
         from fluss.db.dataset import FlussDataset, Source
+
+        info = handle.get_table_info()
 
         async def count() -> int:
             return await (await core.table(info.table_path)).count()
 
-        source = Source(core.connection, info, bridge.background.thread.submit, count, bridge.run, cache)
+        source = Source(core.connection, info, bridge.background.thread.submit, count, bridge.run, cache, handle)
         # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
         return FlussDataset(source, as_sql=True)
 
@@ -198,6 +204,7 @@ class Engine:
         self._main: DuckDBPyConnection = duckdb.connect(":memory:", config={"python_scan_all_frames": True})
         self._local = threading.local()
         self._views: dict[Chain, pa.Schema] = {}
+        """The views of tables of other databases, which all threads share."""
 
     @property
     def _connection(self) -> DuckDBPyConnection:
@@ -207,9 +214,9 @@ class Engine:
         return connection
 
     @property
-    def _registered(self) -> dict[Chain, str]:
-        """The tables that the connection of this thread knows, and their names there."""
-        registered: dict[Chain, str] | None = getattr(self._local, "registered", None)
+    def _registered(self) -> dict[Chain, tuple[str, int, int]]:
+        """The tables that the connection of this thread knows: their names there, their ids and schema ids."""
+        registered: dict[Chain, tuple[str, int, int]] | None = getattr(self._local, "registered", None)
         if registered is None:
             registered = self._local.registered = {}
         return registered
@@ -269,7 +276,7 @@ class Engine:
             for length in (1, 2):
                 key = tuple(part.lower() for part in chain[:length])
                 if key not in tables.found and key in registered:
-                    self._connection.unregister(registered.pop(key))
+                    self._connection.unregister(registered.pop(key)[0])
                     if length == 2:
                         with self._lock:
                             self._views.pop(key, None)
@@ -279,19 +286,21 @@ class Engine:
         """Make the tables known to DuckDB: with the columns they have now. Rows are read when they are asked for."""
         connection = self._connection
         for chain, info in tables.found.items():
-            dataset = self._host.dataset(info)
+            name = info.table_path.table_name if len(chain) == 1 else f"fluss {info.table_path}"
+            state = (name, info.table_id, info.schema_id)
+            if self._registered.get(chain) == state:
+                continue  # the dataset reads the table anew each time
+            dataset = self._host.dataset(tables.handles[chain])
+            connection.register(name, dataset)
+            self._registered[chain] = state
             if len(chain) == 1:
-                self._registered[chain] = info.table_path.table_name
-                connection.register(info.table_path.table_name, dataset)
                 continue
-            source = self._registered[chain] = f"fluss {info.table_path}"
-            connection.register(source, dataset)
             with self._lock:
                 if self._views.get(chain) == dataset.schema:
                     continue
-                schema, name = (_quoted(part) for part in (info.table_path.database_name, info.table_path.table_name))
+                schema, view = (_quoted(part) for part in (info.table_path.database_name, info.table_path.table_name))
                 connection.execute(f"create schema if not exists {schema}")
-                connection.execute(f"create or replace view {schema}.{name} as select * from {_quoted(source)}")
+                connection.execute(f"create or replace view {schema}.{view} as select * from {_quoted(name)}")
                 self._views[chain] = dataset.schema
 
     # -- writes -------------------------------------------------------------------------------------------------------
