@@ -7,14 +7,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss.client.fanout import list_bucket_offsets
 from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher
-from fluss.client.scan.records import RecordBatch
+from fluss.client.scan.records import RecordBatch, ScanRecord
 from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.config import Config
 from fluss.errors import FlussError, InvalidArgumentError
@@ -283,7 +283,7 @@ class TableScan:
         """
         return self._plan.read(start_offsets, stop_offsets)
 
-    async def create_log_scanner(self) -> LogScanner:
+    async def create_log_scanner(self) -> LogScanner[ScanRecord]:
         """A scanner of single records with offset, timestamp and change type, for `poll()`.
 
         Example:
@@ -291,7 +291,7 @@ class TableScan:
         """
         return self._log_scanner(batches=False)
 
-    async def create_record_batch_log_scanner(self) -> LogScanner:
+    async def create_record_batch_log_scanner(self) -> LogScanner[RecordBatch]:
         """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like.
 
         Example:
@@ -299,7 +299,7 @@ class TableScan:
         """
         return self._log_scanner(batches=True)
 
-    async def create_batch_scanner(self) -> LogScanner:
+    async def create_batch_scanner(self) -> LogScanner[RecordBatch]:
         """Older name of `create_record_batch_log_scanner`.
 
         Example:
@@ -319,7 +319,7 @@ class TableScan:
 
         return BatchScanner(self._plan, bucket)
 
-    def _log_scanner(self, *, batches: bool) -> LogScanner:
+    def _log_scanner(self, *, batches: bool) -> LogScanner[Any]:
         from fluss.client.scan.scanner import LogScanner
 
         if self._plan.limit is not None:
