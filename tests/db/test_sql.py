@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import math
 import threading
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fluss
+import fluss.aio
 from fluss.db.sql import chains_of, tokens_of
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, TableAlreadyExistError, TableNotExistError
 
@@ -266,6 +268,20 @@ def test_threads_do_not_disturb_each_other(db: fluss.Database, orders: fluss.Tab
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+def test_the_same_with_asyncio(db: fluss.Database, orders: fluss.Table[Any], db_server: fluss.LocalServer) -> None:
+    async def main() -> None:
+        async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as other:
+            found = await asyncio.gather(*(other.sql("select item from orders where id = ?", [n]) for n in range(4)))
+            assert [relation.fetchall() for relation in found] == [[("tea",)], [("rum",)]] * 2
+            written = await other.sql("insert into orders values (500, 'x', 1)")
+            assert written.fetchall() == [(1,)]
+            with pytest.raises(TableNotExistError, match="did you mean 'orders'"):
+                await other.sql("select * from ordres")
+
+    asyncio.run(main())
+    assert orders.get(500) == {"id": 500, "item": "x", "price": 1.0}
 
 
 # -- against a model ---------------------------------------------------------------------------------------------------

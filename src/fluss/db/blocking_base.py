@@ -170,7 +170,8 @@ class DatabaseBase:
         if self._sql_engine is None:
             from fluss.db.sql import Engine, host_of
 
-            self._sql_engine = Engine(host_of(self))  # type: ignore[arg-type]  # only its subclass is ever made
+            submit = self._bridge.background.thread.submit
+            self._sql_engine = Engine(host_of(self._core, submit, self._bridge.run, self._bridge.run_here))
         return self._sql_engine
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,10 @@ from fluss.metadata import TableDescriptor, TablePath
 from fluss.metadata.properties import TABLE_PROPERTIES
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
+
     from fluss.client.admin import FlussAdmin
+    from fluss.db.sql import Engine
 
 M = TypeVar("M")
 
@@ -50,6 +54,7 @@ class Database:
         self._name = name
         self._admin: FlussAdmin = connection.get_admin()
         self._closed = False
+        self._sql_engine: Engine | None = None
 
     @property
     def connection(self) -> FlussConnection:
@@ -223,6 +228,25 @@ class Database:
             await db.drop_database("shop", missing_ok=True, cascade=True)
         """
         await self._admin.drop_database(name, ignore_if_not_exists=missing_ok, cascade=cascade)
+
+    async def sql(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> DuckDBPyRelation:
+        """Run SQL over the tables, with DuckDB, in another thread.
+
+        Tables are named as everywhere: ``orders``, or ``shop.orders``. The result is a relation of DuckDB that has its
+        rows already: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`. INSERT INTO and CREATE TABLE AS write through Fluss.
+
+        Args:
+            query: One or more statements.
+            parameters: Values for ``?`` (a list) or ``$name`` (a dict).
+
+        Example:
+            found = await db.sql("select item, sum(price) from orders where id > ? group by item", [5])
+        """
+        from fluss.db.sql import engine_on
+
+        if self._sql_engine is None:
+            self._sql_engine = engine_on(asyncio.get_running_loop(), self)
+        return await asyncio.to_thread(self._sql_engine.run_to_end, query, parameters)
 
     def _path(self, name: str | TablePath) -> TablePath:
         if isinstance(name, TablePath):

@@ -8,14 +8,17 @@ write through Fluss; statements that would change a table in another way are ref
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from fluss.db.log_cache import LogCache
+from fluss.db.streams import Submit
 from fluss.db.suggest import did_you_mean
 from fluss.errors import (
     DatabaseNotExistError,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
 
     from fluss.client.core import FlussTable
     from fluss.db import database as _database
-    from fluss.db.blocking import Database as BlockingDatabase
     from fluss.db.dataset import FlussDataset
 
 _TOKEN = re.compile(
@@ -46,6 +48,8 @@ _TOKEN = re.compile(
 _READS = frozenset({"select", "with", "values", "from", "table", "describe", "summarize", "pivot", "unpivot"})
 _MISSING_TABLE = re.compile(r"Table with name (?P<name>.+?) does not exist")
 
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Runs a coroutine on the loop of the client, and waits for it."""
 Chain = tuple[str, ...]
 """A name and the names before its dots: ``("shop", "orders")``."""
 
@@ -161,9 +165,15 @@ class Host(NamedTuple):
     default_database: str
 
 
-def host_of(database: BlockingDatabase) -> Host:
-    """What SQL needs of a database."""
-    core, bridge = database._core, database._bridge
+def host_of(core: _database.Database, submit: Submit, run: Run, run_offloading: Run) -> Host:
+    """What SQL needs of a database.
+
+    Args:
+        core: The database, whose coroutines run on the loop of the client.
+        submit: Starts a coroutine there.
+        run: Runs a coroutine there, and waits for it.
+        run_offloading: The same, for coroutines that leave work to the waiting thread.
+    """
     cache = LogCache()
 
     def dataset(handle: FlussTable) -> FlussDataset:
@@ -174,19 +184,36 @@ def host_of(database: BlockingDatabase) -> Host:
         async def count() -> int:
             return await (await core.table(info.table_path)).count()
 
-        source = Source(core.connection, info, bridge.background.thread.submit, count, bridge.run, cache, handle)
         # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
-        return FlussDataset(source, as_sql=True)
+        return FlussDataset(Source(core.connection, info, submit, count, run, cache, handle), as_sql=True)
 
-    def write(info: TableInfo, rows: pa.Table) -> int:
-        table = database.table(info.table_path)
-        return int((table.upsert if info.has_primary_key() else table.append)(rows).rows)
+    async def write(info: TableInfo, rows: pa.Table) -> int:
+        table = await core.table(info.table_path)
+        return (await (table.upsert if info.has_primary_key() else table.append)(rows)).rows
 
-    def create(path: TablePath, rows: pa.Table, replace: bool) -> int:
-        database.create_table(path, rows, replace=replace)
+    async def create(path: TablePath, rows: pa.Table, replace: bool) -> int:
+        await core.create_table(path, rows, replace=replace)
         return int(rows.num_rows)
 
-    return Host(lambda chains: bridge.run(find_tables(core, chains)), dataset, write, create, core.name)
+    return Host(
+        lambda chains: run(find_tables(core, chains)),
+        dataset,
+        lambda info, rows: run_offloading(write(info, rows)),
+        lambda path, rows, replace: run_offloading(create(path, rows, replace)),
+        core.name,
+    )
+
+
+def engine_on(loop: asyncio.AbstractEventLoop, core: _database.Database) -> Engine:
+    """An engine for a database whose loop is the caller's own; it has to run in other threads."""
+
+    def submit(coro: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(coro, loop)
+
+    def run(coro: Coroutine[Any, Any, Any]) -> Any:
+        return submit(coro).result()
+
+    return Engine(host_of(core, submit, run, run))
 
 
 class Engine:
@@ -249,6 +276,11 @@ class Engine:
                 ) from error
         # Statements such as SET have no result.
         return self._connection.sql('select true as "Success"') if result is None else result
+
+    def run_to_end(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation:
+        """The same, with a result that has its rows already and can be used in any thread."""
+        rows = _arrow_of(self.run(query, parameters))
+        return self._main.cursor().from_arrow(rows)
 
     def _run_one(
         self, kind: str, text: str, tokens: Sequence[Token], tables: Tables, parameters: Any
