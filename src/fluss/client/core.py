@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
+from fluss.client.awaited import awaited
 from fluss.client.cluster import Cluster
 from fluss.client.runner import Direct, Runner
 from fluss.client.scan import TableScan
@@ -15,7 +16,7 @@ from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
-from fluss.metadata import TablePath
+from fluss.metadata import TablePath, table_path_of
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
@@ -65,10 +66,8 @@ async def open_cluster(config: Config) -> tuple[Cluster, Senders]:
     return cluster, Senders(cluster)
 
 
-async def load_table(cluster: Cluster, path: TablePath) -> TableState:
-    if not isinstance(path, TablePath):
-        kind = type(path).__name__
-        raise InvalidArgumentError(f"Expected a TablePath, got {kind} {path!r}; write TablePath('database', 'table')")
+async def load_table(cluster: Cluster, path: TablePath | str) -> TableState:
+    path = table_path_of(path)
     if cluster.closed:
         raise ConnectionClosedError("The connection is closed; create a new one with FlussConnection.create(config)")
     return await cluster.table(path, refresh=True)
@@ -109,6 +108,7 @@ class FlussConnection:
         self._closing: asyncio.Task[bool] | None = None
 
     @staticmethod
+    @awaited
     async def create(config: Config) -> FlussConnection:
         """Connect to the first bootstrap server that answers."""
         return FlussConnection(*await open_cluster(check_config(config)))
@@ -134,7 +134,8 @@ class FlussConnection:
 
         return FlussAdmin(self._runner)
 
-    async def get_table(self, table_path: TablePath) -> FlussTable:
+    @awaited
+    async def get_table(self, table_path: TablePath | str) -> FlussTable:
         """A table to read from and write to."""
         return FlussTable(self._runner, await load_table(self._cluster, table_path), self._senders)
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fluss.client import core
+from fluss.client.awaited import awaited
 from fluss.client.cluster import Cluster
 from fluss.client.scan_faces import TableScan
 from fluss.client.state import TableState
@@ -253,6 +254,7 @@ class FlussConnection:
         self._background = background
 
     @staticmethod
+    @awaited
     async def create(config: Config) -> FlussConnection:
         """Connect to the first bootstrap server that answers."""
         thread = LoopThread()
@@ -284,7 +286,8 @@ class FlussConnection:
 
         return FlussAdmin(self._background)
 
-    async def get_table(self, table_path: TablePath) -> FlussTable:
+    @awaited
+    async def get_table(self, table_path: TablePath | str) -> FlussTable:
         """A table to read from and write to."""
         state = await self._background.run(lambda cluster: core.load_table(cluster, table_path))
         return FlussTable(self._background, state)

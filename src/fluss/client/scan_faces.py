@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from fluss.client import scan as core
+from fluss.client.awaited import awaited
 from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
 from fluss.metadata import Predicate, TableBucket
 
@@ -77,14 +78,17 @@ class TableScan:
             if not self._background.thread.closed:
                 self._background.block(batches.aclose())
 
+    @awaited
     async def create_log_scanner(self) -> LogScanner[ScanRecord]:
         """A scanner of single records with offset, timestamp and change type, for `poll()`."""
         return LogScanner(await self._background.wrap(self._core.create_log_scanner()), self._background)
 
+    @awaited
     async def create_record_batch_log_scanner(self) -> LogScanner[RecordBatch]:
         """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like."""
         return LogScanner(await self._background.wrap(self._core.create_record_batch_log_scanner()), self._background)
 
+    @awaited
     async def create_batch_scanner(self) -> LogScanner[RecordBatch]:
         """Older name of `create_record_batch_log_scanner`."""
         return await self.create_record_batch_log_scanner()

@@ -44,7 +44,7 @@ from fluss.metadata.partition import (
     split_partition_name,
     validate_partition_value,
 )
-from fluss.metadata.path import PhysicalTablePath, TableBucket, TablePath
+from fluss.metadata.path import PhysicalTablePath, TableBucket, TablePath, table_path_of
 from fluss.metadata.predicate import (
     ColumnRef,
     Compound,
@@ -154,6 +154,7 @@ __all__ = [
     "TableDescriptorBuilder",
     "TableInfo",
     "TablePath",
+    "table_path_of",
     "TableProperty",
     "TimeFormat",
     "TimeType",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fluss.client.awaited import awaited
 from fluss.client.fanout import list_bucket_offsets
 from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher
@@ -283,6 +284,7 @@ class TableScan:
         """
         return self._plan.read(start_offsets, stop_offsets)
 
+    @awaited
     async def create_log_scanner(self) -> LogScanner[ScanRecord]:
         """A scanner of single records with offset, timestamp and change type, for `poll()`.
 
@@ -291,6 +293,7 @@ class TableScan:
         """
         return self._log_scanner(batches=False)
 
+    @awaited
     async def create_record_batch_log_scanner(self) -> LogScanner[RecordBatch]:
         """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like.
 
@@ -299,6 +302,7 @@ class TableScan:
         """
         return self._log_scanner(batches=True)
 
+    @awaited
     async def create_batch_scanner(self) -> LogScanner[RecordBatch]:
         """Older name of `create_record_batch_log_scanner`.
 
