@@ -88,9 +88,11 @@ def spark(settings: Settings) -> Iterator[Result]:
 
 
 def front(settings: Settings) -> Iterator[Result]:
-    """The high-level API: SQL against DuckDB on Parquet."""
+    """The high-level API against the full client, and its SQL against DuckDB on Parquet."""
+    from benchmarks.cases.front_door import front_cases
     from benchmarks.cases.front_sql import sql_cases
 
+    yield from front_cases(settings)
     yield from sql_cases(settings)
 
 
