@@ -62,7 +62,7 @@ from fluss.db.follow import Start
 from fluss.db.inputs import Rows
 from fluss.db.results import WriteResult
 from fluss.db.table_reads import Where
-from fluss.metadata import PartitionInfo, Schema, TableInfo, TablePath
+from fluss.metadata import ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from fluss.db.follow import Start
 from fluss.db.inputs import Rows
 from fluss.db.results import WriteResult
 from fluss.db.table_reads import Where
-from fluss.metadata import PartitionInfo, Schema, TableInfo, TablePath
+from fluss.metadata import ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -279,6 +279,10 @@ class Table(TableBase[T]):
             orders.info.num_buckets
         """
         return self._core.info
+
+    def __getitem__(self, column: str) -> ColumnRef:
+        """A column, to build a filter from: `orders["price"] > 10`."""
+        return self._core.__getitem__(column)
 
     def refresh(self) -> TableInfo:
         """Ask the server for the description again: other programs may have changed the table.

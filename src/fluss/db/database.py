@@ -13,6 +13,7 @@ from fluss.client.core import FlussConnection
 from fluss.client.runner import Direct, Runner
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, find_target, reach
+from fluss.db.reads import close_lake_session
 from fluss.db.schemas import names, source_of
 from fluss.db.suggest import did_you_mean
 from fluss.db.table import Table
@@ -281,6 +282,7 @@ class Database:
             return
         self._closed = True
         try:
+            await offload(lambda: close_lake_session(self._connection))
             if not self._connection.closed:
                 with contextlib.suppress(ConnectionClosedError):
                     await self._connection.flush()

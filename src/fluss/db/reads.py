@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -473,7 +475,25 @@ async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | No
                 yield batch
 
 
-def _lake_session(connection: FlussConnection) -> Session:
-    from fluss.lake.session import session_of
+_sessions: weakref.WeakKeyDictionary[FlussConnection, Session] = weakref.WeakKeyDictionary()
+_sessions_lock = threading.Lock()
 
-    return session_of(connection.config.to_dict())
+
+def _lake_session(connection: FlussConnection) -> Session:
+    """The connection that reads of the lake use: they block, and so need one in a thread of its own."""
+    from fluss.lake.session import Session
+
+    with _sessions_lock:
+        session = _sessions.get(connection)
+        if session is None or session.closed:
+            session = _sessions[connection] = Session(connection.config.to_dict())
+            weakref.finalize(connection, session.close)
+        return session
+
+
+def close_lake_session(connection: FlussConnection) -> None:
+    """Close what reads of the lake have opened."""
+    with _sessions_lock:
+        session = _sessions.pop(connection, None)
+    if session is not None:
+        session.close()
