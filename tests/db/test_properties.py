@@ -210,6 +210,7 @@ def test_tables_hold_what_was_written(db: fluss.Database, shape: dict[str, Any],
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(shape=shapes, steps=steps)
 def test_tables_hold_what_was_written_at_length(db: fluss.Database, shape: dict[str, Any], steps: Any) -> None:
@@ -226,6 +227,7 @@ def lake_db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(shape=shapes, steps=steps)
 def test_tiered_tables_hold_what_was_written(lake_db: fluss.Database, shape: dict[str, Any], steps: Any) -> None:
