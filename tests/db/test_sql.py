@@ -158,6 +158,17 @@ def test_all_types(db: fluss.Database) -> None:
         assert db.sql(f"select count(*) from types where {condition}").fetchall() == [(1,)], name
 
 
+def test_keys_that_python_cannot_hold(db: fluss.Database) -> None:
+    """A datetime has no nanoseconds: such keys are found by reading."""
+    times = pa.array([1_705_314_600_123_456_789, 1_705_314_600_123_456_000], pa.timestamp("ns"))
+    table = db.create_table("moments", pa.table({"moment": times, "n": [1, 2]}), primary_key="moment")
+    text = "timestamp '2024-01-15 10:30:00.123456789'"
+    assert table.to_arrow(columns=["n"], where=f"moment = {text}")["n"].to_pylist() == [1]
+    assert db.sql(f"select n from moments where moment = {text.replace('timestamp', 'timestamp_ns')}").fetchall() == [
+        (1,)
+    ]
+
+
 def test_inserts_write_through(db: fluss.Database, orders: fluss.Table[Any]) -> None:
     assert db.sql("insert into orders values (100, 'x', 1), (0, 'y', 2.5)").fetchall() == [(2,)]
     assert orders.get(100) == {"id": 100, "item": "x", "price": 1.0}
