@@ -247,6 +247,12 @@ class LogScanner(_Closing, Generic[ItemT]):
         """The same, batch by batch as you read."""
         return self._background.call(self._core.to_arrow_batch_reader)
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self._core.arrow_schema.__arrow_c_schema__()
+
     def __enter__(self) -> LogScanner[ItemT]:
         return self
 
@@ -292,6 +298,12 @@ class BatchScanner(_Closing):
     def to_polars(self) -> Any:
         """All rows as a polars DataFrame."""
         return self._background.block(self._core.to_polars())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self._core.arrow_schema.__arrow_c_schema__()
 
     def __iter__(self) -> Iterator[RecordBatch]:
         while (batch := self.next_batch()) is not None:

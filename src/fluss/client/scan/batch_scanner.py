@@ -72,6 +72,15 @@ class BatchScanner:
         """The bucket this scanner reads."""
         return self._bucket
 
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of the Arrow batches this scanner gives.
+
+        Example:
+            names = scanner.arrow_schema.names
+        """
+        return self._arrow_schema
+
     async def next_batch(self) -> RecordBatch | None:
         """The next batch, or None when there is no more.
 
