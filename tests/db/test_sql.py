@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import math
+import sys
 import threading
 from typing import Any
 
@@ -17,7 +18,15 @@ from hypothesis import strategies as st
 import fluss
 import fluss.aio
 from fluss.db.sql import chains_of, tokens_of
-from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, TableAlreadyExistError, TableNotExistError
+from fluss.errors import (
+    ConnectionClosedError,
+    FlussError,
+    InvalidArgumentError,
+    InvalidRowError,
+    MissingDependencyError,
+    TableAlreadyExistError,
+    TableNotExistError,
+)
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -279,6 +288,28 @@ def test_threads_do_not_disturb_each_other(db: fluss.Database, orders: fluss.Tab
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+def test_a_database_that_is_closed(db_server: fluss.LocalServer, orders: fluss.Table[Any]) -> None:
+    with fluss.connect(db_server.bootstrap_servers, timeout=30) as other:
+        read = other.sql("select count(*) from orders").fetchall()
+    assert read == [(10,)]
+    with pytest.raises(ConnectionClosedError):
+        other.sql("select count(*) from orders")
+    with pytest.raises(ConnectionClosedError):
+        other.sql("select 1")
+
+
+def test_libraries_that_are_missing(
+    db: fluss.Database, orders: fluss.Table[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(db, "_sql_engine", None)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(MissingDependencyError, match=r"fluss-python\[sql\]"):
+        db.sql("select 1")
+    with pytest.raises(MissingDependencyError, match=r"fluss-python\[polars\]"):
+        orders.lazy()
 
 
 def test_the_same_with_asyncio(db: fluss.Database, orders: fluss.Table[Any], db_server: fluss.LocalServer) -> None:

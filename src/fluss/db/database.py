@@ -282,6 +282,8 @@ class Database:
             return
         self._closed = True
         try:
+            if self._sql_engine is not None:
+                await offload(self._sql_engine.close)
             await offload(lambda: close_lake_session(self._connection))
             if not self._connection.closed:
                 with contextlib.suppress(ConnectionClosedError):

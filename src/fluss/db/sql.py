@@ -21,6 +21,7 @@ from fluss.db.log_cache import LogCache
 from fluss.db.streams import Submit
 from fluss.db.suggest import did_you_mean
 from fluss.errors import (
+    ConnectionClosedError,
     DatabaseNotExistError,
     InvalidArgumentError,
     InvalidRowError,
@@ -230,6 +231,7 @@ class Engine:
         # Data frames of the caller can be named in a query: DuckDB looks for them in the frames that called it.
         self._main: DuckDBPyConnection = duckdb.connect(":memory:", config={"python_scan_all_frames": True})
         self._local = threading.local()
+        self._closed = False
         self._views: dict[Chain, pa.Schema] = {}
         """The views of tables of other databases, which all threads share."""
 
@@ -249,11 +251,15 @@ class Engine:
         return registered
 
     def close(self) -> None:
-        """Forget everything; relations that were given out can no longer be read."""
+        """Forget everything. Relations that were given out give no more rows; results that were read stay."""
+        self._closed = True
         self._main.close()
+        self._local = threading.local()
 
     def run(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation:
         """Run one or more statements; the result is that of the last one."""
+        if self._closed:
+            raise ConnectionClosedError("The database is closed; connect again to run SQL")
         if not isinstance(query, str) or not query.strip():
             raise InvalidArgumentError(f'sql() takes a statement such as "select * from orders", not {query!r:.80}')
         statements = self._connection.extract_statements(query)
