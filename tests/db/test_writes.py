@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import datetime as dt
 import decimal
@@ -108,9 +109,10 @@ def test_every_input_of_upsert_and_delete(db: fluss.Database, kind: str) -> None
 
 
 def test_pandas_3_strings(db: fluss.Database) -> None:
-    with pd.option_context("future.infer_string", True):
+    is_default = int(pd.__version__.partition(".")[0]) >= 3
+    with contextlib.nullcontext() if is_default else pd.option_context("future.infer_string", True):
         frame = pd.DataFrame(TWO)
-        assert str(frame["name"].dtype) == "str"
+        assert str(frame["name"].dtype) in ("str", "string")  # the latter in pandas 2.2
         table = db.create_table("t", frame)
         table.append(frame)
     assert rows_of(table) == sorted(TWO * 2, key=lambda row: row["id"])
