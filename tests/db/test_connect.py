@@ -50,6 +50,27 @@ def test_a_folder_in_use_is_joined_by_other_connections_and_programs(tmp_path: P
         assert [orders.get(key) for key in (1, 2)] == [{"id": 1, "item": "tea"}, {"id": 2, "item": "milk"}]
 
 
+def test_programs_that_start_at_the_same_time_share_one_server(tmp_path: Path) -> None:
+    program = f"""
+        import fluss, sys
+        with fluss.connect({str(tmp_path / "shop")!r}) as db:
+            db.create_table("t", "pid int", exist_ok=True).append((1,))
+            print(db.address, flush=True)
+            sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        addresses = {child.stdout.readline().strip() for child in children if child.stdout is not None}
+        assert len(addresses) == 1, addresses
+        with fluss.connect(tmp_path / "shop") as db:
+            assert len(db.t) == 3
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+
+
 def test_the_server_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
     program = f"""
         import fluss, time
