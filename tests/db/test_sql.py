@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import gc
 import math
 import sys
 import threading
@@ -298,6 +299,12 @@ def test_a_database_that_is_closed(db_server: fluss.LocalServer, orders: fluss.T
         other.sql("select count(*) from orders")
     with pytest.raises(ConnectionClosedError):
         other.sql("select 1")
+
+
+def test_a_relation_keeps_its_connection(db_server: fluss.LocalServer, orders: fluss.Table[Any]) -> None:
+    found = fluss.connect(db_server.bootstrap_servers, timeout=30).sql("select count(*) from orders")
+    gc.collect()
+    assert found.fetchall() == [(10,)]
 
 
 def test_libraries_that_are_missing(

@@ -58,7 +58,7 @@ class TableBase(Generic[T]):
                 print(batch.num_rows)
         """
         read = self._bridge.run(self._core._plan(columns, where, limit, snapshot))
-        batches = read_ahead(self._bridge.background.thread.submit, read.batches)
+        batches = read_ahead(self._bridge.background.thread.submit, read.batches, self._core)
         return pa.RecordBatchReader.from_batches(read.schema, batches)
 
     def dataset(self) -> FlussDataset:
