@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -280,13 +281,15 @@ class Engine:
                 raise TableNotExistError(
                     f"there is no table {name!r} in {self._host.default_database!r}, nor a data frame so named{hint}"
                 ) from error
-        # Statements such as SET have no result.
-        return self._connection.sql('select true as "Success"') if result is None else result
+        if result is None:  # statements such as SET have none
+            result = self._connection.sql('select true as "Success"')
+        return _keeping(result, self, self._connection)
 
     def run_to_end(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation:
         """The same, with a result that has its rows already and can be used in any thread."""
         rows = _arrow_of(self.run(query, parameters))
-        return self._main.cursor().from_arrow(rows)
+        connection = self._main.cursor()
+        return _keeping(connection.from_arrow(rows), self, connection)
 
     def _run_one(
         self, kind: str, text: str, tokens: Sequence[Token], tables: Tables, parameters: Any
@@ -508,6 +511,12 @@ def _arrow_of(relation: DuckDBPyRelation) -> pa.Table:
     # The name changed with DuckDB 1.4.
     read = relation.to_arrow_table if hasattr(relation, "to_arrow_table") else relation.fetch_arrow_table
     return read()
+
+
+def _keeping(relation: DuckDBPyRelation, *owners: object) -> DuckDBPyRelation:
+    """Keep what a relation reads from for as long as it is in use. Before 2.0, DuckDB does not."""
+    weakref.finalize(relation, lambda *_: None, *owners).atexit = False
+    return relation
 
 
 def _quoted(name: str) -> str:
