@@ -113,6 +113,25 @@ def test_a_database_that_is_dropped_takes_its_server_along(tmp_path: Path) -> No
     assert live_addresses(tmp_path / "shop") == []
 
 
+@pytest.mark.parametrize("is_temporary", [False, True])
+def test_a_forked_child_that_exits_leaves_the_server_alone(tmp_path: Path, is_temporary: bool) -> None:
+    program = f"""
+        import fluss, os, sys
+        db = fluss.connect({None if is_temporary else str(tmp_path / "shop")!r})
+        table = db.create_table("t", "a int")
+        child = os.fork()
+        if not child:
+            sys.exit(0)  # runs the exit handlers that it has from its parent
+        os.waitpid(child, 0)
+        assert os.path.isdir(db._core._target.server._temporary)
+        db.create_table("u", "a int").append((1,))
+        print(len(db.u))
+        db.close()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "1\n", done.stderr
+
+
 def test_an_address_nothing_listens_on_fails_in_time_and_says_what_to_start() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
