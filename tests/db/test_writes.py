@@ -278,6 +278,14 @@ def test_forgiving_values(db: fluss.Database) -> None:
         "x": [1, 2],
     }
     assert (second["id"], second["at"], second["d"], second["day"]) == (None, utc, decimal.Decimal("3.00"), None)
+    table.append([{"id": decimal.Decimal("8"), "f": decimal.Decimal("0.25"), "d": 0.1}, {"d": np.float64(2.5)}])
+    assert [(row["id"], row["f"], row["d"]) for row in table.to_pylist()[2:]] == [
+        (8, 0.25, decimal.Decimal("0.10")),
+        (None, None, decimal.Decimal("2.50")),
+    ]
+    for bad in ({"id": decimal.Decimal("8.5")}, {"d": 0.125}, {"d": float("nan")}):
+        with pytest.raises(fluss.InvalidRowError, match="row 0"):
+            table.append(bad)
 
 
 def test_writer(db: fluss.Database) -> None:
