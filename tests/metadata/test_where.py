@@ -20,9 +20,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import Schema, col, parse_where
+from fluss.metadata import Schema, col
 from fluss.metadata.predicate import EVERYTHING, LITERALS_MAX, NOTHING
-from fluss.metadata.where import NESTING_MAX, TEXT_LENGTH_MAX
+from fluss.metadata.where import NESTING_MAX, TEXT_LENGTH_MAX, parse_where
 
 UTC = datetime.timezone.utc
 SCHEMA = Schema(

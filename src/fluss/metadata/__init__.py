@@ -91,7 +91,6 @@ from fluss.metadata.types import (
     TinyIntType,
 )
 from fluss.metadata.validation import statistics_columns, validate_properties, validate_table_descriptor
-from fluss.metadata.where import parse_where
 
 __all__ = [
     "AggFunction",
@@ -171,7 +170,6 @@ __all__ = [
     "parse_memory_size",
     "parse_partition_value",
     "parse_time_zone",
-    "parse_where",
     "partition_name",
     "physical_primary_key",
     "qualified_partition_name",
