@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fluss.config import Config
+from fluss.config import CONFIG_OPTIONS, Config, option_of
 from fluss.db.profiles import active_profile
+from fluss.db.suggest import did_you_mean
 from fluss.errors import (
     AuthenticateError,
     ConfigError,
@@ -55,6 +56,12 @@ class Target:
 
     def config(self, timeout_s: float, options: Mapping[str, Any]) -> Config:
         """The client options."""
+        known = [option.key for option in CONFIG_OPTIONS]
+        for name in options:
+            try:
+                option_of(name)
+            except ConfigError:
+                raise ConfigError(f"the client has no option {name!r}{did_you_mean(name, known)}") from None
         properties: dict[str, Any] = {"bootstrap.servers": self.servers}
         if self.server is None:
             properties["connect-timeout"] = max(1, int(timeout_s * 1000))
