@@ -70,6 +70,10 @@ bench-server: $(READY) ## Measure the server against the real Java one (needs Ma
 bench-spark: $(READY) ## Measure reads, writes, micro-batches and tiering on Spark against Parquet
 	$(BIN)/python -m benchmarks spark $(ARGS)
 
+.PHONY: bench-front
+bench-front: $(READY) ## Measure fluss.connect() against the full client, and its SQL against Parquet
+	$(BIN)/python -m benchmarks front $(ARGS)
+
 .PHONY: bench-scale
 bench-scale: $(READY) ## Measure how costs grow: rows, columns, buckets, tables, clients, data (a quarter of an hour)
 	$(BIN)/python -m benchmarks.scale $(ARGS)

@@ -87,4 +87,18 @@ def spark(settings: Settings) -> Iterator[Result]:
         yield from tiering(settings)
 
 
-SUITES: dict[str, Callable[[Settings], Iterator[Result]]] = {"bench": bench, "server": server, "spark": spark}
+def front(settings: Settings) -> Iterator[Result]:
+    """The high-level API against the full client, and its SQL against DuckDB on Parquet."""
+    from benchmarks.cases.front_door import front_cases
+    from benchmarks.cases.front_sql import sql_cases
+
+    yield from front_cases(settings)
+    yield from sql_cases(settings)
+
+
+SUITES: dict[str, Callable[[Settings], Iterator[Result]]] = {
+    "bench": bench,
+    "server": server,
+    "spark": spark,
+    "front": front,
+}

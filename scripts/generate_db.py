@@ -30,7 +30,11 @@ CLASSES = {
 }
 """Name of the class: where its parts are, the base that is written by hand, and what it is generic over."""
 
-BY_HAND = {"Database": {"connection", "close", "__aexit__"}, "Follow": {"__aiter__", "__anext__"}, "Table": {"get"}}
+BY_HAND = {
+    "Database": {"connection", "close", "__aexit__", "sql"},
+    "Follow": {"__aiter__", "__anext__"},
+    "Table": {"get"},
+}
 ON_LOOP = {"writer"}
 """Plain methods that have to run on the loop of the client."""
 PRIVATE = re.compile(r"_(?!_|repr)")
@@ -58,7 +62,7 @@ from fluss.db.follow import Start
 from fluss.db.inputs import Rows
 from fluss.db.results import WriteResult
 from fluss.db.table_reads import Where
-from fluss.metadata import PartitionInfo, Schema, TableInfo, TablePath
+from fluss.metadata import ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -120,14 +120,14 @@ def test_tables(admin_run, database):
 
 def test_wrong_arguments_say_what_is_wanted(admin_run):
     async def use(conn, admin):
-        with pytest.raises(fluss.InvalidArgumentError, match="Expected a TablePath, got str"):
-            await admin.get_table_info("db.t")
+        with pytest.raises(fluss.InvalidArgumentError, match="Expected a TablePath, got int"):
+            await admin.get_table_info(7)
         with pytest.raises(fluss.InvalidArgumentError, match="Expected a TableDescriptor, got Schema"):
             await admin.create_table(fluss.TablePath("a", "b"), pa.schema([]))
         with pytest.raises(fluss.InvalidArgumentError, match="database name must be a non-empty string"):
             await admin.create_database("")
         with pytest.raises(fluss.InvalidArgumentError, match="Expected a TablePath"):
-            await conn.get_table("db.t")
+            await conn.get_table(7)
 
     admin_run(use)
 

@@ -175,6 +175,32 @@ def test_partitions_by_name_and_id(run, config, database):
     run(main())
 
 
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_table_that_is_forgotten_while_its_partition_is_asked_for(run, config, database, monkeypatch, times):
+    """A schema change, for instance, makes the client forget a table. Its partitions are there nevertheless."""
+
+    async def scenario():
+        cluster = await Cluster.connect(config)
+        path = await make_table(cluster, database, partition_keys=["p"])
+        await FlussAdmin(Direct(cluster)).create_partition(path, {"p": "eu"})
+        learn, left = cluster._learn, times
+
+        def forget_first(response, partitions_of=None):
+            nonlocal left
+            if partitions_of is not None and left:
+                left -= 1
+                cluster.invalidate(partitions_of)
+            learn(response, partitions_of)
+
+        monkeypatch.setattr(cluster, "_learn", forget_first)
+        partition = await cluster.partition(path, "eu")
+        assert partition is not None
+        assert partition.partition_name == "eu"
+        await cluster.close()
+
+    run(scenario())
+
+
 def test_schema_versions(run, config, database):
     async def main():
         cluster = await Cluster.connect(config)

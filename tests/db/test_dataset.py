@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import pickle
 import threading
@@ -197,6 +198,17 @@ def test_tables_are_arrow_streams(orders: fluss.Table[Any]) -> None:
     assert pl.DataFrame(orders).height == 20
     duckdb = pytest.importorskip("duckdb")
     assert duckdb.sql("select count(*) from orders").fetchall() == [(20,)]
+
+
+def test_what_reads_a_table_keeps_its_connection(db_server: fluss.LocalServer, orders: fluss.Table[Any]) -> None:
+    """A database that is dropped closes itself; not while something that reads from it is in use."""
+
+    def open_table() -> fluss.Table[Any]:
+        return fluss.connect(db_server.bootstrap_servers, timeout=30).table("orders")
+
+    reader, data, capsule = open_table().to_reader(), open_table().dataset(), pa.table(open_table())
+    gc.collect()
+    assert (reader.read_all().num_rows, data.to_table().num_rows, capsule.num_rows) == (20, 20, 20)
 
 
 def test_errors_reach_the_reader(orders: fluss.Table[Any], db: fluss.Database) -> None:

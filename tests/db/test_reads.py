@@ -16,6 +16,8 @@ import pytest
 import fluss
 from fluss import col
 from fluss.db import reads
+from fluss.net.connection import Connection
+from fluss.protocol import apis
 
 
 def ids(table: pa.Table) -> list[int]:
@@ -97,6 +99,23 @@ def test_more_buckets_than_cursors(db: fluss.Database, monkeypatch: pytest.Monke
     monkeypatch.setattr(reads, "CURSORS_MAX", 3)
     table = db.create_table("t", [{"id": i} for i in range(500)], primary_key="id", buckets=16)
     assert ids(table.to_arrow()) == list(range(500))
+
+
+def test_servers_that_cannot_list_rows(keyed: fluss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apache Fluss before 1.0 has no cursors: the changelog is folded instead, while others write."""
+    supports = Connection.supports
+    monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
+    assert ids(keyed.to_arrow()) == list(range(100))
+    assert keyed.count() == 100
+    assert ids(keyed.to_arrow(where="v > 48")) == [97, 98, 99]
+
+    def work(turn: int) -> None:
+        keyed.upsert((100 + turn, "new", 0.0))
+
+    with writing(work):
+        for _ in range(5):
+            found = ids(keyed.to_arrow())
+            assert found == list(range(len(found)))
 
 
 def test_an_empty_table(db: fluss.Database) -> None:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import gc
 import math
+import sys
 import threading
 from typing import Any
 
@@ -14,8 +17,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fluss
+import fluss.aio
 from fluss.db.sql import chains_of, tokens_of
-from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, TableAlreadyExistError, TableNotExistError
+from fluss.errors import (
+    ConnectionClosedError,
+    FlussError,
+    InvalidArgumentError,
+    InvalidRowError,
+    MissingDependencyError,
+    TableAlreadyExistError,
+    TableNotExistError,
+)
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -156,6 +168,17 @@ def test_all_types(db: fluss.Database) -> None:
         assert db.sql(f"select count(*) from types where {condition}").fetchall() == [(1,)], name
 
 
+def test_keys_that_python_cannot_hold(db: fluss.Database) -> None:
+    """A datetime has no nanoseconds: such keys are found by reading."""
+    times = pa.array([1_705_314_600_123_456_789, 1_705_314_600_123_456_000], pa.timestamp("ns"))
+    table = db.create_table("moments", pa.table({"moment": times, "n": [1, 2]}), primary_key="moment")
+    text = "timestamp '2024-01-15 10:30:00.123456789'"
+    assert table.to_arrow(columns=["n"], where=f"moment = {text}")["n"].to_pylist() == [1]
+    assert db.sql(f"select n from moments where moment = {text.replace('timestamp', 'timestamp_ns')}").fetchall() == [
+        (1,)
+    ]
+
+
 def test_inserts_write_through(db: fluss.Database, orders: fluss.Table[Any]) -> None:
     assert db.sql("insert into orders values (100, 'x', 1), (0, 'y', 2.5)").fetchall() == [(2,)]
     assert orders.get(100) == {"id": 100, "item": "x", "price": 1.0}
@@ -266,6 +289,48 @@ def test_threads_do_not_disturb_each_other(db: fluss.Database, orders: fluss.Tab
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+def test_a_database_that_is_closed(db_server: fluss.LocalServer, orders: fluss.Table[Any]) -> None:
+    with fluss.connect(db_server.bootstrap_servers, timeout=30) as other:
+        read = other.sql("select count(*) from orders").fetchall()
+    assert read == [(10,)]
+    with pytest.raises(ConnectionClosedError):
+        other.sql("select count(*) from orders")
+    with pytest.raises(ConnectionClosedError):
+        other.sql("select 1")
+
+
+def test_a_relation_keeps_its_connection(db_server: fluss.LocalServer, orders: fluss.Table[Any]) -> None:
+    found = fluss.connect(db_server.bootstrap_servers, timeout=30).sql("select count(*) from orders")
+    gc.collect()
+    assert found.fetchall() == [(10,)]
+
+
+def test_libraries_that_are_missing(
+    db: fluss.Database, orders: fluss.Table[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(db, "_sql_engine", None)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(MissingDependencyError, match=r"fluss-python\[sql\]"):
+        db.sql("select 1")
+    with pytest.raises(MissingDependencyError, match=r"fluss-python\[polars\]"):
+        orders.lazy()
+
+
+def test_the_same_with_asyncio(db: fluss.Database, orders: fluss.Table[Any], db_server: fluss.LocalServer) -> None:
+    async def main() -> None:
+        async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as other:
+            found = await asyncio.gather(*(other.sql("select item from orders where id = ?", [n]) for n in range(4)))
+            assert [relation.fetchall() for relation in found] == [[("tea",)], [("rum",)]] * 2
+            written = await other.sql("insert into orders values (500, 'x', 1)")
+            assert written.fetchall() == [(1,)]
+            with pytest.raises(TableNotExistError, match="did you mean 'orders'"):
+                await other.sql("select * from ordres")
+
+    asyncio.run(main())
+    assert orders.get(500) == {"id": 500, "item": "x", "price": 1.0}
 
 
 # -- against a model ---------------------------------------------------------------------------------------------------

@@ -209,7 +209,14 @@ def test_what_no_table_can_be_made_from(db: fluss.Database, source: object) -> N
     assert "t" not in db
 
 
-def test_html_is_escaped(db: fluss.Database) -> None:
-    table = db.create_table("t", [{"a<b>": 1}], comment="<script>")
-    assert "<script>" not in table._repr_html_()
-    assert "a<b>" not in table._repr_html_()
+def test_notebooks(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"a<b>": 1, "n": 2}], comment="<script>", primary_key="n")
+    for html in (table._repr_html_(), table.schema._repr_html_()):
+        assert "<script>" not in html
+        assert "a<b>" not in html
+        assert "bigint" in html
+    assert table._ipython_key_completions_() == ["a<b>", "n"]
+    assert db._ipython_key_completions_() == ["t"]
+    assert table.to_pylist(where=table["n"] == 2) == [{"a<b>": 1, "n": 2}]
+    with pytest.raises(fluss.InvalidArgumentError, match="no column 'm'"):
+        table["m"]

@@ -179,6 +179,35 @@ PROGRAM = """
                 writer.upsert(Order(2, "milk"))
 """
 
+FULL_CLIENT = """
+    from __future__ import annotations
+
+    import fluss
+    import fluss.aio
+    from typing_extensions import assert_type
+
+
+    async def scan(config: fluss.Config) -> None:
+        conn = await fluss.FlussConnection.create(config)
+        table = await conn.get_table(fluss.TablePath("fluss", "orders"))
+        scanner = await table.new_scan().create_log_scanner()
+        for record in scanner:
+            assert_type(record, fluss.ScanRecord)
+            print(record.row["id"])
+        async for record in scanner:
+            print(record.offset, record.row)
+        for found in await table.new_scan().create_record_batch_log_scanner():
+            assert_type(found, fluss.RecordBatch)
+        kept: fluss.LogScanner = scanner
+        print(kept)
+
+
+    async def scan_on_own_loop(conn: fluss.aio.FlussConnection) -> None:
+        table = await conn.get_table(fluss.TablePath("fluss", "orders"))
+        async for record in await table.new_scan().create_log_scanner():
+            assert_type(record, fluss.ScanRecord)
+"""
+
 WRONG = """
     import dataclasses
 
@@ -203,14 +232,14 @@ def check(tmp_path: Path, program: str, *command: str) -> subprocess.CompletedPr
     return subprocess.run([sys.executable, "-m", *command, str(file)], capture_output=True, text=True, cwd=ROOT)
 
 
-@pytest.mark.parametrize(("program", "is_right"), [(PROGRAM, True), (WRONG, False)])
+@pytest.mark.parametrize(("program", "is_right"), [(PROGRAM, True), (FULL_CLIENT, True), (WRONG, False)])
 def test_mypy_knows_the_rows(tmp_path: Path, program: str, is_right: bool) -> None:
     # With the options of the project, and so with the cache that `make lint` left: without it this takes a minute.
     done = check(tmp_path, program, "mypy", "--config-file", "pyproject.toml")
     assert (done.returncode == 0) == is_right, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("program", "is_right"), [(PROGRAM, True), (WRONG, False)])
+@pytest.mark.parametrize(("program", "is_right"), [(PROGRAM, True), (FULL_CLIENT, True), (WRONG, False)])
 def test_pyright_knows_the_rows(tmp_path: Path, program: str, is_right: bool) -> None:
     pytest.importorskip("pyright")
     config = tmp_path / "pyrightconfig.json"

@@ -200,7 +200,8 @@ async def run_python(block: Block, names: dict[str, Any], address: str) -> str:
     """Run a block; gives what it printed."""
     source = _PORT.sub(f"port={_free_port()}", _ADDRESS.sub(address, block.text))
     tree = ast.fix_missing_locations(_Bounded().visit(ast.parse(source, block.where)))
-    code = compile(tree, block.where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    # Without the future statements of this module: a block has none unless it says so.
+    code = compile(tree, block.where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         if code.co_flags & inspect.CO_COROUTINE:

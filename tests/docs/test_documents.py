@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import re
 import runpy
 import subprocess
@@ -140,3 +141,33 @@ def test_the_cookbook_is_short() -> None:
     for recipe in recipes:
         lines = [line for code in re.findall(r"(?ms)^```python\n(.*?)^```$", recipe) for line in code.splitlines()]
         assert 1 <= len([line for line in lines if line.strip()]) <= 3, recipe
+
+
+BASE_INSTALL = """
+import asyncio, sys
+from pathlib import Path
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"pandas", "polars", "duckdb", "pydantic", "pypaimon", "pyiceberg", "pyspark"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+from tests.docs.blocks import LazyServer, read_blocks, run_page
+
+server = LazyServer()
+asyncio.run(run_page(read_blocks(Path(sys.argv[1])), server))
+server.stop()
+"""
+
+
+def test_the_quickstart_needs_no_extra(tmp_path: Path) -> None:
+    """Every block of it runs where only the package itself is installed."""
+    done = subprocess.run(
+        [sys.executable, "-c", BASE_INSTALL, str(ROOT / "docs" / "quickstart.md")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

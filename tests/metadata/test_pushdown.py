@@ -23,11 +23,11 @@ from fluss.metadata import (
     key_values,
     matching_partitions,
     parse_partition_value,
-    parse_where,
     server_filter,
 )
 from fluss.metadata.partition import VARIANTS
 from fluss.metadata.predicate import resolved_expression
+from fluss.metadata.where import parse_where
 
 SCHEMA = Schema(
     pa.schema(

@@ -20,9 +20,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import Schema, col, parse_where
+from fluss.metadata import Schema, col
 from fluss.metadata.predicate import EVERYTHING, LITERALS_MAX, NOTHING
-from fluss.metadata.where import NESTING_MAX, TEXT_LENGTH_MAX
+from fluss.metadata.where import NESTING_MAX, TEXT_LENGTH_MAX, parse_where
 
 UTC = datetime.timezone.utc
 SCHEMA = Schema(
@@ -468,3 +468,18 @@ def test_conditions_keep_what_sql_keeps(found: list[dict[str, Any]], condition: 
     connection.execute("create or replace temp table t as select * from source")
     theirs = connection.execute(f"select row from t where {condition.duckdb} order by row").fetchall()
     assert [row for (row,) in theirs] == expected, condition.duckdb
+
+
+WORDS = "and or not in is null true false between like escape distinct from date timestamp id Name price day ok tags"
+SIGNS = """( ) , = <> < >= + - . 5 -1.5 1e9 .5 'x' 'it''s' '2024-01-15' 'nan' x'00' "id" `id` " ' ä 🙂 \0"""
+pieces = st.sampled_from([*WORDS.split(), *SIGNS.split()])
+
+
+@settings(max_examples=300)
+@given(st.lists(pieces, max_size=12).map(" ".join) | st.text(max_size=30))
+def test_any_text_is_a_condition_or_an_error_of_ours(text: str) -> None:
+    try:
+        predicate = parse_where(text, SCHEMA)
+    except InvalidArgumentError:
+        return
+    predicate.to_arrow_expression(SCHEMA)

@@ -392,13 +392,21 @@ class Cluster:
     async def _load_partition(self, path: TablePath, name: str, deadline: Deadline) -> PartitionState | None:
         request = pb.MetadataRequest()
         request.partitions_path.add(database_name=path.database_name, table_name=path.table_name, partition_name=name)
-        try:
-            await self._metadata(request, deadline, path)
-        except PartitionNotExistsError:
-            self._cache.drop_partition(path, name)
-            return None
-        state = self._cache.tables.get(path)
-        return None if state is None else state.partitions.get(name)
+
+        async def attempt() -> PartitionState | None:
+            await self.table(path, deadline=deadline)
+            try:
+                await self._metadata(request, deadline, path)
+            except PartitionNotExistsError:
+                self._cache.drop_partition(path, name)
+                return None
+            state = self._cache.tables.get(path)
+            if state is None:
+                # A schema change, for instance: what the server said about the partition could not be kept.
+                raise LeaderNotAvailableError(f"Table '{path}' changed while its partition '{name}' was asked for")
+            return state.partitions.get(name)
+
+        return await self.retry(attempt, what=apis.GET_METADATA.name, deadline=deadline)
 
     async def partition_by_id(
         self, path: TablePath, partition_id: int, refresh: bool = False, deadline: Deadline | None = None

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
+from fluss.client.awaited import awaited
 from fluss.client.cluster import Cluster
 from fluss.client.runner import Direct, Runner
 from fluss.client.scan import TableScan
@@ -16,7 +17,7 @@ from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
-from fluss.metadata import TablePath
+from fluss.metadata import TablePath, table_path_of
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
@@ -37,10 +38,8 @@ async def open_cluster(config: Config, timeout: float | None = None) -> tuple[Cl
     return cluster, Senders(cluster)
 
 
-async def load_table(cluster: Cluster, path: TablePath, timeout: float | None = None) -> TableState:
-    if not isinstance(path, TablePath):
-        kind = type(path).__name__
-        raise InvalidArgumentError(f"Expected a TablePath, got {kind} {path!r}; write TablePath('database', 'table')")
+async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | None = None) -> TableState:
+    path = table_path_of(path)
     if cluster.closed:
         raise ConnectionClosedError("The connection is closed; create a new one with FlussConnection.create(config)")
     return await cluster.table(path, refresh=True, deadline=cluster.deadline(timeout))
@@ -81,6 +80,7 @@ class FlussConnection:
         self._closing: asyncio.Task[bool] | None = None
 
     @staticmethod
+    @awaited
     async def create(config: Config, *, timeout: float | None = None) -> FlussConnection:
         """Connect to the first bootstrap server that answers.
 
@@ -112,7 +112,8 @@ class FlussConnection:
 
         return FlussAdmin(self._runner)
 
-    async def get_table(self, table_path: TablePath, *, timeout: float | None = None) -> FlussTable:
+    @awaited
+    async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
         """Return a table to read from and write to."""
         return FlussTable(self._runner, await load_table(self._cluster, table_path, timeout), self._senders)
 

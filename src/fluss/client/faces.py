@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fluss.client import core
+from fluss.client.awaited import awaited
 from fluss.client.background import DONE, Background
 from fluss.client.scan_faces import TableScan
 from fluss.client.state import TableState
@@ -196,6 +197,7 @@ class FlussConnection:
         self._background = background
 
     @staticmethod
+    @awaited
     async def create(config: Config, *, timeout: float | None = None) -> FlussConnection:
         """Connect to the first bootstrap server that answers.
 
@@ -233,7 +235,8 @@ class FlussConnection:
 
         return FlussAdmin(self._background)
 
-    async def get_table(self, table_path: TablePath, *, timeout: float | None = None) -> FlussTable:
+    @awaited
+    async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
         """Return a table to read from and write to."""
         state = await self._background.run(lambda cluster: core.load_table(cluster, table_path, timeout))
         return FlussTable(self._background, state)

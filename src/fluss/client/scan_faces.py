@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from fluss.client import scan as core
+from fluss.client.awaited import awaited
 from fluss.client.background import DONE, Background
 from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
 from fluss.metadata import Predicate, TableBucket
@@ -16,6 +17,16 @@ from fluss.metadata import Predicate, TableBucket
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    ItemT = TypeVar("ItemT", default=Any)
+    """What iterating over a scanner gives. With a default, so that `LogScanner` alone is a type too."""
+else:
+    from typing import TypeVar
+
+    ItemT = TypeVar("ItemT")
 
 ITERATION_POLL_MS = 1_000
 """How long iteration waits for data before it looks again; it never ends by itself."""
@@ -62,15 +73,18 @@ class TableScan:
         """
         yield from self._background.iterate(self._core.read_batches(start_offsets, stop_offsets, timeout=timeout))
 
-    async def create_log_scanner(self) -> LogScanner:
+    @awaited
+    async def create_log_scanner(self) -> LogScanner[ScanRecord]:
         """A scanner of single records with offset, timestamp and change type, for `poll()`."""
         return LogScanner(await self._background.wrap(self._core.create_log_scanner()), self._background)
 
-    async def create_record_batch_log_scanner(self) -> LogScanner:
+    @awaited
+    async def create_record_batch_log_scanner(self) -> LogScanner[RecordBatch]:
         """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like."""
         return LogScanner(await self._background.wrap(self._core.create_record_batch_log_scanner()), self._background)
 
-    async def create_batch_scanner(self) -> LogScanner:
+    @awaited
+    async def create_batch_scanner(self) -> LogScanner[RecordBatch]:
         """Older name of `create_record_batch_log_scanner`."""
         return await self.create_record_batch_log_scanner()
 
@@ -85,7 +99,7 @@ class TableScan:
 class _Closing:
     """`close`, `with` and `async with`."""
 
-    _core: core.LogScanner | core.BatchScanner
+    _core: core.LogScanner[Any] | core.BatchScanner
     _background: Background
 
     def close(self) -> Awaitable[None]:
@@ -116,12 +130,12 @@ class _Closing:
         return repr(self._core)
 
 
-class LogScanner(_Closing):
+class LogScanner(_Closing, Generic[ItemT]):
     """Reads the log of a table from chosen offsets on, endlessly with `poll*`, or up to now with `to_*`."""
 
-    _core: core.LogScanner
+    _core: core.LogScanner[ItemT]
 
-    def __init__(self, core_scanner: core.LogScanner, background: Background) -> None:
+    def __init__(self, core_scanner: core.LogScanner[ItemT], background: Background) -> None:
         self._core = core_scanner
         self._background = background
 
@@ -199,13 +213,14 @@ class LogScanner(_Closing):
         """Older name of `poll_record_batch`."""
         return self.poll_record_batch(timeout_ms)
 
-    def __iter__(self) -> Iterator[ScanRecord | RecordBatch]:
+    def __iter__(self) -> Iterator[ItemT]:
         while True:
-            yield from self._leftover() or self._background.block(self._core.poll_items(ITERATION_POLL_MS))
+            items: Any = self._leftover() or self._background.block(self._core.poll_items(ITERATION_POLL_MS))
+            yield from items
 
-    async def __aiter__(self) -> AsyncIterator[ScanRecord | RecordBatch]:
+    async def __aiter__(self) -> AsyncIterator[ItemT]:
         while True:
-            items: Iterable[ScanRecord | RecordBatch] | None = self._leftover()
+            items: Any = self._leftover()
             if items is None:
                 items = await self._background.wrap(self._core.poll_items(ITERATION_POLL_MS))
             for item in items:
@@ -235,10 +250,16 @@ class LogScanner(_Closing):
         """The same, batch by batch as you read."""
         return self._background.call(partial(self._core.to_arrow_batch_reader, timeout=timeout))
 
-    def __enter__(self) -> LogScanner:
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self._core.arrow_schema.__arrow_c_schema__()
+
+    def __enter__(self) -> LogScanner[ItemT]:
         return self
 
-    async def __aenter__(self) -> LogScanner:
+    async def __aenter__(self) -> LogScanner[ItemT]:
         return self
 
 
@@ -280,6 +301,12 @@ class BatchScanner(_Closing):
     def to_polars(self, *, timeout: float | None = None) -> Any:
         """All rows as a polars DataFrame."""
         return self._background.block(self._core.to_polars(timeout=timeout))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self._core.arrow_schema.__arrow_c_schema__()
 
     def __iter__(self) -> Iterator[RecordBatch]:
         while (batch := self.next_batch()) is not None:

@@ -18,7 +18,7 @@ from fluss.db.follow import Start
 from fluss.db.inputs import Rows
 from fluss.db.results import WriteResult
 from fluss.db.table_reads import Where
-from fluss.metadata import PartitionInfo, Schema, TableInfo, TablePath
+from fluss.metadata import ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -280,6 +280,10 @@ class Table(TableBase[T]):
         """
         return self._core.info
 
+    def __getitem__(self, column: str) -> ColumnRef:
+        """A column, to build a filter from: `orders["price"] > 10`."""
+        return self._core.__getitem__(column)
+
     def refresh(self) -> TableInfo:
         """Ask the server for the description again: other programs may have changed the table.
 
@@ -481,7 +485,8 @@ class Table(TableBase[T]):
 
         Args:
             key: The key of one row, whose columns `values` are set; or, without `values`, rows or a frame that have the
-                key columns and those to change. A key that does not exist is inserted.
+                key columns and those to change. A key that does not exist is inserted, so all other columns must be
+                nullable.
 
         Example:
             orders.update(7, price=9.5)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -58,7 +59,7 @@ class TableBase(Generic[T]):
                 print(batch.num_rows)
         """
         read = self._bridge.run(self._core._plan(columns, where, limit, snapshot))
-        batches = read_ahead(self._bridge.background.thread.submit, read.batches)
+        batches = read_ahead(self._bridge.background.thread.submit, read.batches, self._core)
         return pa.RecordBatchReader.from_batches(read.schema, batches)
 
     def dataset(self) -> FlussDataset:
@@ -135,6 +136,7 @@ class DatabaseBase:
         self._bridge = bridge
         self._connection = FlussConnection(bridge.background)
         self._sql_engine: Engine | None = None
+        self._sql_lock = threading.Lock()
 
     if TYPE_CHECKING:
 
@@ -168,11 +170,13 @@ class DatabaseBase:
         return self._engine().run(query, parameters)
 
     def _engine(self) -> Engine:
-        if self._sql_engine is None:
-            from fluss.db.sql import Engine, host_of
+        with self._sql_lock:
+            if self._sql_engine is None:
+                from fluss.db.sql import Engine, host_of
 
-            self._sql_engine = Engine(host_of(self))  # type: ignore[arg-type]  # only its subclass is ever made
-        return self._sql_engine
+                submit = self._bridge.background.thread.submit
+                self._sql_engine = Engine(host_of(self._core, submit, self._bridge.run, self._bridge.run_here))
+            return self._sql_engine
 
     def close(self) -> None:
         """Close the connection, and stop the embedded server if it was started by `connect`. Closing twice is fine.
@@ -182,6 +186,8 @@ class DatabaseBase:
         """
         thread = self._bridge.background.thread
         try:
+            if self._sql_engine is not None:
+                self._sql_engine.close()
             if not thread.closed:
                 self._bridge.run_here(self._core.close())
         finally:

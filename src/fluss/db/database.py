@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from fluss.client.core import FlussConnection
 from fluss.client.runner import Direct, Runner
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, find_target, reach
+from fluss.db.reads import close_lake_session
 from fluss.db.schemas import names, source_of
 from fluss.db.suggest import did_you_mean
 from fluss.db.table import Table
@@ -27,7 +29,10 @@ from fluss.metadata import TableDescriptor, TablePath
 from fluss.metadata.properties import TABLE_PROPERTIES
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
+
     from fluss.client.admin import FlussAdmin
+    from fluss.db.sql import Engine
 
 M = TypeVar("M")
 
@@ -50,6 +55,7 @@ class Database:
         self._name = name
         self._admin: FlussAdmin = connection.get_admin()
         self._closed = False
+        self._sql_engine: Engine | None = None
 
     @property
     def connection(self) -> FlussConnection:
@@ -224,6 +230,25 @@ class Database:
         """
         await self._admin.drop_database(name, ignore_if_not_exists=missing_ok, cascade=cascade)
 
+    async def sql(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> DuckDBPyRelation:
+        """Run SQL over the tables, with DuckDB, in another thread.
+
+        Tables are named as everywhere: ``orders``, or ``shop.orders``. The result is a relation of DuckDB that has its
+        rows already: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`. INSERT INTO and CREATE TABLE AS write through Fluss.
+
+        Args:
+            query: One or more statements.
+            parameters: Values for ``?`` (a list) or ``$name`` (a dict).
+
+        Example:
+            found = await db.sql("select item, sum(price) from orders where id > ? group by item", [5])
+        """
+        from fluss.db.sql import engine_on
+
+        if self._sql_engine is None:
+            self._sql_engine = engine_on(asyncio.get_running_loop(), self)
+        return await asyncio.to_thread(self._sql_engine.run_to_end, query, parameters)
+
     def _path(self, name: str | TablePath) -> TablePath:
         if isinstance(name, TablePath):
             return name
@@ -257,6 +282,9 @@ class Database:
             return
         self._closed = True
         try:
+            if self._sql_engine is not None:
+                await offload(self._sql_engine.close)
+            await offload(lambda: close_lake_session(self._connection))
             if not self._connection.closed:
                 with contextlib.suppress(ConnectionClosedError):
                     await self._connection.flush()

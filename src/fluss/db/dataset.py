@@ -23,7 +23,8 @@ from fluss.db.suggest import check_columns
 from fluss.metadata import Predicate, TableInfo
 
 if TYPE_CHECKING:
-    from fluss.client.core import FlussConnection
+    from fluss.client.core import FlussConnection, FlussTable
+    from fluss.db.log_cache import LogCache
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Source:
     submit: Submit
     count: Callable[[], Coroutine[Any, Any, int]]
     run: Callable[[Coroutine[Any, Any, int]], int]
+    cache: LogCache | None = None
+    table: FlussTable | None = None
+    """The table, where it is looked up for each query anyway."""
 
     def batches(
         self, columns: Sequence[str], predicate: Predicate | None, limit: int | None
@@ -43,7 +47,13 @@ class Source:
 
         def open_batches() -> AsyncGenerator[pa.RecordBatch, None]:
             return read_batches(  # type: ignore[return-value]
-                self.connection, self.info.table_path, columns=columns, predicate=predicate, limit=limit
+                self.connection,
+                self.info.table_path,
+                columns=columns,
+                predicate=predicate,
+                limit=limit,
+                cache=self.cache,
+                table=self.table,
             )
 
         return read_ahead(self.submit, open_batches)

@@ -3,17 +3,30 @@
 
 from __future__ import annotations
 
+import decimal
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from fluss.db.models import as_mapping
 from fluss.db.schemas import frame_to_arrow, is_pandas, with_index
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import Column, DecimalType
+from fluss.metadata import (
+    BigIntType,
+    Column,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    SmallIntType,
+    TinyIntType,
+)
 from fluss.rows import BadValues, ColumnConverter
 
 _CHUNK_ROWS_FIRST = 1_000
@@ -44,7 +57,6 @@ class RowInput:
         """All columns of the table: a row may have more than are written (a whole row to delete, for instance)."""
         self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
         self._schema = pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns])
-        self._decimals = [i for i, column in enumerate(columns) if isinstance(column.data_type, DecimalType)]
 
     def convert(self, rows: Sequence[Any]) -> pa.RecordBatch:
         """Rows as one batch; `BadRow` for the first that does not fit."""
@@ -52,7 +64,7 @@ class RowInput:
         arrays = []
         for converter, values in zip(self._converters, columns):
             try:
-                arrays.append(converter.to_arrow(values))
+                arrays.append(_to_arrow(converter, values))
             except BadValues as found:
                 for position, error in found.errors.items():
                     bad.setdefault(position, error)
@@ -103,6 +115,35 @@ class RowInput:
     def _unknown(self, row: Mapping[str, Any]) -> InvalidRowError:
         name = next(name for name in row if name not in self._known)
         return InvalidRowError(f"{self.what} has no column {name!r}{did_you_mean(str(name), sorted(self._known))}")
+
+
+def _to_arrow(converter: ColumnConverter, values: list[Any]) -> pa.Array:
+    try:
+        return converter.to_arrow(values)
+    except BadValues:
+        kinds = _SOFT.get(type(converter.data_type))
+        if kinds is None:
+            raise
+        given, soften = kinds
+        return converter.to_arrow([soften(value) if isinstance(value, given) else value for value in values])
+
+
+def _whole_number(value: decimal.Decimal) -> Any:
+    return int(value) if value.is_finite() and value == value.to_integral_value() else value
+
+
+def _exact_decimal(value: Any) -> Any:
+    # The digits that Python shows for a float are what was meant by it; those that do not fit are refused.
+    return decimal.Decimal(repr(float(value))) if math.isfinite(value) else value
+
+
+_SOFT: dict[type[DataType], tuple[type | tuple[type, ...], Callable[[Any], Any]]] = {
+    FloatType: (decimal.Decimal, float),
+    DoubleType: (decimal.Decimal, float),
+    DecimalType: ((float, np.floating), _exact_decimal),
+    **dict.fromkeys((TinyIntType, SmallIntType, IntType, BigIntType), (decimal.Decimal, _whole_number)),
+}
+"""Values that a column does not hold, but that say exactly what is meant: which ones, and what they become."""
 
 
 def is_one_row(data: Any) -> bool:

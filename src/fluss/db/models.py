@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
 from fluss.db.suggest import did_you_mean
-from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.errors import InvalidArgumentError
 from fluss.metadata import (
     ArrayType,
     BigIntType,
@@ -229,10 +229,11 @@ def _data_type(annotation: Any, metadata: Sequence[Any] = ()) -> DataType:
             return note.with_nullable(nullable)
         if isinstance(note, str):
             return parse_data_type(note).with_nullable(nullable)
-    return _plain_type(plain).with_nullable(nullable)
+    return python_data_type(plain).with_nullable(nullable)
 
 
-def _plain_type(annotation: Any) -> DataType:
+def python_data_type(annotation: Any) -> DataType:
+    """The type of a column that holds values of a Python type."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in _SIMPLE:
         return _SIMPLE[annotation]
@@ -243,10 +244,10 @@ def _plain_type(annotation: Any) -> DataType:
     if origin in (dict, Mapping) and arguments:
         return MapType(_data_type(arguments[0]), _data_type(arguments[1]))
     if origin is Literal and arguments:
-        return _plain_type(type(arguments[0]))
+        return python_data_type(type(arguments[0]))
     if isinstance(annotation, type):
         if issubclass(annotation, enum.Enum):
-            return _plain_type(type(next(iter(annotation)).value))
+            return python_data_type(type(next(iter(annotation)).value))
         if is_model(annotation):
             nested = model_fields(annotation)
             return RowType(tuple(DataField(item.name, _data_type(item.annotation, item.metadata)) for item in nested))
@@ -295,8 +296,3 @@ _KNOWN = frozenset(kind for _, kinds in _VALUES for kind in kinds)
 def row_model(cls: type[T] | None, info: TableInfo) -> RowModel[T]:
     """The model of a table's rows: dicts without a class."""
     return cast("RowModel[T]", PLAIN) if cls is None else ClassModel(cls, info)
-
-
-def invalid_row(position: int, error: str) -> InvalidRowError:
-    """The error about one row of several, by its position."""
-    return InvalidRowError(f"row {position}: {error}")

@@ -7,6 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from fluss.metadata import (
+    Compound,
+    CompoundFunction,
+    Leaf,
+    LeafFunction,
     PartitionInfo,
     Predicate,
     TableInfo,
@@ -44,3 +48,17 @@ def keys_of(predicate: Predicate, info: TableInfo) -> list[dict[str, Any]] | Non
         {name: logical.to_python(value, data_type) for name, value, data_type in zip(info.primary_keys, key, types)}
         for key in keys
     ]
+
+
+def names_keys_only(predicate: Predicate, info: TableInfo) -> bool:
+    """Whether a filter says of the columns of the primary key which values they have, and nothing else."""
+    resolved = predicate.resolve(info.schema)
+    parts: tuple[Predicate, ...] = (resolved,)
+    if isinstance(resolved, Compound) and resolved.function is CompoundFunction.AND:
+        parts = resolved.children
+    return all(
+        isinstance(part, Leaf)
+        and part.function in (LeafFunction.EQUAL, LeafFunction.IN)
+        and part.column in info.primary_keys
+        for part in parts
+    )

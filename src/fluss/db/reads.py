@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,8 @@ from fluss.client.scan import RecordBatch
 from fluss.client.scan.fold import fold_changelog
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.values import rows_to_python
-from fluss.db.pruning import keys_of, matching_partitions
+from fluss.db.log_cache import LogCache, cached_log_rows
+from fluss.db.pruning import keys_of, matching_partitions, names_keys_only
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, PartitionInfo, Predicate, TableBucket, TableInfo, TablePath
@@ -57,6 +60,9 @@ class Read:
     _open: Callable[[Read], _Batches] = field(repr=False)
     sources: str = ""
     """Where the rows come from: ``log``, ``rows``, ``keys`` or ``lake``."""
+    filtered: bool = False
+    """Whether the source gives matching rows only."""
+    cache: LogCache | None = None
 
     @property
     def needed(self) -> list[str]:
@@ -70,7 +76,7 @@ class Read:
         if left is not None and left <= 0:
             return
         expression = None
-        if self.predicate is not None and self.sources != "log":  # a scan of a log filters by itself
+        if self.predicate is not None and not self.filtered:
             expression = self.predicate.to_arrow_expression(self.info.schema)
         async with contextlib.aclosing(self._open(self)) as found:
             async for batch in found:
@@ -108,9 +114,20 @@ async def read_batches(
     predicate: Predicate | str | None = None,
     limit: int | None = None,
     snapshot: int | None = None,
+    cache: LogCache | None = None,
+    table: FlussTable | None = None,
 ) -> AsyncIterator[pa.RecordBatch]:
     """All rows of a table at one point in time; see `plan_read`."""
-    read = await plan_read(connection, path, columns=columns, predicate=predicate, limit=limit, snapshot=snapshot)
+    read = await plan_read(
+        connection,
+        path,
+        columns=columns,
+        predicate=predicate,
+        limit=limit,
+        snapshot=snapshot,
+        cache=cache,
+        table=table,
+    )
     async with contextlib.aclosing(read.batches()) as found:
         async for batch in found:
             yield batch
@@ -124,6 +141,8 @@ async def plan_read(
     predicate: Predicate | str | None = None,
     limit: int | None = None,
     snapshot: int | None = None,
+    cache: LogCache | None = None,
+    table: FlussTable | None = None,
 ) -> Read:
     """Decide how to read a table. The table is looked up anew, so that columns added meanwhile are there.
 
@@ -132,8 +151,11 @@ async def plan_read(
         predicate: Which rows, as a predicate or as text; all by default.
         limit: At most so many rows.
         snapshot: A snapshot of the lake: the table as it was then.
+        cache: Columns of logs that were read before.
+        table: The table, if it was looked up just now.
     """
-    table = await connection.get_table(path)
+    if table is None:
+        table = await connection.get_table(path)
     info = table.get_table_info()
     names = list(info.schema.column_names)
     wanted = names if columns is None else check_columns(columns, info)
@@ -148,7 +170,9 @@ async def plan_read(
         raise InvalidArgumentError(f"limit is a number of rows, not {limit!r}")
     schema = pa.schema([info.schema.columns[info.schema.column_index(name)].to_arrow() for name in wanted])
     opened, source = await _choose(connection, table, predicate, limit, snapshot)
-    return Read(info, schema, wanted, predicate, limit, opened, source)
+    # A scan of a log filters by itself, and rows that were looked up by their keys have these keys.
+    filtered = source == "log" or (source == "keys" and predicate is not None and names_keys_only(predicate, info))
+    return Read(info, schema, wanted, predicate, limit, opened, source, filtered, cache)
 
 
 async def _choose(
@@ -206,6 +230,12 @@ def python_rows(table: pa.Table, info: TableInfo) -> list[dict[str, Any]]:
 
 async def _log_rows(connection: FlussConnection, table: FlussTable, read: Read) -> _Batches:
     buckets = await list_buckets(connection, read.info, read.predicate)
+    if read.cache is not None:
+        plan = ScanPlan(connection._cluster, read.info)
+        async with contextlib.aclosing(cached_log_rows(read.cache, table, plan, buckets, read)) as cached:
+            async for rows in cached:
+                yield rows
+        return
     scan = table.new_scan().project_by_name(read.needed)
     if read.predicate is not None:
         scan = scan.filter(read.predicate)
@@ -445,7 +475,25 @@ async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | No
                 yield batch
 
 
-def _lake_session(connection: FlussConnection) -> Session:
-    from fluss.lake.session import session_of
+_sessions: weakref.WeakKeyDictionary[FlussConnection, Session] = weakref.WeakKeyDictionary()
+_sessions_lock = threading.Lock()
 
-    return session_of(connection.config.to_dict())
+
+def _lake_session(connection: FlussConnection) -> Session:
+    """The connection that reads of the lake use: they block, and so need one in a thread of its own."""
+    from fluss.lake.session import Session
+
+    with _sessions_lock:
+        session = _sessions.get(connection)
+        if session is None or session.closed:
+            session = _sessions[connection] = Session(connection.config.to_dict())
+            weakref.finalize(connection, session.close)
+        return session
+
+
+def close_lake_session(connection: FlussConnection) -> None:
+    """Close what reads of the lake have opened."""
+    with _sessions_lock:
+        session = _sessions.pop(connection, None)
+    if session is not None:
+        session.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.db.models import as_mapping, is_model, model_schema
+from fluss.db.models import as_mapping, is_model, model_schema, python_data_type
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import Column, DataType, Schema, data_type_from_arrow
 from fluss.metadata.type_text import parse_data_type, parse_schema
@@ -92,9 +92,7 @@ def column_type(value: Any) -> DataType:
     if isinstance(value, pa.DataType):
         return data_type_from_arrow(stored_type(value))
     if isinstance(value, type):
-        from fluss.db.models import _plain_type
-
-        return _plain_type(value)
+        return python_data_type(value)
     raise InvalidArgumentError(f"the type of a column is a text such as 'bigint' or a type, not {value!r:.80}")
 
 

@@ -8,15 +8,21 @@ write through Fluss; statements that would change a table in another way are ref
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from fluss.db.log_cache import LogCache
+from fluss.db.streams import Submit
 from fluss.db.suggest import did_you_mean
 from fluss.errors import (
+    ConnectionClosedError,
     DatabaseNotExistError,
     InvalidArgumentError,
     InvalidRowError,
@@ -29,8 +35,8 @@ from fluss.metadata import TableInfo, TablePath
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
+    from fluss.client.core import FlussTable
     from fluss.db import database as _database
-    from fluss.db.blocking import Database as BlockingDatabase
     from fluss.db.dataset import FlussDataset
 
 _TOKEN = re.compile(
@@ -44,6 +50,8 @@ _TOKEN = re.compile(
 _READS = frozenset({"select", "with", "values", "from", "table", "describe", "summarize", "pivot", "unpivot"})
 _MISSING_TABLE = re.compile(r"Table with name (?P<name>.+?) does not exist")
 
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Runs a coroutine on the loop of the client, and waits for it."""
 Chain = tuple[str, ...]
 """A name and the names before its dots: ``("shop", "orders")``."""
 
@@ -107,6 +115,7 @@ class Tables(NamedTuple):
     """The tables that a query can mean."""
 
     found: dict[Chain, TableInfo]
+    handles: dict[Chain, FlussTable]
     known: list[str]
     """The names of all tables of the default database."""
 
@@ -127,6 +136,7 @@ async def find_tables(database: _database.Database, chains: Iterable[Chain]) -> 
     own = await tables_of(database.name)
     databases: dict[str, str] | None = None
     found: dict[Chain, TableInfo] = {}
+    handles: dict[Chain, FlussTable] = {}
     for chain in chains:
         candidates = [(database.name, chain[0], chain[:1])]
         if len(chain) > 1:
@@ -139,46 +149,73 @@ async def find_tables(database: _database.Database, chains: Iterable[Chain]) -> 
             key = tuple(part.lower() for part in key)
             if real is not None and key not in found:
                 try:
-                    found[key] = (await connection.get_table(TablePath(name, real))).get_table_info()
+                    handles[key] = await connection.get_table(TablePath(name, real))
+                    found[key] = handles[key].get_table_info()
                 except TableNotExistError:  # dropped since it was listed
                     continue
-    return Tables(found, sorted(own.values()))
+    return Tables(found, handles, sorted(own.values()))
 
 
 class Host(NamedTuple):
     """What SQL needs of the synchronous API."""
 
     find_tables: Callable[[Iterable[Chain]], Tables]
-    dataset: Callable[[TableInfo], FlussDataset]
+    dataset: Callable[[FlussTable], FlussDataset]
     write: Callable[[TableInfo, pa.Table], int]
     create: Callable[[TablePath, pa.Table, bool], int]
     """Create a table from data; the last argument says whether one that exists is replaced."""
     default_database: str
 
 
-def host_of(database: BlockingDatabase) -> Host:
-    """What SQL needs of a database."""
-    core, bridge = database._core, database._bridge
+def host_of(core: _database.Database, submit: Submit, run: Run, run_offloading: Run) -> Host:
+    """What SQL needs of a database.
 
-    def dataset(info: TableInfo) -> FlussDataset:
+    Args:
+        core: The database, whose coroutines run on the loop of the client.
+        submit: Starts a coroutine there.
+        run: Runs a coroutine there, and waits for it.
+        run_offloading: The same, for coroutines that leave work to the waiting thread.
+    """
+    cache = LogCache()
+
+    def dataset(handle: FlussTable) -> FlussDataset:
         from fluss.db.dataset import FlussDataset, Source
+
+        info = handle.get_table_info()
 
         async def count() -> int:
             return await (await core.table(info.table_path)).count()
 
-        source = Source(core.connection, info, bridge.background.thread.submit, count, bridge.run)
         # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
-        return FlussDataset(source, as_sql=True)
+        return FlussDataset(Source(core.connection, info, submit, count, run, cache, handle), as_sql=True)
 
-    def write(info: TableInfo, rows: pa.Table) -> int:
-        table = database.table(info.table_path)
-        return int((table.upsert if info.has_primary_key() else table.append)(rows).rows)
+    async def write(info: TableInfo, rows: pa.Table) -> int:
+        table = await core.table(info.table_path)
+        return (await (table.upsert if info.has_primary_key() else table.append)(rows)).rows
 
-    def create(path: TablePath, rows: pa.Table, replace: bool) -> int:
-        database.create_table(path, rows, replace=replace)
+    async def create(path: TablePath, rows: pa.Table, replace: bool) -> int:
+        await core.create_table(path, rows, replace=replace)
         return int(rows.num_rows)
 
-    return Host(lambda chains: bridge.run(find_tables(core, chains)), dataset, write, create, core.name)
+    return Host(
+        lambda chains: run(find_tables(core, chains)),
+        dataset,
+        lambda info, rows: run_offloading(write(info, rows)),
+        lambda path, rows, replace: run_offloading(create(path, rows, replace)),
+        core.name,
+    )
+
+
+def engine_on(loop: asyncio.AbstractEventLoop, core: _database.Database) -> Engine:
+    """An engine for a database whose loop is the caller's own; it has to run in other threads."""
+
+    def submit(coro: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(coro, loop)
+
+    def run(coro: Coroutine[Any, Any, Any]) -> Any:
+        return submit(coro).result()
+
+    return Engine(host_of(core, submit, run, run))
 
 
 class Engine:
@@ -195,7 +232,9 @@ class Engine:
         # Data frames of the caller can be named in a query: DuckDB looks for them in the frames that called it.
         self._main: DuckDBPyConnection = duckdb.connect(":memory:", config={"python_scan_all_frames": True})
         self._local = threading.local()
+        self._closed = False
         self._views: dict[Chain, pa.Schema] = {}
+        """The views of tables of other databases, which all threads share."""
 
     @property
     def _connection(self) -> DuckDBPyConnection:
@@ -205,19 +244,23 @@ class Engine:
         return connection
 
     @property
-    def _registered(self) -> dict[Chain, str]:
-        """The tables that the connection of this thread knows, and their names there."""
-        registered: dict[Chain, str] | None = getattr(self._local, "registered", None)
+    def _registered(self) -> dict[Chain, tuple[str, int, int]]:
+        """The tables that the connection of this thread knows: their names there, their ids and schema ids."""
+        registered: dict[Chain, tuple[str, int, int]] | None = getattr(self._local, "registered", None)
         if registered is None:
             registered = self._local.registered = {}
         return registered
 
     def close(self) -> None:
-        """Forget everything; relations that were given out can no longer be read."""
+        """Forget everything. Relations that were given out give no more rows; results that were read stay."""
+        self._closed = True
         self._main.close()
+        self._local = threading.local()
 
     def run(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation:
         """Run one or more statements; the result is that of the last one."""
+        if self._closed:
+            raise ConnectionClosedError("The database is closed; connect again to run SQL")
         if not isinstance(query, str) or not query.strip():
             raise InvalidArgumentError(f'sql() takes a statement such as "select * from orders", not {query!r:.80}')
         statements = self._connection.extract_statements(query)
@@ -238,8 +281,15 @@ class Engine:
                 raise TableNotExistError(
                     f"there is no table {name!r} in {self._host.default_database!r}, nor a data frame so named{hint}"
                 ) from error
-        # Statements such as SET have no result.
-        return self._connection.sql('select true as "Success"') if result is None else result
+        if result is None:  # statements such as SET have none
+            result = self._connection.sql('select true as "Success"')
+        return _keeping(result, self, self._connection)
+
+    def run_to_end(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation:
+        """The same, with a result that has its rows already and can be used in any thread."""
+        rows = _arrow_of(self.run(query, parameters))
+        connection = self._main.cursor()
+        return _keeping(connection.from_arrow(rows), self, connection)
 
     def _run_one(
         self, kind: str, text: str, tokens: Sequence[Token], tables: Tables, parameters: Any
@@ -267,7 +317,7 @@ class Engine:
             for length in (1, 2):
                 key = tuple(part.lower() for part in chain[:length])
                 if key not in tables.found and key in registered:
-                    self._connection.unregister(registered.pop(key))
+                    self._connection.unregister(registered.pop(key)[0])
                     if length == 2:
                         with self._lock:
                             self._views.pop(key, None)
@@ -277,19 +327,21 @@ class Engine:
         """Make the tables known to DuckDB: with the columns they have now. Rows are read when they are asked for."""
         connection = self._connection
         for chain, info in tables.found.items():
-            dataset = self._host.dataset(info)
+            name = info.table_path.table_name if len(chain) == 1 else f"fluss {info.table_path}"
+            state = (name, info.table_id, info.schema_id)
+            if self._registered.get(chain) == state:
+                continue  # the dataset reads the table anew each time
+            dataset = self._host.dataset(tables.handles[chain])
+            connection.register(name, dataset)
+            self._registered[chain] = state
             if len(chain) == 1:
-                self._registered[chain] = info.table_path.table_name
-                connection.register(info.table_path.table_name, dataset)
                 continue
-            source = self._registered[chain] = f"fluss {info.table_path}"
-            connection.register(source, dataset)
             with self._lock:
                 if self._views.get(chain) == dataset.schema:
                     continue
-                schema, name = (_quoted(part) for part in (info.table_path.database_name, info.table_path.table_name))
+                schema, view = (_quoted(part) for part in (info.table_path.database_name, info.table_path.table_name))
                 connection.execute(f"create schema if not exists {schema}")
-                connection.execute(f"create or replace view {schema}.{name} as select * from {_quoted(source)}")
+                connection.execute(f"create or replace view {schema}.{view} as select * from {_quoted(name)}")
                 self._views[chain] = dataset.schema
 
     # -- writes -------------------------------------------------------------------------------------------------------
@@ -459,6 +511,12 @@ def _arrow_of(relation: DuckDBPyRelation) -> pa.Table:
     # The name changed with DuckDB 1.4.
     read = relation.to_arrow_table if hasattr(relation, "to_arrow_table") else relation.fetch_arrow_table
     return read()
+
+
+def _keeping(relation: DuckDBPyRelation, *owners: object) -> DuckDBPyRelation:
+    """Keep what a relation reads from for as long as it is in use. Before 2.0, DuckDB does not."""
+    weakref.finalize(relation, lambda *_: None, *owners).atexit = False
+    return relation
 
 
 def _quoted(name: str) -> str:

@@ -24,11 +24,12 @@ Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
 
 
 def read_ahead(
-    submit: Submit, open_batches: Callable[[], AsyncGenerator[pa.RecordBatch, None]]
+    submit: Submit, open_batches: Callable[[], AsyncGenerator[pa.RecordBatch, None]], owner: object = None
 ) -> Generator[pa.RecordBatch, None, None]:
     """The batches of an asynchronous generator, which runs ahead of the thread that takes them.
 
     Handing over each batch on request would cost two changes of thread per batch, during which nothing is read.
+    `owner` is kept until the end: a connection that is dropped closes itself.
     """
     pipe = _Pipe()
     work = pipe.fill(open_batches)

@@ -10,8 +10,9 @@ from fluss.client.lookup import Lookuper, PrefixLookuper
 from fluss.db.models import row_model
 from fluss.db.schemas import column_type
 from fluss.db.show import table_html
+from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import Column, PartitionInfo, Schema, TableInfo, TablePath
+from fluss.metadata import Column, ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussTable
@@ -93,6 +94,11 @@ class TableAbout(Generic[T]):
             orders.info.num_buckets
         """
         return self._info
+
+    def __getitem__(self, column: str) -> ColumnRef:
+        """A column, to build a filter from: `orders["price"] > 10`."""
+        [name] = check_columns([column], self._info)
+        return ColumnRef(name)
 
     async def refresh(self) -> TableInfo:
         """Ask the server for the description again: other programs may have changed the table.

@@ -90,7 +90,8 @@ class TableWrites(TableReads[T]):
 
         Args:
             key: The key of one row, whose columns `values` are set; or, without `values`, rows or a frame that have the
-                key columns and those to change. A key that does not exist is inserted.
+                key columns and those to change. A key that does not exist is inserted, so all other columns must be
+                nullable.
 
         Example:
             await orders.update(7, price=9.5)
@@ -109,6 +110,16 @@ class TableWrites(TableReads[T]):
         if missing:
             raise InvalidArgumentError(
                 f"update() of table {self.path} needs the primary key; {missing[0]!r} is missing"
+            )
+        required = [
+            column.name
+            for column in self._info.schema.columns
+            if not column.data_type.nullable and column.name not in self.primary_key
+        ]
+        if required and set(names) != set(self.columns):
+            raise InvalidArgumentError(
+                f"update() of table {self.path} needs every column outside the primary key to be nullable, because a "
+                f"key may not exist yet; {required[0]!r} is NOT NULL. Write whole rows with upsert()"
             )
         return await Writing(self._sink("upsert", names), False).run(rows)
 

@@ -15,7 +15,7 @@ from fluss.db.bridge import offload
 from fluss.db.inputs import BadRow, RowInput, frame_of, is_one_row, pieces_of
 from fluss.db.results import WriteResult, rejected
 from fluss.db.schemas import is_pandas
-from fluss.errors import FlussError, InvalidRowError
+from fluss.errors import FlussError, InvalidRowError, PartitionSpecInvalidError, RecordTooLargeError
 
 if TYPE_CHECKING:
     from fluss.client.write import AppendWriter, UpsertWriter, WriteResultHandle
@@ -110,6 +110,8 @@ class Writing:
             except FlussError as error:
                 failure = failure or error
         if failure is not None:
+            # Told here; the next flush of the connection must not tell it again.
+            self._sink.writer._failures.take()
             text = f"{failure.message}; {written} of {self._given} rows were written for certain"
             raise type(failure)(text, failure.error_code)
         return written
@@ -137,7 +139,7 @@ class Writing:
         rows = data.num_rows if isinstance(data, (pa.RecordBatch, pa.Table)) else len(data)
         try:
             handle = self._sink.write(data)
-        except InvalidRowError as error:
+        except (InvalidRowError, PartitionSpecInvalidError, RecordTooLargeError) as error:
             match = _ROW_IN_TEXT.search(error.message)
             if match is None:
                 raise
@@ -157,9 +159,7 @@ class Writing:
             if bad.before is None:
                 return False
             batch = bad.before
-        self._handles.append((batch.num_rows, self._sink.write(batch)))
-        self._given += batch.num_rows
-        return self._error is None
+        return self._whole(batch) and self._error is None
 
 
 def _slices(frame: Any) -> Iterator[Any]:

@@ -44,7 +44,7 @@ from fluss.metadata.partition import (
     split_partition_name,
     validate_partition_value,
 )
-from fluss.metadata.path import PhysicalTablePath, TableBucket, TablePath
+from fluss.metadata.path import PhysicalTablePath, TableBucket, TablePath, table_path_of
 from fluss.metadata.predicate import (
     ColumnRef,
     Compound,
@@ -91,7 +91,6 @@ from fluss.metadata.types import (
     TinyIntType,
 )
 from fluss.metadata.validation import statistics_columns, validate_properties, validate_table_descriptor
-from fluss.metadata.where import parse_where
 
 __all__ = [
     "AggFunction",
@@ -171,13 +170,13 @@ __all__ = [
     "parse_memory_size",
     "parse_partition_value",
     "parse_time_zone",
-    "parse_where",
     "partition_name",
     "physical_primary_key",
     "qualified_partition_name",
     "server_filter",
     "split_partition_name",
     "statistics_columns",
+    "table_path_of",
     "validate_database_name",
     "validate_partition_value",
     "validate_properties",

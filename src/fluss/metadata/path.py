@@ -78,6 +78,22 @@ class TablePath:
         return TablePath, (self._database, self._table)
 
 
+DEFAULT_DATABASE = "fluss"
+
+
+def table_path_of(value: object) -> TablePath:
+    """A path, or the text ``"database.table"`` of one; a name without a dot is a table of the database ``fluss``."""
+    if isinstance(value, TablePath):
+        return value
+    if isinstance(value, str) and value.strip("."):
+        database, dot, table = value.rpartition(".")
+        return TablePath(database if dot else DEFAULT_DATABASE, table)
+    kind = type(value).__name__
+    raise InvalidArgumentError(
+        f"Expected a TablePath, got {kind} {value!r:.80}; write TablePath('database', 'table') or 'database.table'"
+    )
+
+
 @dataclass(frozen=True)
 class PhysicalTablePath:
     """A table, or one partition of a partitioned table."""

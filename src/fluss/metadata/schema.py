@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -371,6 +372,15 @@ class Schema:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Schema.of, (self.columns, self.primary_key, self.auto_increment_columns, self.highest_field_id)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        rows = "".join(
+            f"<tr><td>{escape(column.name)}</td><td><code>{escape(str(column.data_type))}</code></td>"
+            f"<td>{'primary key' if column.name in self.primary_key else ''}</td></tr>"
+            for column in self.columns
+        )
+        return f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead><tbody>{rows}</tbody></table>"
 
     def __str__(self) -> str:
         return f"Schema: columns={self.get_columns()}"

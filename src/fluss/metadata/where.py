@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import difflib
 import operator
 import re
 from collections.abc import Callable
@@ -393,6 +392,8 @@ class _Parser:
         raise self._error(f"unknown column {name!r:.80}; {self._hint(name, token)}", token.at)
 
     def _hint(self, name: str, token: _Token) -> str:
+        import difflib  # only where something is wrong: it takes a while to load
+
         close = difflib.get_close_matches(name.casefold(), list(self._folded), 1, 0.6)
         if close:
             return f"did you mean {self._folded[close[0]][0]!r}?"

@@ -57,6 +57,7 @@ class LocalServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._temporary: str | None = None
         self._log_path: Path | None = None
+        self._owner_pid: int | None = None
         self._addresses: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -125,6 +126,7 @@ class LocalServer:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=_environment(), bufsize=0
             )
+        self._owner_pid = os.getpid()
         atexit.register(self.kill)
         try:
             line = self._read_ready_line()
@@ -153,6 +155,8 @@ class LocalServer:
 
     def kill(self) -> None:
         """End the process at once, as a crash would, and remove temporary data."""
+        if self._owner_pid not in (None, os.getpid()):
+            return  # a forked child that ends: process and data are its parent's
         self.crash()
         atexit.unregister(self.kill)
         if self._temporary is not None:

@@ -34,8 +34,8 @@ from fluss.metadata import (
     TinyIntType,
     col,
     matching_partitions,
-    parse_where,
 )
+from fluss.metadata.where import parse_where
 
 _COMPARISONS: dict[type[d.Filter], str] = {
     d.EqualTo: "equal",

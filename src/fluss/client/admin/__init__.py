@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from fluss.client.admin.base import taking_names
 from fluss.client.admin.catalog import CatalogAdmin
 from fluss.client.admin.lake import LakeAdmin
 from fluss.client.admin.security import SecurityAdmin
 
 
+@taking_names
 class FlussAdmin(CatalogAdmin, SecurityAdmin, LakeAdmin):
     """Administration of a cluster. Obtain it with `conn.get_admin()`, awaited or not: awaiting gives it itself."""
 

@@ -84,6 +84,15 @@ class BatchScanner:
         """The bucket this scanner reads."""
         return self._bucket
 
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of the Arrow batches this scanner gives.
+
+        Example:
+            names = scanner.arrow_schema.names
+        """
+        return self._arrow_schema
+
     async def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
         """Return the next batch, or None when there is no more.
 

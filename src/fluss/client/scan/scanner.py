@@ -10,7 +10,7 @@ import logging
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from fluss.client.scan.decode import Decoded
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
-from fluss.client.scan.records import RecordBatch, Run, ScanRecord, ScanRecords
+from fluss.client.scan.records import RecordBatch, Run, ScanRecords
 from fluss.client.scan.subscription import Subscription
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, LATEST_OFFSET, OffsetSpec, TableBucket
@@ -29,12 +29,22 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    ItemT = TypeVar("ItemT", default=Any)
+    """What iterating over a scanner gives. With a default, so that `LogScanner` alone is a type too."""
+else:
+    from typing import TypeVar
+
+    ItemT = TypeVar("ItemT")
+
 logger = logging.getLogger("fluss.client.scan")
 
 _ITERATION_POLL_MS = 1_000
 
 
-class LogScanner:
+class LogScanner(Generic[ItemT]):
     """Reads buckets of a table's log from given offsets on.
 
     A record scanner gives records (`poll`), a batch scanner Arrow (`poll_arrow`, `poll_record_batch`, `to_arrow`).
@@ -348,15 +358,15 @@ class LogScanner:
         """
         return await self.poll_record_batch(timeout_ms)
 
-    async def poll_items(self, timeout_ms: int) -> Sequence[ScanRecord | RecordBatch]:
+    async def poll_items(self, timeout_ms: int) -> Sequence[ItemT]:
         """Records or batches, whichever this scanner gives.
 
         Example:
             items = await scanner.poll_items(timeout_ms=1000)
         """
-        if self._batches:
-            return await self.poll_record_batch(timeout_ms)
-        return list(await self.poll(timeout_ms))
+        batches = await self.poll_record_batch(timeout_ms) if self._batches else None
+        items: Any = list(await self.poll(timeout_ms)) if batches is None else batches
+        return cast("Sequence[ItemT]", items)
 
     async def _next(self, rows_max: int | None, timeout_s: float) -> tuple[TableBucket, Decoded] | None:
         self._check_subscribed()
@@ -495,10 +505,10 @@ class LogScanner:
 
     # -- iteration ------------------------------------------------------------------------------------------------
 
-    def __aiter__(self) -> AsyncIterator[ScanRecord | RecordBatch]:
+    def __aiter__(self) -> AsyncIterator[ItemT]:
         return self._iterate()
 
-    async def _iterate(self) -> AsyncIterator[ScanRecord | RecordBatch]:
+    async def _iterate(self) -> AsyncIterator[ItemT]:
         while not self._closed:
             for item in await self.poll_items(_ITERATION_POLL_MS):
                 yield item
@@ -526,7 +536,7 @@ class LogScanner:
     async def shut(self) -> None:
         await self.close()
 
-    async def __aenter__(self) -> LogScanner:
+    async def __aenter__(self) -> LogScanner[ItemT]:
         return self
 
     async def __aexit__(self, *_: object) -> None:

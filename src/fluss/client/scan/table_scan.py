@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fluss.client.awaited import awaited
 from fluss.client.cluster import Cluster
 from fluss.client.scan.plan import ScanPlan
-from fluss.client.scan.records import RecordBatch
+from fluss.client.scan.records import RecordBatch, ScanRecord
 from fluss.client.scan.scanner import LogScanner
 from fluss.client.state import TableState
 from fluss.errors import InvalidArgumentError
@@ -93,7 +94,8 @@ class TableScan:
         """
         return self._plan.read(start_offsets, stop_offsets, self._plan.read_deadline(timeout))
 
-    async def create_log_scanner(self) -> LogScanner:
+    @awaited
+    async def create_log_scanner(self) -> LogScanner[ScanRecord]:
         """A scanner of single records with offset, timestamp and change type, for `poll()`.
 
         Example:
@@ -101,7 +103,8 @@ class TableScan:
         """
         return self._log_scanner(batches=False)
 
-    async def create_record_batch_log_scanner(self) -> LogScanner:
+    @awaited
+    async def create_record_batch_log_scanner(self) -> LogScanner[RecordBatch]:
         """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like.
 
         Example:
@@ -109,7 +112,8 @@ class TableScan:
         """
         return self._log_scanner(batches=True)
 
-    async def create_batch_scanner(self) -> LogScanner:
+    @awaited
+    async def create_batch_scanner(self) -> LogScanner[RecordBatch]:
         """Older name of `create_record_batch_log_scanner`.
 
         Example:
@@ -129,7 +133,7 @@ class TableScan:
 
         return BatchScanner(self._plan, bucket)
 
-    def _log_scanner(self, *, batches: bool) -> LogScanner:
+    def _log_scanner(self, *, batches: bool) -> LogScanner[Any]:
         if self._plan.limit is not None:
             raise InvalidArgumentError("a log scanner has no limit; use create_bucket_batch_scanner() with limit()")
         return LogScanner(self._plan, batches=batches)
