@@ -30,7 +30,7 @@ class Bench:
         """Of each round that asked whether it is quiet."""
         self.committer = GroupCommitter(
             self.executor,
-            WorkerThread("flush"),
+            WorkerThread("fluss-flush"),
             sync=sync,
             metrics=self.metrics,
             quiet=lambda appends: self.appends.append(appends) or quiet,  # type: ignore[func-returns-value]
