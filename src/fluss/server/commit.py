@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
 from fluss.server.environment import Worker
-from fluss.server.log.flush import SyncPlan, run_checkpoint, run_sync
-from fluss.server.log.tablet import LogTablet
+from fluss.server.log.flush import CommittableLog, SyncPlan, run_checkpoint, run_sync
 from fluss.server.metrics import Metrics
 
 logger = logging.getLogger("fluss.server.commit")
@@ -54,7 +53,7 @@ class GroupCommitter:
         self._sync = sync
         self._quiet = quiet
         self._metrics = metrics or Metrics()
-        self._dirty: dict[LogTablet, None] = {}
+        self._dirty: dict[CommittableLog, None] = {}
         self._appends = 0
         """Since the last round began."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,7 +81,7 @@ class GroupCommitter:
         if self._checkpoints:
             await asyncio.gather(*self._checkpoints, return_exceptions=True)
 
-    def dirty(self, tablet: LogTablet) -> None:
+    def dirty(self, tablet: CommittableLog) -> None:
         """The log has bytes that are not committed."""
         self._dirty[tablet] = None
         self._appends += 1
@@ -153,7 +152,9 @@ class GroupCommitter:
         except RuntimeError as error:  # there cannot be another thread now
             self._to_loop(self._flushed, [(plan, OSError(str(error))) for plan in plans], started)
 
-    def _plan(self, tablet: LogTablet, *, checkpoint: bool = False, checkpoint_due: bool = True) -> SyncPlan | None:
+    def _plan(
+        self, tablet: CommittableLog, *, checkpoint: bool = False, checkpoint_due: bool = True
+    ) -> SyncPlan | None:
         """What to flush of a log; None when there is nothing, or when that cannot even be told."""
         if tablet.deleted or tablet.failure is not None or not tablet.segments:
             return None
@@ -252,7 +253,7 @@ class GroupCommitter:
             if error is not None:
                 _checkpoint_failed(plan, error)
 
-    async def checkpoint(self, tablets: Iterable[LogTablet]) -> bool:
+    async def checkpoint(self, tablets: Iterable[CommittableLog]) -> bool:
         """Flush the logs and write their recovery points; False when one of them failed."""
         if self._checkpoints:
             await asyncio.gather(*self._checkpoints, return_exceptions=True)
@@ -313,7 +314,7 @@ def _each(work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outc
     return outcomes
 
 
-def _fail(tablet: LogTablet, error: Exception) -> None:
+def _fail(tablet: CommittableLog, error: Exception) -> None:
     """Fail one log for an error that nobody expected."""
     logger.exception("flushing %s failed", tablet, exc_info=error)
     try:
