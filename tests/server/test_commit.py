@@ -11,7 +11,7 @@ import pytest
 from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, run, until
 
 from fluss.errors import LogStorageError, RequestTimeOutError
-from fluss.server import commit
+from fluss.server import commit, flush_policy
 from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.log import reader
@@ -221,7 +221,7 @@ def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: bool
 ) -> None:
     here = note_syncs(monkeypatch, 0.0, 0.0, 0.0)
-    monkeypatch.setattr(commit, "_WAIT_S_MAX", 60.0)
+    monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 60.0)
 
     async def work() -> None:
         bench = Bench(tmp_path / "log", quiet=quiet)
@@ -243,7 +243,7 @@ def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = note_syncs(monkeypatch, 0.0, 0.6, 0.0, 0.0)
-    monkeypatch.setattr(commit, "_WAIT_S_MAX", 0.5)
+    monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 0.5)
 
     async def work() -> None:
         bench = Bench(tmp_path / "log", quiet=True)
@@ -259,7 +259,7 @@ def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
 def test_a_flush_that_fails_on_the_loop_fails_the_writers_and_no_one_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "_WAIT_S_MAX", 60.0)
+    monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 60.0)
 
     async def work() -> None:
         bench = Bench(tmp_path / "log", quiet=True)
