@@ -19,13 +19,13 @@ from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.flush import SyncPlan
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.tablet import LogTablet
-from fluss.server.metrics import Metrics
+from fluss.server.metrics import ServerMetrics
 
 
 class Bench:
     def __init__(self, folder: Path, *, sync: bool = True, quiet: bool = False, **settings: int) -> None:
         self.executor = ThreadPoolExecutor(2)
-        self.metrics = Metrics()
+        self.metrics = ServerMetrics()
         self.appends: list[int] = []
         """Of each round that asked whether it is quiet."""
         self.committer = GroupCommitter(

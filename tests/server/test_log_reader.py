@@ -203,7 +203,7 @@ def test_an_index_that_is_made_anew_and_a_recovery_point_do_not_disturb_each_oth
 
 
 def test_few_checked_batches_are_read_without_a_thread(harness: LogHarness) -> None:
-    """Only headers are looked at; whatever needs more than that goes to a thread."""
+    """Only headers are read; whatever needs more than that goes to a thread."""
     for number in range(4):
         harness.write(make_batch(number * 3))
     log = harness.log

@@ -203,7 +203,7 @@ def test_large_appends_keep_their_order(tmp_path: Path, threads_used: set[str]) 
 
 
 def test_the_disk_begins_with_a_large_append_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless nobody is going to wait for it."""
+    """Unless no caller is going to wait for it."""
     begun: list[tuple[int, int]] = []
     monkeypatch.setattr(SegmentFile, "begin_sync", lambda self, position, size: begun.append((position, size)))
     for synced in (True, False):

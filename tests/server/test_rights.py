@@ -241,7 +241,7 @@ def test_a_worker_is_given_the_tables_that_it_may_tier(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["prepared", "inline"])
 def test_lake_offsets_do_not_lie_behind_the_log(tmp_path: Path, form: str) -> None:
-    """Also those who may tier a table cannot hide rows from union reads by a large number."""
+    """Also users who may tier a table cannot hide rows from union reads by a large number."""
 
     async def work() -> None:
         async with matrix(tmp_path) as m:

@@ -171,7 +171,7 @@ class TestSasl:
 
         run(work())
 
-    @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "alice-secret")])
+    @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("unknown", "alice-secret")])
     def test_wrong_user_or_password(self, tmp_path: Path, user: str, password: str) -> None:
         async def work() -> None:
             async with running_server(tmp_path, **SASL) as server:
@@ -452,7 +452,7 @@ def test_memory_is_bounded_over_all_connections(tmp_path: Path) -> None:
 
 
 def test_slow_reader_does_not_grow_the_server(tmp_path: Path) -> None:
-    """Answers that nobody takes pause the connection; the rest of the server goes on."""
+    """Answers that the client does not take pause the connection; the rest of the server goes on."""
 
     async def work() -> None:
         options = {"server_connection_max__unsent__size": "1mb"}
@@ -526,7 +526,7 @@ def test_it_is_quiet_when_all_that_came_was_taken_and_was_expected(tmp_path: Pat
             client.writer.write(b"\0\0")
             assert not server.connections.is_quiet(0), "bytes wait in the socket"
             await until(lambda: any(session.channel.buffered_bytes for session in server.sessions))
-            assert not server.connections.is_quiet(0), "a request is on its way"
+            assert not server.connections.is_quiet(0), "a request is in flight"
             await client.close()
             await until(lambda: not server.sessions)
             assert server.connections.is_quiet(0)

@@ -20,7 +20,7 @@ from concurrent.futures import Executor
 from fluss.server.environment import Worker
 from fluss.server.flush_policy import LOGS_PER_THREAD, FlushPolicy, FlushStrategy
 from fluss.server.log.flush import CommittableLog, SyncPlan, run_checkpoint, run_sync
-from fluss.server.metrics import Metrics
+from fluss.server.metrics import ServerMetrics
 
 logger = logging.getLogger("fluss.server.commit")
 
@@ -42,13 +42,13 @@ class GroupCommitter:
         flusher: Worker,
         *,
         sync: bool = True,
-        metrics: Metrics | None = None,
+        metrics: ServerMetrics | None = None,
         quiet: Callable[[int], bool] = lambda appends: False,
     ) -> None:
         self._executor = executor
         self._flusher = flusher
         self._policy = FlushPolicy(sync=sync, is_quiet=quiet)
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics or ServerMetrics()
         self._dirty: dict[CommittableLog, None] = {}
         self._appends = 0
         """Since the last round began."""

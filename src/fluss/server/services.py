@@ -16,8 +16,8 @@ from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.environment import Environment
 from fluss.server.kv import Kv
 from fluss.server.listener import Listener
-from fluss.server.memory import MemoryBudget, UnsentAnswers
-from fluss.server.metrics import Metrics
+from fluss.server.memory import RequestMemory, UnsentAnswers
+from fluss.server.metrics import ServerMetrics
 from fluss.server.tablets import Tablets
 from fluss.server.throttle import LoginThrottle
 from fluss.server.turns import Turns
@@ -36,9 +36,9 @@ class Services:
         """As of now: options that can be changed at run time replace it."""
         self.environment = environment
         self.clock = environment.clock
-        self.metrics = Metrics()
+        self.metrics = ServerMetrics()
         self.audit = AuditLog()
-        self.memory = MemoryBudget(config.integer("server.buffer.memory-size"))
+        self.memory = RequestMemory(config.integer("server.buffer.memory-size"))
         self.answers = UnsentAnswers(config.integer("server.buffer.memory-size"))
         self.frame_buffers = FrameBuffers(huge_pages=True)
         self.executor = environment.executor(config.integer("server.io-pool.size"), "fluss-io")

@@ -112,11 +112,6 @@ class ServerSession:
         return f"ServerSession({self.listener} {self.peer} as {self.principal})"
 
     @property
-    def is_internal(self) -> bool:
-        """Traffic of the internal listener is trusted."""
-        return self.listener == self.services.config.internal_listener
-
-    @property
     def requests_in_work(self) -> int:
         return len(self._replies)
 

@@ -23,7 +23,7 @@ from fluss.server.log.files import HANDLES_MAX, OpenFiles
 from fluss.server.log.opening import LogOpener
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.tablet import LogTablet
-from fluss.server.metrics import Metrics
+from fluss.server.metrics import ServerMetrics
 from fluss.server.register import BucketRegister
 from fluss.server.remote_log import RemoteLogManager
 
@@ -49,7 +49,7 @@ class Tablets:
         environment: Environment,
         committer: GroupCommitter,
         executor: Executor,
-        metrics: Metrics,
+        metrics: ServerMetrics,
     ) -> None:
         self._root = data_dir / TABLES_NAME
         self._catalog = catalog

@@ -23,7 +23,7 @@ from fluss.server.catalog.files import FileLayer
 from fluss.server.catalog.lake import LakeState
 from fluss.server.catalog.loading import load_catalog
 from fluss.server.catalog.partitions import AutoPartitioner
-from fluss.server.catalog.producers import ProducerOffsets
+from fluss.server.catalog.producers import ProducerOffsetStore
 from fluss.server.catalog.server_tags import ServerTags
 from fluss.server.catalog.state import CatalogState
 from fluss.server.config import ServerConfig
@@ -54,7 +54,7 @@ class Catalog(CatalogState):
         load_catalog(self)
         self.acls = AclStore(self.storage)
         self.authorizer = Authorizer(self.acls, initial)
-        self.producers = ProducerOffsets(self.storage, clock_ms)
+        self.producers = ProducerOffsetStore(self.storage, clock_ms)
         self.server_tags = ServerTags(self.storage, initial.integer("tablet-server.id"))
         self.lake = LakeState(self)
         self.auto_partitioner = AutoPartitioner(self)
@@ -130,7 +130,7 @@ class Catalog(CatalogState):
         self.close_now()
 
     def close_now(self) -> None:
-        """Without an event loop: only valid when no change is under way."""
+        """Without an event loop: only valid when no change is in progress."""
         self._closed = True
         self._executor.shutdown(wait=True)
         try:

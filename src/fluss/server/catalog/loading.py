@@ -145,7 +145,7 @@ def _table_is_damaged(catalog: CatalogState, table_id: int, damage: Damage) -> N
     named = bool(identity.get("database")) and bool(identity.get("table"))
     path = TablePath(str(identity["database"]), str(identity["table"])) if named else None
     damaged = DamagedTable(table_id, path, damage)
-    # Without a name it cannot be reached by clients, but its data is still known to belong to somebody.
+    # Without a name it cannot be reached by clients, but its data is still known to belong to a table.
     catalog.damaged_tables_by_id[table_id] = damaged
     if path is not None:
         _database_of(catalog, path).tables.setdefault(path.table_name, damaged)

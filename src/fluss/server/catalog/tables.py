@@ -31,7 +31,7 @@ _STANDBY = "table.kv.standby-replica.enabled"
 
 
 def with_server_defaults(descriptor: TableDescriptor, configs: ClusterConfigs) -> TableDescriptor:
-    """What the server adds to a new table where the client said nothing; visible to everybody from then on."""
+    """What the server adds to a new table where the client said nothing; visible to all clients from then on."""
     config = configs.current
     properties = descriptor.properties
     table = descriptor.config

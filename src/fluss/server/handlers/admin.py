@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Databases, tables and partitions: create, drop, alter, look at."""
+"""Databases, tables and partitions: create, drop, alter, describe."""
 
 from __future__ import annotations
 

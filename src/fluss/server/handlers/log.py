@@ -100,7 +100,7 @@ def check_records(entry: TableEntry, bucket: TableBucket, records: memoryview) -
             check_log_batch(batch, schema.arrow_schema, info.log_format)
         except (FormatError, SchemaNotExistError) as error:
             if not batch.crc_is_valid:
-                return  # damaged on its way: the log says so, and the sender repeats it
+                return  # damaged in transit: the log says so, and the sender repeats it
             if isinstance(error, SchemaNotExistError):
                 raise
             raise _invalid_batch(entry, bucket, batch, error) from None

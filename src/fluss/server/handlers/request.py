@@ -100,7 +100,7 @@ INLINE_MESSAGE_BYTES_MAX = 64 * 1024
 
 
 def parse_message(api: Api[RequestT, Any], body: memoryview) -> RequestT:
-    """Decode a request body; bytes that are no such message are the client's fault, and said so.
+    """Decode a request body; bytes that are no such message are the client's fault, and the error says that.
 
     The answer is -1 and not a code that clients retry: the same bytes will not parse next time either.
     """

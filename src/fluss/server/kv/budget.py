@@ -79,7 +79,7 @@ class StoreBudget:
         self._wake()
 
     def count(self, memory_change: int, spilling_change: int) -> None:
-        """Take note of what a store keeps; summing over all stores with every write would grow with their number."""
+        """Record what a store keeps; summing over all stores with every write would grow with their number."""
         with self._lock:  # a store is wiped in a thread
             self.memory_bytes += memory_change + spilling_change
             self.spilling_bytes += spilling_change

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of one bucket.
 
-Appends to one log happen one after the other. An append has three steps: look at the headers and decide where the bytes
-go (event loop), check the checksums and write (event loop when small, a thread when large), take the result into the
-books (event loop). Only the second step runs beside the loop, and it touches nothing but its own bytes and the file. So
-everything else here belongs to the event loop, and readers see a log that changes in whole steps.
+Appends to one log happen one after the other. An append has three steps: read the headers and decide where the bytes
+go (event loop), check the checksums and write (event loop when small, a thread when large), record the result (event
+loop). Only the second step runs beside the loop, and it touches nothing but its own bytes and the file. So everything
+else here belongs to the event loop, and readers see a log that changes in whole steps.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class LogTablet:
         For callers that keep their own order (the key-value store); it must not be mixed with ``submit``.
         """
         if self._writing or self._queue:
-            raise LogStorageError(f"{self.bucket} has an append under way")
+            raise LogStorageError(f"{self.bucket} has an append in flight")
         pending = self._prepare(writable(records))
         if isinstance(pending, AppendResult):
             return pending
@@ -244,7 +244,7 @@ class LogTablet:
         done(outcome)
 
     def _write_next(self) -> None:
-        """Take appends from the queue until one is under way in a thread, or a file has to be opened."""
+        """Take appends from the queue until one is in flight in a thread, or a file has to be opened."""
         loop = asyncio.get_running_loop()
         while self._queue and not self._writing:
             if not self._is_open and self._opener is not None:
@@ -504,7 +504,7 @@ class LogTablet:
 
     @property
     def idle(self) -> bool:
-        """No append is under way or waiting for its flush."""
+        """Whether no append is in flight or waits for its flush."""
         return not self._writing and not self._queue and self.high_watermark == self.end_offset
 
     @property
