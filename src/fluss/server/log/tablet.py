@@ -35,6 +35,7 @@ from fluss.server.log.appends import (
     write_append,
 )
 from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.expiry import ExpiredSegments
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.flush import Checkpoint, SyncPlan
 from fluss.server.log.index import SegmentIndex
@@ -64,8 +65,6 @@ _DAMAGES_REPORTED_MAX = 100
 _PARENTS_SYNCED = 5  # up to the data folder
 
 CommitListener = Callable[[int], None]
-
-
 _End = tuple[SegmentFile, int, Segment, int]
 
 
@@ -110,6 +109,7 @@ class LogTablet:
         """Why writes are refused now; the log is being repaired."""
         self.checkpointing = False
         self._repair = LogRepair(self)
+        self.expired = ExpiredSegments()
         self.deleted = False
         self.remote: RemoteLog | None = None
         self.before_commit: list[CommitListener] = []
@@ -494,7 +494,7 @@ class LogTablet:
     @property
     def is_busy(self) -> bool:
         """A thread uses the files."""
-        return self._writing or self.checkpointing
+        return self._writing or self.checkpointing or self.expired.is_deleting
 
     def checkpoint_failed(self, checkpoint: Checkpoint) -> None:
         """The recovery point before stays in force: recovery reads more, nothing is lost. Try again later."""
@@ -561,25 +561,22 @@ class LogTablet:
 
     # Expiry ------------------------------------------------------------------------------------------------------
 
-    def delete_segments_before(self, offset: int) -> int:
-        """Delete closed segments whose records all lie before ``offset``; returns how many."""
-        count = 0
+    async def delete_segments_before(self, offset: int) -> int:
+        """Delete closed segments whose records all lie before ``offset``; returns how many are gone."""
+        self.detach_segments_before(offset)
+        return await self.expired.delete(self.executor)
+
+    def detach_segments_before(self, offset: int) -> None:
+        """Take closed segments whose records all lie before ``offset`` out of the log. Their files remain."""
         while len(self.segments) > 1 and self.segments[0].end_offset <= min(offset, self.high_watermark):
             segment = self.segments[0]
-            try:
-                segment.delete()
-            except OSError as error:
-                # The oldest go first: a gap between those that remain would look like damage.
-                logger.error("cannot delete '%s', it is tried again later: %s", segment.path, error)
-                break
+            self.expired.add(segment)
             if self.committed_segment is segment:
                 self.committed_segment = self.segments[1]
                 self.committed_position = 0
             del self.segments[0]
             self.start_offset = self.segments[0].base_offset
             self._newly_sealed = [entry for entry in self._newly_sealed if entry[0] is not segment]
-            count += 1
-        return count
 
     def forget(self) -> None:
         """The bucket was dropped: fail everything that waits and close the files."""
