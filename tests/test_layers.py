@@ -34,27 +34,7 @@ APART = frozenset({"client", "server"})
 KNOWN_UPWARD: frozenset[tuple[str, str]] = frozenset()
 """Upward imports that are still there. The list only gets shorter."""
 
-KNOWN_CYCLES: frozenset[tuple[str, str]] = frozenset(
-    {
-        ("fluss.server.catalog.lake", "fluss.server.catalog.catalog"),
-        ("fluss.server.catalog.loading", "fluss.server.catalog.catalog"),
-        ("fluss.server.catalog.partitions", "fluss.server.catalog.catalog"),
-        ("fluss.server.catalog.tables", "fluss.server.catalog.catalog"),
-        ("fluss.server.handlers", "fluss.server.handlers.acl"),
-        ("fluss.server.handlers", "fluss.server.handlers.admin"),
-        ("fluss.server.handlers", "fluss.server.handlers.cluster"),
-        ("fluss.server.handlers", "fluss.server.handlers.kv"),
-        ("fluss.server.handlers", "fluss.server.handlers.lake"),
-        ("fluss.server.handlers", "fluss.server.handlers.log"),
-        ("fluss.server.handlers", "fluss.server.handlers.metadata"),
-        ("fluss.server.handlers", "fluss.server.handlers.session"),
-        ("fluss.server.handlers", "fluss.server.server"),
-        ("fluss.server.handlers", "fluss.server.session"),
-        ("fluss.server.kv.budget", "fluss.server.kv.store"),
-        ("fluss.server.log.flush", "fluss.server.log.tablet"),
-        ("fluss.server.session", "fluss.server.server"),
-    }
-)
+KNOWN_CYCLES: frozenset[tuple[str, str]] = frozenset()
 """Imports that close circles, and are still there. Without them there are none. The list only gets shorter."""
 
 

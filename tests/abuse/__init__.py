@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the server what no client should send: it must neither die nor hang nor grow, and serve everybody else."""
+"""Sends the server what no client should send: it must neither die nor hang nor grow, and serve all other clients."""

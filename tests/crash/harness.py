@@ -47,7 +47,7 @@ from fluss.metadata import TableBucket
 from fluss.records.log_batch import iter_log_batches
 from fluss.server.local import LocalServer
 
-# Small files, so that crashes meet new segments, moving recovery points and rows on their way to disk.
+# Small files, so that crashes meet new segments, moving recovery points and rows being spilled.
 SERVER_OPTIONS: dict[str, object] = {
     "log.segment.file-size": "48kb",
     "log.recovery-point.interval-size": "24kb",
@@ -301,7 +301,7 @@ class CrashRun:
             check_counts(appender.name, appender.made, seen)
         strangers = set(seen) - {operation.key for appender in self.appenders for operation in appender.made}
         if strangers:
-            raise WrongRowsError(f"rows that nobody wrote: {sorted(strangers)[:10]}")
+            raise WrongRowsError(f"rows that were never written: {sorted(strangers)[:10]}")
 
     async def _verify_keyed(self, connection: fluss.FlussConnection, admin: Any, path: fluss.TablePath) -> None:
         buckets = await self._buckets(admin, path)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The clients of a crash run. Each has a thread, a connection and keys of its own, and remembers what it was told.
 
-A client keeps its connection over all crashes: nobody tells it that the server went away or came back.
+A client keeps its connection over all crashes: it is not told that the server went away or came back.
 """
 
 from __future__ import annotations

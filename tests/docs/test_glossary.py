@@ -37,7 +37,7 @@ def test_retired_words_stay_away() -> None:
         r"|LoopLines|Nearby|Handover|OpenBatch|KvPiece|ArrowPiece|under way|on their way|whoever|nobody|somebody)\b",
         re.IGNORECASE,
     )
-    for package in ("client", "net"):
+    for package in ("client", "net", "server"):
         for path in sorted((SOURCES / package).rglob("*.py")):
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 assert not retired.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"

@@ -240,7 +240,7 @@ def put_answer(code, message="no"):
 
 
 def test_after_a_refused_batch_the_others_arrive_once_and_in_order(proxy, through, log_of):
-    """The refused batch leaves a gap in the sequence numbers; those already under way come back out of order."""
+    """The refused batch leaves a gap in the sequence numbers; those already in flight come back out of order."""
 
     async def use(conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()

@@ -76,7 +76,7 @@ def test_a_peer_that_is_gone_closes_the_channel() -> None:
             assert channel.closed
             [reason] = closed
             assert "lost" in reason
-            channel.write([b"head", b"body"])  # nobody is there any more, which is no error
+            channel.write([b"head", b"body"])  # the peer is gone, which is no error
 
     run(work())
 

@@ -11,7 +11,7 @@ import pytest
 from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, run, until
 
 from fluss.errors import LogStorageError, RequestTimeOutError
-from fluss.server import commit
+from fluss.server import commit, flush_policy
 from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.log import reader
@@ -19,18 +19,18 @@ from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.flush import SyncPlan
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.tablet import LogTablet
-from fluss.server.metrics import Metrics
+from fluss.server.metrics import ServerMetrics
 
 
 class Bench:
     def __init__(self, folder: Path, *, sync: bool = True, quiet: bool = False, **settings: int) -> None:
         self.executor = ThreadPoolExecutor(2)
-        self.metrics = Metrics()
+        self.metrics = ServerMetrics()
         self.appends: list[int] = []
         """Of each round that asked whether it is quiet."""
         self.committer = GroupCommitter(
             self.executor,
-            WorkerThread("flush"),
+            WorkerThread("fluss-flush"),
             sync=sync,
             metrics=self.metrics,
             quiet=lambda appends: self.appends.append(appends) or quiet,  # type: ignore[func-returns-value]
@@ -221,7 +221,7 @@ def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: bool
 ) -> None:
     here = note_syncs(monkeypatch, 0.0, 0.0, 0.0)
-    monkeypatch.setattr(commit, "_WAIT_S_MAX", 60.0)
+    monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 60.0)
 
     async def work() -> None:
         bench = Bench(tmp_path / "log", quiet=quiet)
@@ -243,7 +243,7 @@ def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = note_syncs(monkeypatch, 0.0, 0.6, 0.0, 0.0)
-    monkeypatch.setattr(commit, "_WAIT_S_MAX", 0.5)
+    monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 0.5)
 
     async def work() -> None:
         bench = Bench(tmp_path / "log", quiet=True)
@@ -259,7 +259,7 @@ def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
 def test_a_flush_that_fails_on_the_loop_fails_the_writers_and_no_one_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "_WAIT_S_MAX", 60.0)
+    monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 60.0)
 
     async def work() -> None:
         bench = Bench(tmp_path / "log", quiet=True)

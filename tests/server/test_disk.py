@@ -19,8 +19,9 @@ from fluss.server.datadir import CLEAN_NAME, DataDir
 
 SERVER = Path(fluss.server.__file__).parent
 
-# They run in the process of the caller, before there is a data folder: what they open is not the server's data.
-ELSEWHERE = {"config.py", "local.py", "disk.py"}
+# What they open is not the data of the server: they run in the process of the caller, before there is a data folder, or
+# tell other processes its address.
+ELSEWHERE = {"address_file.py", "config.py", "local.py", "disk.py"}
 FILE_MODULES = {"mmap", "shutil", "fcntl", "tempfile", "io"}
 # Of `os`, what has nothing to do with files; `read` is for pipes.
 OS_ALLOWED = {

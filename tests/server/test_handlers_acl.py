@@ -173,9 +173,9 @@ def test_rules_survive_a_restart_and_are_listed(harness: Harness) -> None:
     assert listed(host="10.0.0.1") == rules[2:]
     assert listed(operation_type=WRITE) == rules[1:2]
     assert listed(permission_type=2) == rules
-    # Others see the rules of what they may look at: bob may read his table.
+    # Others see the rules of what they may describe: bob may read his table.
     assert listed(BOB) == rules[:1]
-    assert listed({"user": "nobody", "listener": "CLIENT"}) == []
+    assert listed({"user": "mallory", "listener": "CLIENT"}) == []
     harness.fails(-1, acl.list_acls, pb.ListAclsRequest(acl_filter=any_filter(operation_type=77)), **ROOT)
 
 
@@ -304,7 +304,7 @@ def test_rules_about_hidden_resources_are_not_dropped_and_not_told_of(harness: H
 
 
 def test_producer_ids_belong_to_their_principal(harness: Harness) -> None:
-    """Nobody can take the id of another principal, or see what is registered under it."""
+    """No caller can take the id of another principal, or see what is registered under it."""
     prepare(harness)
     grant(harness, rule(WRITE), rule(WRITE, user="eve"))
     eve = {"user": "eve", "listener": "CLIENT"}

@@ -303,9 +303,9 @@ def test_how_many_snapshots_are_kept(harness: Harness) -> None:
     table_id = new_table(harness)
 
     def kept() -> list[int]:
-        books = harness.catalog.table(TablePath("fluss", "t")).lake
-        assert books is not None
-        return [entry.snapshot_id for entry in books.snapshots]
+        snapshots = harness.catalog.table(TablePath("fluss", "t")).lake
+        assert snapshots is not None
+        return [entry.snapshot_id for entry in snapshots.snapshots]
 
     files = [round_trip(harness, table_id, number, (None, 0, number), keep=-1) for number in (1, 2, 3)]
     assert kept() == [1, 2, 3]

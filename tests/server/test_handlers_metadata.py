@@ -92,7 +92,7 @@ def test_partitions(harness: Harness) -> None:
     for value in ("a", "b"):
         harness.call(admin.create_partition, create_partition(dt=value))
     assert not ask(harness, "t").table_metadata[0].bucket_metadata
-    # Partitions nobody asked for would make old clients abort.
+    # Partitions that were not asked for would make old clients abort.
     assert not ask(harness, "t").partition_metadata
     request = pb.MetadataRequest(partitions_path=[physical("b")])
     (partition,) = harness.call(metadata.get_metadata, request).partition_metadata

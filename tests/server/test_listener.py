@@ -15,7 +15,7 @@ from tests.server.log_support import connected, make_batch, run, running_server,
 from fluss.errors import ConfigError
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.metrics import Metrics
+from fluss.server.metrics import ServerMetrics
 
 
 def test_clients_are_told_the_advertised_address_of_their_listener(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_figures_for_prometheus(tmp_path: Path) -> None:
 
 
 def test_labels_are_escaped_and_forgotten_with_their_table() -> None:
-    metrics = Metrics()
+    metrics = ServerMetrics()
     metrics.add("x_total", 2, (("database", 'a"b'), ("table", "t\\")))
     metrics.add("x_total", 3, (("database", "a"), ("table", "t")))
     assert 'fluss_x_total{database="a\\"b",table="t\\\\"} 2' in metrics.text()

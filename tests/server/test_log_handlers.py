@@ -349,7 +349,7 @@ def test_expired_segments_go_and_new_ones_stay(tmp_path: Path) -> None:
             clock.time_ms += 30 * 60_000
             await client.produce(table, make_batch(6))
             clock.time_ms += 31 * 60_000
-            server.tablets.expire_segments()
+            await server.tablets.expire_segments()
             assert (await client.offsets(table, 0)).offset == 6
             assert (await client.fetch(table, 3)).error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
             assert ids_of((await client.fetch(table, -2)).records) == [6, 7, 8]

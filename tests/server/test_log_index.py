@@ -91,7 +91,7 @@ def test_the_next_batch_of_a_writer() -> None:
     assert not states.is_next(3, SEQUENCE_MAX - 1)
     assert not states.is_next(4, SEQUENCE_MAX)
     states.record(3, WrittenBatch(SEQUENCE_MAX, 6, 0, 99))
-    assert not states.is_next(3, 0)  # it is, but numbers begin anew only after a closer look
+    assert not states.is_next(3, 0)  # it is, but numbers restart only after a closer look
     states.check_follows(3, 0, states.last_sequence(3))
 
 

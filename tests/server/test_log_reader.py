@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.server.log_support import ARROW_SCHEMA, FakeClock, LogHarness, ids_of, make_batch
+from tests.server.log_support import ARROW_SCHEMA, FakeClock, LogHarness, ids_of, make_batch, run
 
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.records import LogBatch, iter_log_batches, project_batch
@@ -63,7 +63,7 @@ def test_end_is_empty_and_beyond_is_an_error(harness: LogHarness) -> None:
     assert harness.read(90).parts == []
     with pytest.raises(LogOffsetOutOfRangeError, match="0 to 90"):
         harness.read(91)
-    harness.log.delete_segments_before(40)
+    run(harness.log.delete_segments_before(40))
     with pytest.raises(LogOffsetOutOfRangeError, match="36 to 90"):
         harness.read(35)
     assert ids_of(joined(harness.read(-2)))[0] == 36
@@ -203,7 +203,7 @@ def test_an_index_that_is_made_anew_and_a_recovery_point_do_not_disturb_each_oth
 
 
 def test_few_checked_batches_are_read_without_a_thread(harness: LogHarness) -> None:
-    """Only headers are looked at; whatever needs more than that goes to a thread."""
+    """Only headers are read; whatever needs more than that goes to a thread."""
     for number in range(4):
         harness.write(make_batch(number * 3))
     log = harness.log

@@ -143,7 +143,7 @@ def test_expired_remote_segments_go(tmp_path: Path) -> None:
             clock.time_ms += 2 * 3_600_000
             await fill(client, table, 4, 6)
             await server.tablets.move_to_remote()
-            server.tablets.expire_segments()
+            await server.tablets.expire_segments()
             assert (await client.offsets(table, 0)).offset == 18
             assert (await client.fetch(table, 3)).error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
             folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"

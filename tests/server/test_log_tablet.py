@@ -12,6 +12,7 @@ from tests.server.log_support import FakeClock, LogHarness, make_batch, run
 
 from fluss.errors import CorruptRecordError, LogStorageError, OutOfOrderSequenceError
 from fluss.records import iter_log_batches
+from fluss.server import disk
 from fluss.server.log import tablet
 from fluss.server.log.files import SegmentFile
 from fluss.server.log.writers import SEQUENCE_MAX, WrittenBatch
@@ -203,7 +204,7 @@ def test_large_appends_keep_their_order(tmp_path: Path, threads_used: set[str]) 
 
 
 def test_the_disk_begins_with_a_large_append_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless nobody is going to wait for it."""
+    """Unless no caller is going to wait for it."""
     begun: list[tuple[int, int]] = []
     monkeypatch.setattr(SegmentFile, "begin_sync", lambda self, position, size: begun.append((position, size)))
     for synced in (True, False):
@@ -256,10 +257,37 @@ def test_expired_segments_are_deleted_only_below_the_high_watermark(tmp_path: Pa
     harness = LogHarness(tmp_path / "log-0", segment_bytes_max=10)
     for number in range(4):
         harness.append(make_batch(number * 3))
-    assert harness.log.delete_segments_before(9) == 0
+    assert run(harness.log.delete_segments_before(9)) == 0
     harness.commit()
-    assert harness.log.delete_segments_before(8) == 2
+    assert run(harness.log.delete_segments_before(8)) == 2
     assert harness.log.start_offset == 6
     assert harness.read_all() == list(range(6, 12))
     assert not (tmp_path / "log-0" / f"{0:020d}.log").exists()
+    harness.crash()
+
+
+def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = LogHarness(tmp_path / "log-0", segment_bytes_max=10)
+    for number in range(4):
+        harness.append(make_batch(number * 3))
+    harness.commit()
+    threads: list[threading.Thread] = []
+    real = disk.unlink_if_there
+
+    def fail(path: disk.StrPath) -> None:
+        threads.append(threading.current_thread())
+        if f"{3:020d}.log" in str(path):
+            raise OSError(5, "the disk is broken")
+        real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "unlink_if_there", fail)
+        assert run(harness.log.delete_segments_before(9)) == 1
+    assert threading.main_thread() not in threads
+    assert harness.read_all() == list(range(9, 12)), "readers find only what is kept"
+    assert not harness.log.is_busy
+    assert run(harness.log.delete_segments_before(9)) == 2
+    assert not (tmp_path / "log-0" / f"{6:020d}.log").exists()
     harness.crash()

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import random
 
-from fluss.server.memory import LARGE_BYTES_MIN, MemoryBudget
+from fluss.server.memory import LARGE_BYTES_MIN, RequestMemory
 
 SIZE = LARGE_BYTES_MIN
 
 
 def test_large_frames_are_granted_in_order() -> None:
-    budget = MemoryBudget(4 * SIZE)
+    budget = RequestMemory(4 * SIZE)
     granted: list[str] = []
     assert budget.charge(3 * SIZE, lambda: granted.append("never called"))
     first, second = (lambda: granted.append("first")), (lambda: granted.append("second"))
@@ -27,7 +27,7 @@ def test_large_frames_are_granted_in_order() -> None:
 
 
 def test_who_waits_counts_as_if_it_had_its_memory() -> None:
-    budget = MemoryBudget(4 * SIZE)
+    budget = RequestMemory(4 * SIZE)
     assert budget.charge(3 * SIZE, lambda: None)
     assert not budget.exhausted
     waiting = lambda: None  # noqa: E731
@@ -40,7 +40,7 @@ def test_who_waits_counts_as_if_it_had_its_memory() -> None:
 
 
 def test_a_frame_larger_than_the_budget_is_granted_alone() -> None:
-    budget = MemoryBudget(2 * SIZE)
+    budget = RequestMemory(2 * SIZE)
     budget.take(100)  # a small request, which comes and goes all the time
     granted: list[bool] = []
     assert budget.charge(SIZE, lambda: None)
@@ -50,7 +50,7 @@ def test_a_frame_larger_than_the_budget_is_granted_alone() -> None:
 
 
 def test_who_is_gone_is_not_called() -> None:
-    budget = MemoryBudget(2 * SIZE)
+    budget = RequestMemory(2 * SIZE)
     assert budget.charge(2 * SIZE, lambda: None)
     called: list[bool] = []
     callback = lambda: called.append(True)  # noqa: E731
@@ -66,7 +66,7 @@ def test_who_is_gone_is_not_called() -> None:
 def test_everything_is_granted_in_the_end() -> None:
     """Whatever sizes come in whatever order: as long as what is held is given back, nothing waits for ever."""
     chance = random.Random(3)
-    budget = MemoryBudget(10 * SIZE)
+    budget = RequestMemory(10 * SIZE)
     held: list[int] = []
     finished = asked = 0
     while finished < 300:

@@ -35,7 +35,8 @@ from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.sasl import PlainCredentials
 from fluss.server.catalog.producers import ProducerEntry
-from fluss.server.handlers import RequestContext, register_all
+from fluss.server.handlers.registry import register_all
+from fluss.server.handlers.request import RequestContext
 from fluss.server.handlers.rights import RIGHTS, Scope, operation_of
 from fluss.server.server import Server
 
@@ -117,7 +118,7 @@ def test_every_api_has_a_row_and_a_sample() -> None:
 
 def test_an_api_without_a_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = {key: need for key, need in RIGHTS.items() if key != apis.GET_CLUSTER_HEALTH.key}
-    monkeypatch.setattr("fluss.server.handlers.RIGHTS", left)
+    monkeypatch.setattr("fluss.server.handlers.registry.RIGHTS", left)
 
     async def work() -> None:
         async with running_server(tmp_path) as server, connected(server) as client:
@@ -240,7 +241,7 @@ def test_a_worker_is_given_the_tables_that_it_may_tier(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["prepared", "inline"])
 def test_lake_offsets_do_not_lie_behind_the_log(tmp_path: Path, form: str) -> None:
-    """Also those who may tier a table cannot hide rows from union reads by a large number."""
+    """Also users who may tier a table cannot hide rows from union reads by a large number."""
 
     async def work() -> None:
         async with matrix(tmp_path) as m:

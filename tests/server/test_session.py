@@ -23,7 +23,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import encode_request, parse_error, parse_response
 from fluss.protocol.record_messages import encode_produce_log
 from fluss.protocol.sasl import PlainCredentials
-from fluss.server.handlers import DirectHandler, Reply, RequestContext
+from fluss.server.handlers.request import DirectHandler, Reply, RequestContext
 from fluss.server.log.files import SegmentFile
 from fluss.server.log.tablet import LogTablet
 from fluss.server.server import Server
@@ -171,7 +171,7 @@ class TestSasl:
 
         run(work())
 
-    @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "alice-secret")])
+    @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("unknown", "alice-secret")])
     def test_wrong_user_or_password(self, tmp_path: Path, user: str, password: str) -> None:
         async def work() -> None:
             async with running_server(tmp_path, **SASL) as server:
@@ -452,7 +452,7 @@ def test_memory_is_bounded_over_all_connections(tmp_path: Path) -> None:
 
 
 def test_slow_reader_does_not_grow_the_server(tmp_path: Path) -> None:
-    """Answers that nobody takes pause the connection; the rest of the server goes on."""
+    """Answers that the client does not take pause the connection; the rest of the server goes on."""
 
     async def work() -> None:
         options = {"server_connection_max__unsent__size": "1mb"}
@@ -512,24 +512,24 @@ def test_it_is_quiet_when_all_that_came_was_taken_and_was_expected(tmp_path: Pat
             client = await RawClient.open(server)
             await client.request(apis.API_VERSIONS.key)
             await client.response()
-            assert not server._is_quiet(0)
-            assert server._is_quiet(0)
+            assert not server.connections.is_quiet(0)
+            assert server.connections.is_quiet(0)
             for _ in range(2):
                 await client.request(apis.API_VERSIONS.key)
                 await client.response()
-            assert not server._is_quiet(1)
+            assert not server.connections.is_quiet(1)
             for _ in range(2):
                 await client.request(apis.API_VERSIONS.key)
                 await client.response()
-            assert server._is_quiet(2)
+            assert server.connections.is_quiet(2)
 
             client.writer.write(b"\0\0")
-            assert not server._is_quiet(0), "bytes wait in the socket"
+            assert not server.connections.is_quiet(0), "bytes wait in the socket"
             await until(lambda: any(session.channel.buffered_bytes for session in server.sessions))
-            assert not server._is_quiet(0), "a request is on its way"
+            assert not server.connections.is_quiet(0), "a request is in flight"
             await client.close()
             await until(lambda: not server.sessions)
-            assert server._is_quiet(0)
+            assert server.connections.is_quiet(0)
 
     run(work())
 
@@ -539,10 +539,10 @@ def test_it_is_never_quiet_with_many_clients(tmp_path: Path) -> None:
         async with running_server(tmp_path) as server:
             clients = [await RawClient.open(server) for _ in range(17)]
             await until(lambda: len(server.sessions) == 17)
-            assert not server._is_quiet(0)
+            assert not server.connections.is_quiet(0)
             await clients.pop().close()
             await until(lambda: len(server.sessions) == 16)
-            assert server._is_quiet(0)
+            assert server.connections.is_quiet(0)
             for client in clients:
                 await client.close()
 

@@ -58,7 +58,7 @@ def users_of(config: ServerConfig, listener: str) -> dict[str, str]:
 
 
 def check_users(config: ServerConfig) -> None:
-    """Refuse a configuration with a SASL listener on which nobody could log in."""
+    """Refuse a configuration with a SASL listener on which no user could log in."""
     for endpoint in config.bind_endpoints:
         if config.protocol_of(endpoint.listener) == "SASL" and not users_of(config, endpoint.listener):
             raise ConfigError(

@@ -18,15 +18,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
 from fluss.server.environment import Worker
-from fluss.server.log.flush import SyncPlan, run_checkpoint, run_sync
-from fluss.server.log.tablet import LogTablet
-from fluss.server.metrics import Metrics
+from fluss.server.flush_policy import LOGS_PER_THREAD, FlushPolicy, FlushStrategy
+from fluss.server.log.flush import CommittableLog, SyncPlan, run_checkpoint, run_sync
+from fluss.server.metrics import ServerMetrics
 
 logger = logging.getLogger("fluss.server.commit")
-
-_FILES_PER_THREAD = 16
-_WAIT_S_MAX = 0.02
-"""What the loop may wait for the disk itself. A disk that took longer the last time may do so again."""
 
 
 class GroupCommitter:
@@ -36,8 +32,8 @@ class GroupCommitter:
     stands behind the requests that came in meanwhile, and the disk has nothing to do until the next round begins.
 
     Args:
-        quiet: Whether nobody wants anything of the loop, given how many appends this round is for; then the loop itself
-            can wait for the disk. Without it, the loop never does.
+        quiet: Whether the event loop has nothing else to do, given how many appends a round is for; then the loop
+            itself can wait for the disk. Without it, the loop never does.
     """
 
     def __init__(
@@ -46,25 +42,22 @@ class GroupCommitter:
         flusher: Worker,
         *,
         sync: bool = True,
-        metrics: Metrics | None = None,
+        metrics: ServerMetrics | None = None,
         quiet: Callable[[int], bool] = lambda appends: False,
     ) -> None:
         self._executor = executor
         self._flusher = flusher
-        self._sync = sync
-        self._quiet = quiet
-        self._metrics = metrics or Metrics()
-        self._dirty: dict[LogTablet, None] = {}
+        self._policy = FlushPolicy(sync=sync, is_quiet=quiet)
+        self._metrics = metrics or ServerMetrics()
+        self._dirty: dict[CommittableLog, None] = {}
         self._appends = 0
         """Since the last round began."""
         self._loop: asyncio.AbstractEventLoop | None = None
         # One flush at a time: a second one would not know of the files that the first has not finished, acknowledge
         # what is in them, and write a committed mark that the older one of the first then replaces.
         self._flushing = False
-        self._round_s = 0.0
-        """What the last round took."""
         self._waiting: deque[asyncio.Future[None]] = deque()
-        """Those who want to flush next."""
+        """Callers that flush next, in their order."""
         self._threads_busy = 0
         self._checkpoints: set[asyncio.Future[None]] = set()
 
@@ -82,7 +75,7 @@ class GroupCommitter:
         if self._checkpoints:
             await asyncio.gather(*self._checkpoints, return_exceptions=True)
 
-    def dirty(self, tablet: LogTablet) -> None:
+    def dirty(self, tablet: CommittableLog) -> None:
         """The log has bytes that are not committed."""
         self._dirty[tablet] = None
         self._appends += 1
@@ -130,22 +123,24 @@ class GroupCommitter:
             for tablet in tablets
             if not tablet.idle and (plan := self._plan(tablet, checkpoint_due=not tablet.checkpointing)) is not None
         ]
-        if not plans or not self._sync:
+        strategy = self._policy.choose(plans, appends)
+        if strategy is FlushStrategy.UNSYNCED:
             for plan in plans:
                 self._finish(plan, None)
             self._turn_over()
             return
         started = time.perf_counter()
-        if len(plans) == 1 and not plans[0].folders and self._round_s <= _WAIT_S_MAX and self._is_quiet(appends):
-            # To a thread and back takes as long as a small flush.
-            self._threads_busy = 1
+        self._threads_busy = 1
+        if strategy is FlushStrategy.INLINE:
             self._flushed(self._flush(plans), started)
-            return
-        first, *others = _chunks(plans)
-        self._threads_busy = 1 + len(others)
-        for chunk in others:
-            self._submit(self._executor.submit, chunk, started)
-        self._submit(self._flusher.submit, first, started)
+        elif strategy is FlushStrategy.WORKER:
+            self._submit(self._flusher.submit, plans, started)
+        else:
+            first, *others = _chunks(plans)
+            self._threads_busy += len(others)
+            for chunk in others:
+                self._submit(self._executor.submit, chunk, started)
+            self._submit(self._flusher.submit, first, started)
 
     def _submit(self, submit: Callable[..., object], plans: list[SyncPlan], started: float) -> None:
         try:
@@ -153,27 +148,22 @@ class GroupCommitter:
         except RuntimeError as error:  # there cannot be another thread now
             self._to_loop(self._flushed, [(plan, OSError(str(error))) for plan in plans], started)
 
-    def _plan(self, tablet: LogTablet, *, checkpoint: bool = False, checkpoint_due: bool = True) -> SyncPlan | None:
+    def _plan(
+        self, tablet: CommittableLog, *, checkpoint: bool = False, checkpoint_due: bool = True
+    ) -> SyncPlan | None:
         """What to flush of a log; None when there is nothing, or when that cannot even be told."""
         if tablet.deleted or tablet.failure is not None or not tablet.segments:
             return None
         try:
-            return tablet.sync_plan(checkpoint=checkpoint, checkpoint_due=checkpoint_due, mark=self._sync)
+            return tablet.sync_plan(checkpoint=checkpoint, checkpoint_due=checkpoint_due, mark=self._policy.sync)
         except Exception as error:
             _fail(tablet, error)
             return None
 
-    def _is_quiet(self, appends: int) -> bool:
-        try:
-            return self._quiet(appends)
-        except Exception:
-            logger.exception("cannot tell whether the server is quiet")
-            return False
-
     def _flush_and_tell(self, plans: list[SyncPlan], started: float) -> None:
         """Runs in a thread."""
         outcomes = self._flush(plans)
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and no caller waits
             self._to_loop(self._flushed, outcomes, started)
 
     def _flush(self, plans: list[SyncPlan]) -> list[_Outcome]:
@@ -187,7 +177,8 @@ class GroupCommitter:
     def _flush_while_written_to(self, plans: list[SyncPlan]) -> list[_Outcome]:
         """Flush some logs.
 
-        A single log that is written to all the while is flushed again and again, as long as nobody else has a wish.
+        A single log that is written to all the while is flushed again and again, as long as no other log is dirty and
+        no caller waits for a flush of its own.
         """
         outcomes = _each(run_sync, plans)
         while len(outcomes) == 1 and len(self._dirty) == 1 and not self._waiting:
@@ -211,8 +202,9 @@ class GroupCommitter:
         finally:
             self._metrics.add("tabletserver_logFlush_total", len(outcomes))
             if not self._threads_busy:
-                self._round_s = time.perf_counter() - started
-                self._metrics.add("tabletserver_logFlushLatencyMs_total", self._round_s * 1000)
+                seconds = time.perf_counter() - started
+                self._policy.round_took(seconds)
+                self._metrics.add("tabletserver_logFlushLatencyMs_total", seconds * 1000)
                 self._turn_over()
 
     async def _in_threads(self, work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:
@@ -252,7 +244,7 @@ class GroupCommitter:
             if error is not None:
                 _checkpoint_failed(plan, error)
 
-    async def checkpoint(self, tablets: Iterable[LogTablet]) -> bool:
+    async def checkpoint(self, tablets: Iterable[CommittableLog]) -> bool:
         """Flush the logs and write their recovery points; False when one of them failed."""
         if self._checkpoints:
             await asyncio.gather(*self._checkpoints, return_exceptions=True)
@@ -295,7 +287,7 @@ _Outcome = tuple[SyncPlan, "OSError | None"]
 
 def _chunks(plans: list[SyncPlan]) -> list[list[SyncPlan]]:
     """What one thread flushes, one log after the other."""
-    return [plans[at : at + _FILES_PER_THREAD] for at in range(0, len(plans), _FILES_PER_THREAD)]
+    return [plans[at : at + LOGS_PER_THREAD] for at in range(0, len(plans), LOGS_PER_THREAD)]
 
 
 def _each(work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:
@@ -313,8 +305,8 @@ def _each(work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outc
     return outcomes
 
 
-def _fail(tablet: LogTablet, error: Exception) -> None:
-    """Fail one log for an error that nobody expected."""
+def _fail(tablet: CommittableLog, error: Exception) -> None:
+    """Fail one log for an unexpected error."""
     logger.exception("flushing %s failed", tablet, exc_info=error)
     try:
         tablet.fail(error)

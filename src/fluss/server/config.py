@@ -107,7 +107,7 @@ _ROWS: tuple[ServerOption[Any], ...] = (
        dynamic=True),
     _o("server.data-disk.write-recover-ratio", Number(), 0.95, "disk usage below which they are accepted again",
        dynamic=True),
-    _o("server.data-disk.check-interval", Duration(1), 30 * SECOND_MS, "time between two looks at the disk"),
+    _o("server.data-disk.check-interval", Duration(1), 30 * SECOND_MS, "time between two checks of the disk"),
     # Remote log.
     _o("remote.log.task-interval-duration", Duration(), MINUTE_MS, "time between two copying rounds; 0 turns it off"),
     _o("remote.log.task-max-upload-segments", Whole(1), 5, "most segments copied per bucket and round"),

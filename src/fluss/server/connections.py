@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
+import select
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from fluss.server.server import Server
-    from fluss.server.session import Session
+from fluss.server.channel import Channel
+from fluss.server.services import Services
 
 logger = logging.getLogger("fluss.server.connections")
 
@@ -23,6 +24,31 @@ _FRAME_BYTES_PER_SECOND_MIN = 1024
 _WANTED_GRACE_SECONDS = 1.5
 _WANTED_BYTES_PER_SECOND_MIN = 256 * 1024
 _LOG_INTERVAL_SECONDS = 10.0
+_QUIET_SESSIONS_MAX = 16
+"""With more connections one of them nearly always has a request, and asking takes longer than it saves."""
+
+
+class OpenSession(Protocol):
+    """What the management of connections needs of one of them."""
+
+    channel: Channel
+
+    @property
+    def requests_in_work(self) -> int:
+        """How many requests are not answered yet."""
+
+    @property
+    def waits_for_peer(self) -> bool:
+        """Whether the next step is the peer's: to send the rest of a frame, or to take answers."""
+
+    async def finish_requests(self) -> None:
+        """Wait until all requests are answered."""
+
+    def close(self) -> None:
+        """Close the connection now."""
+
+    def close_after_sending(self) -> None:
+        """Close the connection once its answers are sent."""
 
 
 @dataclass(slots=True)
@@ -48,14 +74,19 @@ class Connections:
     when no connection is left the oldest new one makes room.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Services) -> None:
         self._server = server
-        self.sessions: set[Session] = set()
-        self._new: dict[Session, float] = {}
+        self.sessions: set[OpenSession] = set()
+        self.requests = 0
+        """Received so far, on all connections."""
+        self._requests_seen = 0
+        self._incoming = select.poll()
+        self._all_closed = asyncio.Event()
+        self._new: dict[OpenSession, float] = {}
         """Connections that are not established, with the time at which they came, oldest first."""
-        self._arrivals: dict[Session, _Arrival] = {}
+        self._arrivals: dict[OpenSession, _Arrival] = {}
         """Connections in the middle of a frame."""
-        self._untaken: dict[Session, tuple[int, float]] = {}
+        self._untaken: dict[OpenSession, tuple[int, float]] = {}
         """Connections that hold answers while memory is short: what was sent, and since when no more was."""
         self._logged: dict[str, tuple[float, int]] = {}
 
@@ -87,18 +118,39 @@ class Connections:
             return True
         return False
 
-    def add(self, session: Session) -> None:
+    def add(self, session: OpenSession) -> None:
         self.sessions.add(session)
         self._new[session] = monotonic()
+        self._incoming.register(session.channel.fd, select.POLLIN)
 
-    def established(self, session: Session) -> None:
+    def established(self, session: OpenSession) -> None:
         self._new.pop(session, None)
 
-    def remove(self, session: Session) -> None:
+    def remove(self, session: OpenSession) -> None:
         self.sessions.discard(session)
         self._new.pop(session, None)
         self._arrivals.pop(session, None)
         self._untaken.pop(session, None)
+        self._incoming.unregister(session.channel.fd)
+        if not self.sessions:
+            self._all_closed.set()
+
+    async def wait_until_closed(self, seconds: float) -> None:
+        """Wait until no connection is left, for so long at most."""
+        if self.sessions:
+            self._all_closed.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), seconds)
+
+    def is_quiet(self, appends: int) -> bool:
+        """Whether no more than so many requests came since this was asked last, and all that was sent is taken."""
+        seen, self._requests_seen = self._requests_seen, self.requests
+        if self.requests - seen > appends or len(self.sessions) > _QUIET_SESSIONS_MAX or self._incoming.poll(0):
+            return False
+        for session in self.sessions:  # noqa: SIM110 - asked once a flush, and a generator costs more than the rest
+            if session.channel.buffered_bytes:
+                return False
+        return True
 
     # Deadlines -----------------------------------------------------------------------------------------------------
 
@@ -123,7 +175,7 @@ class Connections:
         for session in [session for session, since in self._new.items() if since < latest]:
             self._close(session, "unauthenticated", f"it did not authenticate within {seconds:g} s")
 
-    def _check(self, session: Session, idle_seconds: float, frame_seconds: float) -> None:
+    def _check(self, session: OpenSession, idle_seconds: float, frame_seconds: float) -> None:
         channel = session.channel
         now = monotonic()
         if not session.requests_in_work and now - channel.last_activity > idle_seconds:
@@ -153,7 +205,7 @@ class Connections:
         ):
             self._close(session, "slow", "others wait for the memory of a large request that arrives too slowly")
 
-    def _holds_answers(self, session: Session, now: float) -> bool:
+    def _holds_answers(self, session: OpenSession, now: float) -> bool:
         """Whether a client takes nothing while others wait for the memory of its answers."""
         channel = session.channel
         if not channel.held_bytes or not self._server.answers.exhausted:
@@ -165,7 +217,7 @@ class Connections:
             return False
         return now - since > _WANTED_GRACE_SECONDS
 
-    def _close(self, session: Session, kind: str, reason: str) -> None:
+    def _close(self, session: OpenSession, kind: str, reason: str) -> None:
         self._server.metrics.add("tabletserver_closedConnections_total", 1, (("reason", kind),))
         self._log(kind, f"closed {session}: {reason}")
         session.close()

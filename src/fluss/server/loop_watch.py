@@ -2,7 +2,7 @@
 """How long the event loop kept its clients waiting, measured all the time.
 
 A timer that is due every few milliseconds tells: it is late by as long as one iteration of the loop took. Nothing else
-is served meanwhile, so this is the figure to look at when small requests are slow now and then. The processor time that
+is served meanwhile, so this is the figure to watch when small requests are slow now and then. The processor time that
 was used meanwhile tells whether this process was busy, or had to wait for a machine that is.
 """
 

@@ -48,7 +48,7 @@ class UnsentAnswers:
         self._waiting.pop(callback, None)
 
 
-class MemoryBudget:
+class RequestMemory:
     """Counts bytes. Large frames are granted in the order in which they were announced.
 
     There is no deadlock: a large frame is granted at the latest when no other large frame is held, whatever small ones

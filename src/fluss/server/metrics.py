@@ -40,8 +40,8 @@ class _Requests:
         self.size_bytes = 0
 
 
-class Metrics:
-    """All figures of one server. Counters only grow; rates are left to whoever scrapes them."""
+class ServerMetrics:
+    """All figures of one server. Counters only grow; rates are left to the system that scrapes them."""
 
     def __init__(self) -> None:
         self._counters: dict[str, dict[Labels, float]] = {}

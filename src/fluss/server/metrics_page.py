@@ -7,14 +7,14 @@ import asyncio
 import contextlib
 
 from fluss.errors import ConfigError
-from fluss.server.metrics import Metrics
+from fluss.server.metrics import ServerMetrics
 
 _REQUEST_BYTES_MAX = 8192
 _SECONDS_MAX = 5.0
 
 
 class MetricsPage:
-    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+    def __init__(self, metrics: ServerMetrics, host: str, port: int) -> None:
         self._metrics = metrics
         self._host = host
         self._port = port

@@ -81,7 +81,7 @@ class RemoteLogManager:
             keep = entry.table_info.config.tiered_local_segments
             if len(tablet.segments) > keep:
                 limit = min(tablet.segments[-keep].base_offset, tablet.remote.end_offset)
-                deleted = tablet.delete_segments_before(limit)
+                deleted = await tablet.delete_segments_before(limit)
                 if deleted:
                     logger.info("deleted %d local segments of %s that are remote now", deleted, tablet.bucket)
 

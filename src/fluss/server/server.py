@@ -8,112 +8,59 @@ import contextlib
 import logging
 import os
 import resource
-import select
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from fluss._version import VERSION
 from fluss.metadata import TableBucket
-from fluss.net.buffers import FrameBuffers
-from fluss.server.audit import AuditLog
 from fluss.server.auth import check_users, users_of
 from fluss.server.catalog import Catalog
-from fluss.server.catalog.acl import Authorizer
 from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.commit import GroupCommitter
-from fluss.server.config import Endpoint, ServerConfig
+from fluss.server.config import ServerConfig
 from fluss.server.connections import Connections
 from fluss.server.datadir import DataDir
 from fluss.server.environment import Environment
 from fluss.server.exposure import check_remote_dir
-from fluss.server.handlers import Handler, register_all
+from fluss.server.handlers.registry import register_all
+from fluss.server.handlers.request import Handler
 from fluss.server.kv import Kv
-from fluss.server.listener import Listener
 from fluss.server.loop_watch import LoopWatch
-from fluss.server.memory import MemoryBudget, UnsentAnswers
-from fluss.server.metrics import Metrics
 from fluss.server.metrics_page import MetricsPage
-from fluss.server.session import Session
+from fluss.server.services import Services
+from fluss.server.session import ServerSession
 from fluss.server.tablets import Tablets
-from fluss.server.throttle import LoginThrottle
-from fluss.server.turns import Turns
 
 logger = logging.getLogger("fluss.server")
 
-COORDINATOR_ID = 0
 _DRAIN_SECONDS_MAX = 10.0
-_FEW_SESSIONS = 16
-"""With more, somebody nearly always wants something, and asking takes longer than it saves."""
 
 
-class Server:
+class Server(Services):
     """An embedded Fluss server. ``await start()``, then ``await stop()``."""
 
     def __init__(
         self, config: ServerConfig | Mapping[str, object] | None = None, *, environment: Environment | None = None
     ) -> None:
-        self.config = config if isinstance(config, ServerConfig) else ServerConfig(config)
-        check_users(self.config)
-        check_remote_dir(self.config.text("remote.data.dir"))
-        self.environment = environment or Environment()
-        self.clock = self.environment.clock
-        self.metrics = Metrics()
-        self.audit = AuditLog()
-        self.memory = MemoryBudget(self.config.integer("server.buffer.memory-size"))
-        self.answers = UnsentAnswers(self.config.integer("server.buffer.memory-size"))
-        self.frame_buffers = FrameBuffers(huge_pages=True)
-        self.executor = self.environment.executor(self.config.integer("server.io-pool.size"), "fluss-io")
+        initial = config if isinstance(config, ServerConfig) else ServerConfig(config)
+        check_users(initial)
+        check_remote_dir(initial.text("remote.data.dir"))
+        super().__init__(initial, environment or Environment())
         self.handlers: dict[int, Handler] = {}
         register_all(self.handlers)
         self.connections = Connections(self)
         self.sessions = self.connections.sessions
-        self.turns = Turns()
-        self.login_throttle = LoginThrottle()
         self.loop_watch = LoopWatch(is_idle=lambda: not self.sessions)
-        self.requests = 0
-        """Taken so far, of all sessions."""
-        self._requests_seen = 0
-        self._incoming = select.poll()
-        self.listeners: dict[str, Listener] = {}
-        self.disk_full = False
-        self.catalog: Catalog
-        self.authorizer: Authorizer
         self.committer: GroupCommitter
-        self.tablets: Tablets
-        self.kv: Kv
         self.metrics_page: MetricsPage | None = None
         self._data_dir: DataDir | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._spawned: set[asyncio.Task[None]] = set()
-        self._stopping = False
-        self._all_closed = asyncio.Event()
-
-    # Facts for metadata answers ----------------------------------------------------------------------------------
-
-    @property
-    def damaged_bucket_count(self) -> int:
-        return sum(1 for tablet in self.tablets if tablet.damage is not None or tablet.failure is not None)
-
-    @property
-    def tablet_server_id(self) -> int:
-        return self.config.integer("tablet-server.id")
 
     def _log_end_of(self, bucket: TableBucket) -> int | None:
         log = self.tablets.find(bucket)
         if log is None:
             return 0
         return None if log.damage is not None else log.end_offset
-
-    def advertised_endpoint(self, listener: str) -> Endpoint:
-        """Where clients of a listener find this server."""
-        advertised = self.config.advertised_endpoints.get(listener)
-        bound = self.listeners[listener]
-        host, port = (advertised.host, advertised.port) if advertised else (bound.host, bound.port)
-        if host in ("", "0.0.0.0", "::"):
-            # A client cannot connect to a wildcard address; the host name is the best guess without an option.
-            host = socket.gethostname()
-        return Endpoint(listener, host, port or bound.port)
 
     # Life cycle --------------------------------------------------------------------------------------------------
 
@@ -137,7 +84,7 @@ class Server:
                 self.environment.worker("fluss-flush"),
                 sync=self.config.text("log.commit.sync") == "group",
                 metrics=self.metrics,
-                quiet=self._is_quiet,
+                quiet=self.connections.is_quiet,
             )
             self.tablets = Tablets(
                 self._data_dir.path,
@@ -201,9 +148,9 @@ class Server:
 
     async def stop(self) -> None:
         """Answer what is in work, flush, mark the folder clean."""
-        if self._stopping or self._data_dir is None:
+        if self.stopping or self._data_dir is None:
             return
-        self._stopping = True
+        self.stopping = True
         self.loop_watch.stop()
         for listener in self.listeners.values():
             listener.close()
@@ -223,9 +170,7 @@ class Server:
         for session in tuple(self.sessions):
             session.close_after_sending()
         if self.sessions:
-            self._all_closed.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._all_closed.wait(), _DRAIN_SECONDS_MAX)
+            await self.connections.wait_until_closed(_DRAIN_SECONDS_MAX)
         for session in tuple(self.sessions):
             session.close()
         await self.committer.stop()
@@ -238,15 +183,11 @@ class Server:
             self._release(clean=clean)
             logger.info("stopped, data folder closed %s", "cleanly" if clean else "with errors")
 
-    @property
-    def stopping(self) -> bool:
-        return self._stopping
-
     def _release(self, *, clean: bool) -> None:
         for listener in self.listeners.values():
             with contextlib.suppress(OSError):
                 listener.close()
-        if getattr(self, "catalog", None) is not None and not self._stopping:
+        if getattr(self, "catalog", None) is not None and not self.stopping:
             self.catalog.close_now()
         self.executor.shutdown(wait=True)
         if self._data_dir is not None:
@@ -257,35 +198,12 @@ class Server:
         if not self.connections.admit(peer):
             sock.close()
             return
-        session = Session(self, sock, listener, peer)
+        session = ServerSession(self, self.connections, self.handlers, sock, listener, peer)
         self.connections.add(session)
-        self._incoming.register(sock, select.POLLIN)
         session.start()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run work of a request that goes on whether or not its client waits for it."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._spawned.add(task)
-        task.add_done_callback(self._spawned.discard)
-
-    def _is_quiet(self, appends: int) -> bool:
-        """Whether no more than so many requests came since this was asked last, and all that was sent is taken."""
-        seen, self._requests_seen = self._requests_seen, self.requests
-        if self.requests - seen > appends or len(self.sessions) > _FEW_SESSIONS or self._incoming.poll(0):
-            return False
-        for session in self.sessions:  # noqa: SIM110 - asked once a flush, and a generator costs more than the rest
-            if session.channel.buffered_bytes:
-                return False
-        return True
 
     def _config_changed(self, config: ServerConfig) -> None:
         self.config = config
-
-    def session_closed(self, session: Session) -> None:
-        self.connections.remove(session)
-        self._incoming.unregister(session.channel.fd)
-        if not self.sessions:
-            self._all_closed.set()
 
     # Housekeeping ------------------------------------------------------------------------------------------------
 
@@ -352,4 +270,4 @@ def _raise_file_limit() -> None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-__all__ = ["COORDINATOR_ID", "Server"]
+__all__ = ["Server"]

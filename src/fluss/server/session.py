@@ -10,15 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
 from fluss.net.eager import start_eagerly
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, api_name
 from fluss.protocol.frames import (
-    ERROR_MESSAGE_CHARS_MAX,
     REQUEST_HEADER_BYTES,
     FrameReader,
     Parts,
@@ -28,11 +26,11 @@ from fluss.protocol.frames import (
 )
 from fluss.server.auth import ANONYMOUS, Principal
 from fluss.server.channel import Channel
-from fluss.server.handlers import Buffer, DirectHandler, Handler, RequestContext
+from fluss.server.connections import Connections
+from fluss.server.handlers.answers import wire_error
+from fluss.server.handlers.request import Buffer, DirectHandler, Handler, RequestContext
 from fluss.server.memory import LARGE_BYTES_MIN
-
-if TYPE_CHECKING:
-    from fluss.server.server import Server
+from fluss.server.services import Services
 
 logger = logging.getLogger("fluss.server.session")
 
@@ -46,20 +44,30 @@ _FIRST_BUFFER_BYTES = 1024
 _BUFFER_BYTES = 64 * 1024
 
 
-class Session:
+class ServerSession:
     """State of one connection."""
 
-    def __init__(self, server: Server, sock: socket.socket, listener: str, peer: str) -> None:
-        self.server = server
+    def __init__(
+        self,
+        services: Services,
+        connections: Connections,
+        handlers: Mapping[int, Handler],
+        sock: socket.socket,
+        listener: str,
+        peer: str,
+    ) -> None:
+        self.services = services
+        self._connections = connections
+        self._handlers = handlers
         self.listener = listener
         self.peer = peer
         self.host = peer.rpartition(":")[0].strip("[]") or peer
-        self.sasl = server.config.protocol_of(listener) == "SASL"
+        self.sasl = services.config.protocol_of(listener) == "SASL"
         self.principal: Principal = ANONYMOUS
         self.authenticated = not self.sasl
         self.is_established = False
         """Whether the client has authenticated, or, where that is not asked for, has sent its first request."""
-        config = server.config
+        config = services.config
         self._requests_max = (
             config.integer("netty.server.max-queued-requests") if self.authenticated else _UNAUTHENTICATED_REQUESTS_MAX
         )
@@ -86,7 +94,7 @@ class Session:
             frame_bytes_min=REQUEST_HEADER_BYTES,
             buffer_bytes=_BUFFER_BYTES if self.authenticated else _FIRST_BUFFER_BYTES,
             first_buffer_bytes=_FIRST_BUFFER_BYTES,
-            allocate=server.frame_buffers.take,
+            allocate=services.frame_buffers.take,
             admit=self._admit_frame,
         )
         self.channel = Channel(
@@ -97,16 +105,11 @@ class Session:
             on_closed=self._on_closed,
             on_sent=self._on_sent,
             on_error=self._on_error,
-            answers=server.answers,
+            answers=services.answers,
         )
 
     def __repr__(self) -> str:
-        return f"Session({self.listener} {self.peer} as {self.principal})"
-
-    @property
-    def is_internal(self) -> bool:
-        """Traffic of the internal listener is trusted."""
-        return self.listener == self.server.config.internal_listener
+        return f"ServerSession({self.listener} {self.peer} as {self.principal})"
 
     @property
     def requests_in_work(self) -> int:
@@ -140,7 +143,7 @@ class Session:
 
     def authenticate(self, principal: Principal) -> None:
         """Take the client for this principal from now on, with the limits of clients that are known."""
-        config = self.server.config
+        config = self.services.config
         self.principal = principal
         self.authenticated = True
         self._requests_max = config.integer("netty.server.max-queued-requests")
@@ -150,13 +153,13 @@ class Session:
 
     def _establish(self) -> None:
         self.is_established = True
-        self.server.connections.established(self)
+        self._connections.established(self)
 
     def _admit_frame(self, length: int) -> bool:
         """Charge a large frame before it gets memory. One that has to wait is left unread in the socket."""
         if length < LARGE_BYTES_MIN:
             return True
-        if not self.server.memory.charge(length, self._frame_granted):
+        if not self.services.memory.charge(length, self._frame_granted):
             return False
         self._charged_bytes += length
         return True
@@ -173,14 +176,14 @@ class Session:
             logger.warning("closing %s: %s", self, error.message)
             self.channel.close()
             return
-        self.server.requests += 1
+        self._connections.requests += 1
         if size_bytes >= LARGE_BYTES_MIN:
             self._charged_bytes -= size_bytes  # from here on it is charged to the request
         api_key, version, request_id, body = request
         reply = _Reply(self, api_key, request_id, size_bytes)
         try:
             handler = self._handler(api_key)
-            context = RequestContext(self.server, self, api_key, version, request_id)
+            context = RequestContext(self.services, self, api_key, version, request_id)
             if isinstance(handler, DirectHandler):
                 handler.begin(context, body, reply)
             else:
@@ -192,11 +195,11 @@ class Session:
         if not reply.ended:
             self._replies.add(reply)
             if size_bytes < LARGE_BYTES_MIN:
-                self.server.memory.take(size_bytes)
+                self.services.memory.take(size_bytes)
             self._adjust_reading()
             return
         if size_bytes >= LARGE_BYTES_MIN:
-            self.server.memory.give_back(size_bytes)
+            self.services.memory.give_back(size_bytes)
         if self._closes_soon:
             self.close_after_sending()
         elif self.channel.unsent_bytes:
@@ -207,12 +210,12 @@ class Session:
             if self.authenticated:
                 self._establish()
             elif api_key not in _BEFORE_AUTHENTICATION:
-                self.server.audit.login_failed(self.peer, self.listener, None, f"{api_name(api_key)} before a login")
+                self.services.audit.login_failed(self.peer, self.listener, None, f"{api_name(api_key)} before a login")
                 raise AuthenticateError(
                     "The connection has not completed authentication yet. This may be caused by a missing or incorrect "
                     "configuration of 'client.security.protocol' on the client side."
                 )
-        handler = self.server.handlers.get(api_key)
+        handler = self._handlers.get(api_key)
         if handler is None:
             raise UnsupportedVersionError(f"this server does not serve {api_name(api_key)}")
         return handler
@@ -220,7 +223,7 @@ class Session:
     def _replied(self, reply: _Reply) -> None:
         """A request that had to wait is answered."""
         self._replies.discard(reply)
-        self.server.memory.give_back(reply.size_bytes)
+        self.services.memory.give_back(reply.size_bytes)
         if self._closes_soon:
             self.close_after_sending()
         if self._no_replies is not None and not self._replies and not self._no_replies.done():
@@ -243,13 +246,13 @@ class Session:
         while not self._has_room and not self.channel.closed:
             future: asyncio.Future[None] = self._loop.create_future()
             self._room_waiters.append(future)
-            if self.server.answers.exhausted:
-                self.server.answers.wait_for_room(self._on_sent)
+            if self.services.answers.exhausted:
+                self.services.answers.wait_for_room(self._on_sent)
             await future
 
     @property
     def _has_room(self) -> bool:
-        return self.channel.unsent_bytes <= self._unsent_bytes_max and not self.server.answers.exhausted
+        return self.channel.unsent_bytes <= self._unsent_bytes_max and not self.services.answers.exhausted
 
     def _on_sent(self) -> None:
         if self._room_waiters and self._has_room:
@@ -263,12 +266,12 @@ class Session:
         """Back-pressure: stop reading while too much is in work or unsent, go on when there is room."""
         if self.channel.closed:
             return
-        memory = self.server.memory
+        memory = self.services.memory
         in_work = len(self._replies)
         if self._holds or in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
             self.channel.pause_reading()
-        elif self.channel.held_bytes and self.server.answers.exhausted:
-            self.server.answers.wait_for_room(self._adjust_reading)
+        elif self.channel.held_bytes and self.services.answers.exhausted:
+            self.services.answers.wait_for_room(self._adjust_reading)
             self.channel.pause_reading()
         elif in_work and memory.exhausted and not self.channel.is_receiving_large:
             # A session with no request in work may always read one more: otherwise none could. A large frame that is
@@ -280,22 +283,22 @@ class Session:
 
     def _on_closed(self, reason: str) -> None:
         logger.debug("%s: %s", self, reason)
-        memory = self.server.memory
+        memory = self.services.memory
         memory.cancel(self._frame_granted)
         memory.stop_waiting(self._adjust_reading)
         for callback in (self._adjust_reading, self._on_sent):
-            self.server.answers.stop_waiting(callback)
+            self.services.answers.stop_waiting(callback)
         if self._charged_bytes:
             memory.give_back(self._charged_bytes)
             self._charged_bytes = 0
         for task in tuple(self._tasks):
             # A parked fetch would otherwise hold its place until its time is over. Appends are shielded by their queue.
             task.cancel()
-        self.server.session_closed(self)
+        self._connections.remove(self)
 
     def _on_error(self, error: Exception) -> None:
         logger.error("closed %s: an error in the server", self, exc_info=error)
-        self.server.metrics.add("tabletserver_failedConnections_total")
+        self.services.metrics.add("tabletserver_failedConnections_total")
 
     def close(self) -> None:
         self.channel.close()
@@ -314,7 +317,7 @@ class _Reply:
 
     __slots__ = ("_api_key", "_request_id", "_session", "_started", "ended", "size_bytes")
 
-    def __init__(self, session: Session, api_key: int, request_id: int, size_bytes: int) -> None:
+    def __init__(self, session: ServerSession, api_key: int, request_id: int, size_bytes: int) -> None:
         self._session = session
         self._api_key = api_key
         self._request_id = request_id
@@ -351,16 +354,8 @@ class _Reply:
         if answer is not None:
             session.channel.write(answer)
         self.ended = True
-        session.server.metrics.request(
+        session.services.metrics.request(
             self._api_key, seconds=monotonic() - self._started, size_bytes=self.size_bytes, error_code=error_code
         )
         if self in session._replies:
             session._replied(self)
-
-
-def wire_error(error: FlussError) -> tuple[int, str]:
-    """Code and text to send. Errors that have no code of the protocol are failures of this server's own."""
-    message = error.message[:ERROR_MESSAGE_CHARS_MAX]
-    if error.error_code == ErrorCode.CLIENT_ERROR:
-        return ErrorCode.UNKNOWN_SERVER_ERROR, message
-    return error.error_code, message

@@ -23,7 +23,7 @@ from fluss.server.log.files import HANDLES_MAX, OpenFiles
 from fluss.server.log.opening import LogOpener
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.tablet import LogTablet
-from fluss.server.metrics import Metrics
+from fluss.server.metrics import ServerMetrics
 from fluss.server.register import BucketRegister
 from fluss.server.remote_log import RemoteLogManager
 
@@ -35,6 +35,7 @@ _TABLE_FOLDER = re.compile(r"(.+)-(\d+)")
 _PARTITION_FOLDER = re.compile(r"(.+)-p(\d+)")
 _LOG_FOLDER = re.compile(r"log-(\d+)")
 _RECOVERY_THREADS = 4
+_LOGS_PER_TURN = 256
 
 
 class Tablets:
@@ -49,7 +50,7 @@ class Tablets:
         environment: Environment,
         committer: GroupCommitter,
         executor: Executor,
-        metrics: Metrics,
+        metrics: ServerMetrics,
     ) -> None:
         self._root = data_dir / TABLES_NAME
         self._catalog = catalog
@@ -283,23 +284,25 @@ class Tablets:
         for log in self._logs.values():
             log.writers.expire(before)
 
-    def expire_segments(self) -> None:
-        """Delete closed segments that are older than their table keeps them."""
+    async def expire_segments(self) -> None:
+        """Delete closed segments that are older than their table keeps them, of one log at a time."""
         now_ms = self._clock.now_ms()
         roll_active = bool(self._config.boolean("log.retention.roll-active-segment.enabled"))
-        for log in tuple(self._logs.values()):
+        for number, log in enumerate(tuple(self._logs.values())):
+            if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
+                await asyncio.sleep(0)
             entry = self._catalog.table_by_id(log.bucket.table_id)
-            if entry is None or not log.segments or log.damage is not None:
+            if entry is None or not log.segments or log.damage is not None or log.deleted:
                 continue
             try:
-                deleted = self._expire(log, entry, now_ms, roll_active)
+                deleted = await self._expire(log, entry, now_ms, roll_active)
             except (FlussError, OSError) as error:
                 logger.error("segments of %s cannot be expired, it is tried again later: %s", log.bucket, error)
                 continue
             if deleted:
                 logger.info("deleted %d expired segments of %s", deleted, log.bucket)
 
-    def _expire(self, log: LogTablet, entry: TableEntry, now_ms: int, roll_active: bool) -> int:
+    async def _expire(self, log: LogTablet, entry: TableEntry, now_ms: int, roll_active: bool) -> int:
         info = entry.table_info
         ttl_ms = info.config.log_ttl_ms
         # The state of a primary-key table is rebuilt from its whole changelog.
@@ -318,7 +321,7 @@ class Tablets:
             if segment.max_timestamp >= oldest_kept:
                 break
             expired_end = segment.end_offset
-        return log.delete_segments_before(min(expired_end, limit))
+        return await log.delete_segments_before(min(expired_end, limit))
 
     def disk_usage(self) -> float:
         return disk.usage(self._root)

@@ -14,7 +14,7 @@ from time import monotonic
 _SLICE_SECONDS = 0.004
 _LARGE_AT_ONCE = 2
 _STEPS_PER_LOOK = 32
-"""Steps of a loop between two looks at the clock."""
+"""Steps of a loop between two reads of the clock."""
 
 
 class Turns:
@@ -76,7 +76,7 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        """Whether the slice is used up. Looks at the clock now and then only: for steps of microseconds."""
+        """Whether the slice is used up. Reads the clock now and then only: for steps of microseconds."""
         self._steps += 1
         return self._steps % _STEPS_PER_LOOK == 0 and monotonic() > self._ends_at
 

@@ -21,7 +21,7 @@ from fluss.server.auth import Principal
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.files import FileLayer
 from fluss.server.config import Endpoint, ServerConfig
-from fluss.server.handlers import RequestContext
+from fluss.server.handlers.request import RequestContext
 from fluss.server.turns import Turns
 
 T = TypeVar("T")

@@ -202,7 +202,7 @@ _table_numbers = itertools.count()
 
 
 async def ddl_until_cut(client: Connection, worker: int, made: set[str], gone: set[str], unsure: set[str]) -> None:
-    """Create, alter and drop; every answer is noted, what was under way at the cut may be either way."""
+    """Create, alter and drop; every answer is noted, what was in flight at the cut may be either way."""
     number = 0
     while True:
         number += 1

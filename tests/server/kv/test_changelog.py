@@ -102,7 +102,7 @@ def test_wal_image(tmp_path: Path) -> None:
                 ("+U", A), ("+U", B), ("+U", C), ("-D", B), ("+U", A), ("-D", A), ("-D", C), ("+U", C), ("-D", C),
             ]  # fmt: skip
             assert await bucket.rows() == []
-        # A partial update has to look at the old row, and then knows whether it inserts.
+        # A partial update has to read the old row, and then knows whether it inserts.
         async with opened(tmp_path / "p", table(changelog_image="WAL")) as bucket:
             await bucket.put([(1, "x", None)], [0, 1])
             await bucket.put([(1, None, 5.0)], [0, 2])

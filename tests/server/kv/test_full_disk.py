@@ -71,7 +71,7 @@ def test_a_spill_that_finds_no_room_is_repeated_when_there_is(tmp_path: Path, mo
 def test_writers_wait_while_the_disk_is_full_and_go_on_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, the rows of the failed spill counted as on their way to disk for ever, and every write was refused."""
+    """Before, the rows of the failed spill counted as being spilled for ever, and every write was refused."""
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.02)
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MAX", 0.05)
     monkeypatch.setattr(budget_module, "_WAIT_SECONDS_MAX", 0.3)
@@ -92,7 +92,7 @@ def test_writers_wait_while_the_disk_is_full_and_go_on_by_themselves(
 
 
 def test_a_store_that_finds_no_file_handle_is_opened_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files are fine: they are not made anew from the log."""
+    """Its files are fine: they are not rebuilt from the log."""
     entry = table()
 
     async def work() -> None:

@@ -95,7 +95,7 @@ def test_runs_of_a_layer_stay_few_and_short(monkeypatch: pytest.MonkeyPatch) -> 
     assert [key for key, _ in layer.items()] == [i.to_bytes(2, "big") for i in range(1000)]
     assert all(len(run_) <= 64 for run_ in layer._runs)
     assert len(layer._runs) < 1000 / 64 * 2 + 7
-    # Somebody sorted the same keys meanwhile: the slower one changes nothing.
+    # Another thread sorted the same keys meanwhile: the slower one changes nothing.
     before = layer._runs
     layer.add_runs(5, [[b"zz"]])
     assert layer._runs is before
@@ -414,9 +414,9 @@ def test_cursors() -> None:
     with pytest.raises(ScannerExpiredError):
         cursors.resume(first.scanner_id, 2)
     with pytest.raises(UnknownScannerIdError):
-        cursors.resume(b"nobody", 1)
+        cursors.resume(b"unknown", 1)
     assert len(cursors) == 0
-    cursors.end(b"nobody")
+    cursors.end(b"unknown")
     kept = cursors.open(_tablet(), iter(items), None)
     cursors.drop(kept.bucket)
     with pytest.raises(UnknownScannerIdError):

@@ -142,8 +142,8 @@ class Authorizer:
     def _grants(self, acl: AclBinding, principal: tuple[str, str], host: str, operation: OperationType) -> bool:
         if acl.permission is not PermissionType.ALLOW or acl.host not in (WILDCARD, host):
             return False
-        anybody = acl.principal_type == WILDCARD and acl.principal_name == WILDCARD
-        if not anybody and self._fold(acl.principal_type, acl.principal_name) != principal:
+        matches_all = acl.principal_type == WILDCARD and acl.principal_name == WILDCARD
+        if not matches_all and self._fold(acl.principal_type, acl.principal_name) != principal:
             return False
         # Every right on a resource includes DESCRIBE.
         return acl.operation in (OperationType.ALL, operation) or operation is OperationType.DESCRIBE

@@ -6,16 +6,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fluss.errors import DatabaseAlreadyExistError, DatabaseNotEmptyError, DatabaseNotExistError, UnknownServerError
 from fluss.metadata import DatabaseDescriptor
 from fluss.metadata.cluster_config import AlterConfigOp
+from fluss.server.catalog.catalog import Catalog
 from fluss.server.catalog.entries import DatabaseEntry, TableEntry
 from fluss.server.catalog.loading import erase_database, forget_database
-
-if TYPE_CHECKING:
-    from fluss.server.catalog.catalog import Catalog
 
 _log = logging.getLogger("fluss.server.catalog")
 

@@ -16,7 +16,7 @@ class FileLayer:
     """
 
     def write_new(self, path: Path, data: bytes) -> None:
-        """Write a whole file and force it to disk; the name is a temporary one that nobody reads."""
+        """Write a whole file and force it to disk; the name is a temporary one that is never read."""
         disk.write_file(path, data)
 
     def keep_previous(self, path: Path, previous: Path) -> None:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The books of the lake: which offsets its snapshots reach, and which table is tiered next."""
+"""The state of the lake: which offsets its snapshots reach, and which table is tiered next."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from fluss.errors import (
     InvalidArgumentError,
@@ -24,18 +23,16 @@ from fluss.server.catalog.lake_snapshots import (
     encode_offsets_file,
 )
 from fluss.server.catalog.remote_files import RemoteFiles
+from fluss.server.catalog.state import CatalogState
 from fluss.server.catalog.tiering import TieringManager
-
-if TYPE_CHECKING:
-    from fluss.server.catalog.catalog import Catalog
 
 _log = logging.getLogger("fluss.server.catalog")
 
 
-class LakeBooks:
+class LakeState:
     """Tiering rounds and lake snapshots of all tables."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: CatalogState) -> None:
         self._catalog = catalog
         self._remote: RemoteFiles | None = None
         self.log_end_of: Callable[[TableBucket], int | None] | None = None
@@ -196,11 +193,11 @@ class LakeBooks:
         """The snapshot a reader asks for and the offsets it may go on from."""
         if snapshot_id is not None and readable:
             raise UnknownServerError("Ask either for a snapshot id or for the latest readable snapshot, not for both.")
-        books = entry.lake or LakeSnapshots()
+        snapshots = entry.lake or LakeSnapshots()
         if readable:
-            found = books.latest_readable
+            found = snapshots.latest_readable
         else:
-            found = books.latest if snapshot_id is None else books.by_id(snapshot_id)
+            found = snapshots.latest if snapshot_id is None else snapshots.by_id(snapshot_id)
         if found is None:
             which = "readable " if readable else "" if snapshot_id is None else f"{snapshot_id} "
             raise LakeSnapshotNotExistError(

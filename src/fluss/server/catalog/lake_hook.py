@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a lake implementation may do when a lake-enabled table changes.
 
-The server keeps the books of the lake and does not write to it. Without a hook the tiering worker creates the lake
+The server records the state of the lake and does not write to it. Without a hook the tiering worker creates the lake
 table when it first writes; with one the lake is changed before the catalog, and a refusal (code 54) stops the change.
 """
 

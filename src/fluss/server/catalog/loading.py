@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fluss.errors import FlussError
 from fluss.metadata import (
@@ -20,10 +19,8 @@ from fluss.server import disk
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
 from fluss.server.catalog.lake_snapshots import LakeSnapshots
+from fluss.server.catalog.state import CatalogState
 from fluss.server.catalog.storage import documents
-
-if TYPE_CHECKING:
-    from fluss.server.catalog.catalog import Catalog
 
 _log = logging.getLogger("fluss.server.catalog")
 
@@ -31,7 +28,7 @@ _log = logging.getLogger("fluss.server.catalog")
 _UNREADABLE = (FlussError, KeyError, TypeError, ValueError, AttributeError)
 
 
-def load_catalog(catalog: Catalog) -> None:
+def load_catalog(catalog: CatalogState) -> None:
     storage = catalog.storage
     _remove_temporary_files(catalog)
     dropping: list[DatabaseEntry] = []
@@ -45,7 +42,7 @@ def load_catalog(catalog: Catalog) -> None:
         forget_database(catalog, entry)
 
 
-def _remove_temporary_files(catalog: Catalog) -> None:
+def _remove_temporary_files(catalog: CatalogState) -> None:
     folders = [catalog.storage.root]
     while folders:
         folder = folders.pop()
@@ -56,7 +53,7 @@ def _remove_temporary_files(catalog: Catalog) -> None:
                 catalog.store.files.unlink(path)
 
 
-def _load_database(catalog: Catalog, path: Path, dropping: list[DatabaseEntry]) -> None:
+def _load_database(catalog: CatalogState, path: Path, dropping: list[DatabaseEntry]) -> None:
     catalog.counters.at_least("database_id", int(path.stem) + 1 if path.stem.isdigit() else 0)
     try:
         identity, content = catalog.store.read(path)
@@ -83,7 +80,7 @@ def _load_database(catalog: Catalog, path: Path, dropping: list[DatabaseEntry]) 
         catalog.databases[name] = DatabaseEntry(int(path.stem), name, DatabaseDescriptor(), 0, 0, damage=damage)
 
 
-def _load_table(catalog: Catalog, folder: Path) -> None:
+def _load_table(catalog: CatalogState, folder: Path) -> None:
     table_id = int(folder.name)
     catalog.counters.at_least("table_id", table_id + 1)
     path = folder / "table.doc"
@@ -122,7 +119,7 @@ def _load_table(catalog: Catalog, folder: Path) -> None:
         catalog.partitions_by_id[partition.partition_id] = (entry, partition)
 
 
-def _database_of(catalog: Catalog, path: TablePath) -> DatabaseEntry:
+def _database_of(catalog: CatalogState, path: TablePath) -> DatabaseEntry:
     database = catalog.databases.get(path.database_name)
     if database is None:
         # Its document is lost or unreadable. The tables are what matters: give them their database back.
@@ -136,7 +133,7 @@ def _database_of(catalog: Catalog, path: TablePath) -> DatabaseEntry:
     return database
 
 
-def _table_is_damaged(catalog: Catalog, table_id: int, damage: Damage) -> None:
+def _table_is_damaged(catalog: CatalogState, table_id: int, damage: Damage) -> None:
     catalog.damages.append(damage)
     identity = damage.identity or {}
     if "database" not in identity:
@@ -148,13 +145,13 @@ def _table_is_damaged(catalog: Catalog, table_id: int, damage: Damage) -> None:
     named = bool(identity.get("database")) and bool(identity.get("table"))
     path = TablePath(str(identity["database"]), str(identity["table"])) if named else None
     damaged = DamagedTable(table_id, path, damage)
-    # Without a name it cannot be reached by clients, but its data is still known to belong to somebody.
+    # Without a name it cannot be reached by clients, but its data is still known to belong to a table.
     catalog.damaged_tables_by_id[table_id] = damaged
     if path is not None:
         _database_of(catalog, path).tables.setdefault(path.table_name, damaged)
 
 
-def _load_partitions(catalog: Catalog, entry: TableEntry, folder: Path) -> None:
+def _load_partitions(catalog: CatalogState, entry: TableEntry, folder: Path) -> None:
     keys = entry.table_info.partition_keys
     for path in documents(folder):
         if not path.stem.isdigit():
@@ -178,26 +175,26 @@ def _load_partitions(catalog: Catalog, entry: TableEntry, folder: Path) -> None:
         entry.partitions[name] = partition
 
 
-def _load_lake(catalog: Catalog, entry: TableEntry, path: Path) -> None:
+def _load_lake(catalog: CatalogState, entry: TableEntry, path: Path) -> None:
     if disk.exists(path):
         entry.lake = LakeSnapshots.from_json(catalog.store.read(path)[1])
 
 
-def erase_database(catalog: Catalog, entry: DatabaseEntry) -> None:
+def erase_database(catalog: CatalogState, entry: DatabaseEntry) -> None:
     """The disk part of a drop. It is decided by an earlier write, and can be repeated any number of times."""
     for table in tuple(entry.tables.values()):
         catalog.storage.drop_table(table.table_id)
     catalog.storage.delete_database(entry.database_id)
 
 
-def forget_database(catalog: Catalog, entry: DatabaseEntry) -> None:
+def forget_database(catalog: CatalogState, entry: DatabaseEntry) -> None:
     """The memory part of a drop."""
     for table in tuple(entry.tables.values()):
         forget_table(catalog, table)
     catalog.databases.pop(entry.name, None)
 
 
-def forget_table(catalog: Catalog, table: TableEntry | DamagedTable) -> None:
+def forget_table(catalog: CatalogState, table: TableEntry | DamagedTable) -> None:
     catalog.tables_by_id.pop(table.table_id, None)
     catalog.damaged_tables_by_id.pop(table.table_id, None)
     if isinstance(table, TableEntry):

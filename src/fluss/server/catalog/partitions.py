@@ -7,7 +7,6 @@ import asyncio
 import datetime
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fluss.errors import (
     BucketMaxNumError,
@@ -28,10 +27,8 @@ from fluss.metadata import (
 )
 from fluss.server.catalog.documents import UnconfirmedError
 from fluss.server.catalog.entries import PartitionEntry, TableEntry
-from fluss.server.catalog.tables import check_replication_factor, not_confirmed
-
-if TYPE_CHECKING:
-    from fluss.server.catalog.catalog import Catalog
+from fluss.server.catalog.state import CatalogState
+from fluss.server.catalog.validation import check_replication_factor, not_confirmed
 
 _log = logging.getLogger("fluss.server.catalog")
 
@@ -72,12 +69,12 @@ def _partitioned(entry: TableEntry, what: str) -> None:
         )
 
 
-def _now(catalog: Catalog, strategy: AutoPartitionStrategy) -> datetime.datetime:
+def _now(catalog: CatalogState, strategy: AutoPartitionStrategy) -> datetime.datetime:
     """The present in the zone of the table; without one, in the zone of the server."""
     return datetime.datetime.fromtimestamp(catalog.clock_ms() / 1000, strategy.time_zone)
 
 
-def check_new_partition(catalog: Catalog, entry: TableEntry, spec: dict[str, str]) -> None:
+def check_new_partition(catalog: CatalogState, entry: TableEntry, spec: dict[str, str]) -> None:
     """Everything that can be wrong with a partition that does not exist yet."""
     info = entry.table_info
     strategy = AutoPartitionStrategy.of(info.config, info.partition_keys)
@@ -98,7 +95,7 @@ def check_new_partition(catalog: Catalog, entry: TableEntry, spec: dict[str, str
         )
 
 
-async def create_partition(catalog: Catalog, path: TablePath, pairs: Pairs, *, ignore_if_exists: bool) -> None:
+async def create_partition(catalog: CatalogState, path: TablePath, pairs: Pairs, *, ignore_if_exists: bool) -> None:
     def find() -> tuple[TableEntry, dict[str, str], bool]:
         entry = catalog.table(path)
         _partitioned(entry, "create")
@@ -123,7 +120,7 @@ async def create_partition(catalog: Catalog, path: TablePath, pairs: Pairs, *, i
     await catalog.change(work)
 
 
-async def _create(catalog: Catalog, entry: TableEntry, spec: dict[str, str]) -> None:
+async def _create(catalog: CatalogState, entry: TableEntry, spec: dict[str, str]) -> None:
     now_ms = catalog.clock_ms()
 
     def write() -> PartitionEntry:
@@ -138,7 +135,7 @@ async def _create(catalog: Catalog, entry: TableEntry, spec: dict[str, str]) -> 
     await catalog.notify(catalog.on_partition_created, entry, partition)
 
 
-async def drop_partition(catalog: Catalog, path: TablePath, pairs: Pairs, *, ignore_if_not_exists: bool) -> None:
+async def drop_partition(catalog: CatalogState, path: TablePath, pairs: Pairs, *, ignore_if_not_exists: bool) -> None:
     async def work() -> None:
         entry = catalog.table(path)
         _partitioned(entry, "drop")
@@ -155,7 +152,7 @@ async def drop_partition(catalog: Catalog, path: TablePath, pairs: Pairs, *, ign
     await catalog.change(work)
 
 
-async def _drop(catalog: Catalog, entry: TableEntry, partition: PartitionEntry) -> None:
+async def _drop(catalog: CatalogState, entry: TableEntry, partition: PartitionEntry) -> None:
     unconfirmed: UnconfirmedError | None = None
     try:
         await catalog.in_storage_thread(lambda: catalog.storage.drop_partition(entry.table_id, partition.partition_id))
@@ -171,7 +168,7 @@ async def _drop(catalog: Catalog, entry: TableEntry, partition: PartitionEntry) 
 class AutoPartitioner:
     """Creates the partitions of the near future and drops those past their retention."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: CatalogState) -> None:
         self._catalog = catalog
 
     async def run(self) -> None:

@@ -38,7 +38,7 @@ class ProducerEntry:
         return self.owner, self.producer_id
 
 
-class ProducerOffsets:
+class ProducerOffsetStore:
     """One document per registration. Producer ids belong to the principal: others can neither take nor see them."""
 
     def __init__(self, storage: CatalogStorage, clock_ms: Callable[[], int]) -> None:

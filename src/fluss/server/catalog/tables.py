@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fluss.errors import (
     DatabaseNotExistError,
     InvalidAlterTableError,
-    InvalidReplicationFactorError,
     InvalidTableError,
     TableAlreadyExistError,
     TableNotExistError,
@@ -19,16 +17,13 @@ from fluss.errors import (
 from fluss.metadata import TABLE_PROPERTIES, Column, Schema, TableDescriptor, TableInfo, TablePath
 from fluss.metadata.cluster_config import AlterConfigOp
 from fluss.metadata.schema import number_column
+from fluss.server.catalog.catalog import Catalog
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.documents import UnconfirmedError
 from fluss.server.catalog.entries import DamagedTable, TableEntry
 from fluss.server.catalog.loading import forget_table
-from fluss.server.catalog.validation import validate_descriptor
+from fluss.server.catalog.validation import check_replication_factor, not_confirmed, validate_descriptor
 
-if TYPE_CHECKING:
-    from fluss.server.catalog.catalog import Catalog
-
-TABLET_SERVERS_ALIVE = 1
 KV_FORMAT_VERSION = "2"
 _LAKE_ENABLED = "table.datalake.enabled"
 _LAKE_FORMAT = "table.datalake.format"
@@ -36,7 +31,7 @@ _STANDBY = "table.kv.standby-replica.enabled"
 
 
 def with_server_defaults(descriptor: TableDescriptor, configs: ClusterConfigs) -> TableDescriptor:
-    """What the server adds to a new table where the client said nothing; visible to everybody from then on."""
+    """What the server adds to a new table where the client said nothing; visible to all clients from then on."""
     config = configs.current
     properties = descriptor.properties
     table = descriptor.config
@@ -54,15 +49,6 @@ def with_server_defaults(descriptor: TableDescriptor, configs: ClusterConfigs) -
     if bucket_count is None:
         bucket_count = config.integer("default.bucket.number")
     return descriptor.replace(properties=properties, bucket_count=bucket_count)
-
-
-def check_replication_factor(descriptor: TableDescriptor) -> None:
-    factor = descriptor.config.replication_factor or 1
-    if factor > TABLET_SERVERS_ALIVE:
-        raise InvalidReplicationFactorError(
-            f"Replication factor: {factor} larger than available tablet servers: {TABLET_SERVERS_ALIVE}. "
-            "Set 'table.replication.factor' to 1 on a single-node server."
-        )
 
 
 async def create_table(
@@ -115,13 +101,6 @@ async def create_table(
     if created is not None:
         await catalog.auto_partitioner.run_table(created)
     return created
-
-
-def not_confirmed(what: str, error: UnconfirmedError) -> UnknownServerError:
-    return UnknownServerError(
-        f"{what}, but the disk did not confirm it ({error.strerror}). It is gone now; after a power failure it may be "
-        "there again, without its data: drop it again then."
-    )
 
 
 async def drop_table(catalog: Catalog, path: TablePath, *, ignore_if_not_exists: bool) -> None:

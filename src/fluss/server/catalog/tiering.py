@@ -7,7 +7,7 @@ States of a table::
                                           ^                         |
                                           '--(failed, silent, cut short)
 
-Time passes only when somebody asks: `advance` moves the tables whose time has come. So there are no timers, and a test
+Time passes only when a caller asks: `advance` moves the tables whose time has come. So there are no timers, and a test
 decides what time it is. Each entry into Pending raises the epoch of the table, which fences the worker before.
 """
 
@@ -31,7 +31,7 @@ class TieringState(Enum):
 
 
 @dataclass
-class TieringTable:
+class TieringEntry:
     table_id: int
     freshness_ms: int
     last_tiered_ms: int
@@ -52,7 +52,7 @@ class TieringManager:
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
-        self.tables: dict[int, TieringTable] = {}
+        self.tables: dict[int, TieringEntry] = {}
         self._pending: deque[int] = deque()
 
     # ------------------------------------------------------------------ which tables take part
@@ -61,7 +61,7 @@ class TieringManager:
         """Add a table, or change the freshness of one that is known."""
         table = self.tables.get(table_id)
         if table is None:
-            self.tables[table_id] = TieringTable(table_id, freshness_ms, last_tiered_ms)
+            self.tables[table_id] = TieringEntry(table_id, freshness_ms, last_tiered_ms)
         else:
             table.freshness_ms = freshness_ms
 
@@ -83,14 +83,14 @@ class TieringManager:
         while due:
             self._to_pending(self.tables[heapq.heappop(due)[1]])
 
-    def _to_pending(self, table: TieringTable) -> None:
+    def _to_pending(self, table: TieringEntry) -> None:
         table.state = TieringState.PENDING
         table.epoch += 1
         self._pending.append(table.table_id)
 
     # ------------------------------------------------------------------ what workers say
 
-    def request(self, may_tier: Callable[[int], bool]) -> TieringTable | None:
+    def request(self, may_tier: Callable[[int], bool]) -> TieringEntry | None:
         """Hand out the table that has waited longest, of those that the worker may tier."""
         self.advance()
         table_id = next(filter(may_tier, self._pending), None)
@@ -102,7 +102,7 @@ class TieringManager:
         table.heartbeat_ms = table.started_ms = self._clock_ms()
         return table
 
-    def _held(self, table_id: int, epoch: int) -> TieringTable:
+    def _held(self, table_id: int, epoch: int) -> TieringEntry:
         table = self.tables.get(table_id)
         if table is None:
             raise TableNotExistError(f"The table with id {table_id} does not exist, or its lake is off.")

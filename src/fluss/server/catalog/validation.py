@@ -3,13 +3,30 @@
 
 from __future__ import annotations
 
-from fluss.errors import InvalidConfigError, InvalidDatabaseError, InvalidTableError
+from fluss.errors import (
+    InvalidConfigError,
+    InvalidDatabaseError,
+    InvalidReplicationFactorError,
+    InvalidTableError,
+    UnknownServerError,
+)
 from fluss.metadata import DatabaseDescriptor, TableDescriptor, validate_database_name, validate_table_name
 from fluss.metadata.names import name_problem
 from fluss.metadata.validation import validate_table_descriptor
 from fluss.server.catalog.cluster_configs import ClusterConfigs
+from fluss.server.catalog.documents import UnconfirmedError
 
-__all__ = ["check_text", "name_problem", "validate_database_name", "validate_descriptor", "validate_table_name"]
+__all__ = [
+    "check_replication_factor",
+    "check_text",
+    "name_problem",
+    "not_confirmed",
+    "validate_database_name",
+    "validate_descriptor",
+    "validate_table_name",
+]
+
+_TABLET_SERVERS_ALIVE = 1
 
 
 def check_text(descriptor: TableDescriptor | DatabaseDescriptor) -> None:
@@ -59,3 +76,20 @@ def _check_lake(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
             raise InvalidConfigError(
                 f"These Paimon options are set by the server and cannot be given: {', '.join(taken)}."
             )
+
+
+def check_replication_factor(descriptor: TableDescriptor) -> None:
+    factor = descriptor.config.replication_factor or 1
+    if factor > _TABLET_SERVERS_ALIVE:
+        raise InvalidReplicationFactorError(
+            f"Replication factor: {factor} larger than available tablet servers: {_TABLET_SERVERS_ALIVE}. "
+            "Set 'table.replication.factor' to 1 on a single-node server."
+        )
+
+
+def not_confirmed(what: str, error: UnconfirmedError) -> UnknownServerError:
+    """Make the error for a drop that may come undone with a power failure."""
+    return UnknownServerError(
+        f"{what}, but the disk did not confirm it ({error.strerror}). It is gone now; after a power failure it may be "
+        "there again, without its data: drop it again then."
+    )

@@ -14,8 +14,9 @@ from fluss.metadata.acl import (
 )
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.handlers import Handler, RequestContext, proto_handler, rights
+from fluss.server.handlers import rights
 from fluss.server.handlers.answers import set_error
+from fluss.server.handlers.request import Handler, RequestContext, proto_handler
 
 
 def _binding(acl: pb.PbAclInfo) -> AclBinding:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Databases, tables and partitions: create, drop, alter, look at."""
+"""Databases, tables and partitions: create, drop, alter, describe."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog import databases, partitions, tables
 from fluss.server.catalog.databases import DEFAULT_DATABASE
 from fluss.server.catalog.validation import check_text, validate_database_name, validate_table_name
-from fluss.server.handlers import Handler, RequestContext, proto_handler, rights
+from fluss.server.handlers import rights
 from fluss.server.handlers.answers import table_json, table_path
+from fluss.server.handlers.request import Handler, RequestContext, proto_handler
 
 COLUMN_POSITION_LAST = 0
 

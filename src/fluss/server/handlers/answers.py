@@ -20,6 +20,14 @@ from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
 
 
+def wire_error(error: FlussError) -> tuple[int, str]:
+    """Return code and text to send. Errors that have no code of the protocol are failures of this server's own."""
+    message = error.message[:ERROR_MESSAGE_CHARS_MAX]
+    if error.error_code == ErrorCode.CLIENT_ERROR:
+        return ErrorCode.UNKNOWN_SERVER_ERROR, message
+    return error.error_code, message
+
+
 class HasError(Protocol):
     error_code: int
     error_message: str
@@ -27,9 +35,7 @@ class HasError(Protocol):
 
 def set_error(message: HasError, error: FlussError) -> None:
     """Put an error into a part of an answer; the fields stay absent on success."""
-    code = error.error_code
-    message.error_code = ErrorCode.UNKNOWN_SERVER_ERROR if code == ErrorCode.CLIENT_ERROR else code
-    message.error_message = error.message[:ERROR_MESSAGE_CHARS_MAX]
+    message.error_code, message.error_message = wire_error(error)
 
 
 def check_answer_size(size_bytes: int) -> int:

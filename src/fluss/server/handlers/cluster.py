@@ -22,10 +22,11 @@ from fluss.server.catalog import TableEntry
 from fluss.server.catalog.lake_snapshots import Offsets
 from fluss.server.catalog.producers import ALREADY_EXISTS, CREATED, PRODUCER_TTL_MS_MAX, ProducerEntry
 from fluss.server.catalog.validation import name_problem
-from fluss.server.handlers import Handler, RequestContext, proto_handler, rights
+from fluss.server.handlers import rights
 from fluss.server.handlers.admin import config_changes
 from fluss.server.handlers.answers import partition_of, table_path
 from fluss.server.handlers.lake import bucket_offsets
+from fluss.server.handlers.request import Handler, RequestContext, proto_handler
 
 HEALTH_GREEN, HEALTH_RED = 0, 2
 REBALANCE_COMPLETED = 3

@@ -29,13 +29,13 @@ from fluss.protocol.record_messages import (
 )
 from fluss.records import HEADER_SIZE_MIN, LogBatch, Statistics, may_match, project_batch
 from fluss.server.catalog import TableEntry
-from fluss.server.handlers import Buffer, Handler, RequestContext, receive_message
+from fluss.server.handlers.answers import wire_error
+from fluss.server.handlers.request import Buffer, Handler, RequestContext, receive_message
 from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.tablet import LogTablet
 from fluss.server.log.walk import BatchSpan
-from fluss.server.session import wire_error
 from fluss.server.turns import Turn
 
 RESPONSE_BYTES_MAX = 128 * 1024 * 1024
@@ -374,4 +374,4 @@ def register(registry: dict[int, Handler]) -> None:
     registry[FETCH_LOG.key] = fetch_log
 
 
-__all__ = ["RESPONSE_BYTES_MAX", "register", "run_read", "wire_error"]
+__all__ = ["RESPONSE_BYTES_MAX", "register", "run_read"]

@@ -43,7 +43,9 @@ from fluss.protocol.record_messages import (
 from fluss.records import encode_kv_body, seal_kv_batch
 from fluss.rows import Slices
 from fluss.server.catalog import TableEntry
-from fluss.server.handlers import (
+from fluss.server.handlers.answers import ANSWER_BYTES_MAX, check_answer_size, set_error, wire_error
+from fluss.server.handlers.log import ACKS_ALL, INLINE_BUCKETS_MAX, bucket_of, check_acks, check_disk
+from fluss.server.handlers.request import (
     INLINE_MESSAGE_BYTES_MAX,
     Buffer,
     DirectHandler,
@@ -53,9 +55,6 @@ from fluss.server.handlers import (
     parse_message,
     receive_message,
 )
-from fluss.server.handlers.answers import ANSWER_BYTES_MAX, check_answer_size, set_error
-from fluss.server.handlers.fetch import wire_error
-from fluss.server.handlers.log import ACKS_ALL, INLINE_BUCKETS_MAX, bucket_of, check_acks, check_disk
 from fluss.server.handlers.rights import permits, permitted_table
 from fluss.server.kv.cursors import Cursor, encode_values_in_turns
 from fluss.server.kv.keys import rows_of_keys
@@ -430,7 +429,7 @@ async def _read_on(
         if not finished or not answer.has_more_results:
             cursors.end(cursor.scanner_id)
     if answer.has_more_results:
-        cursors.touch(cursor)
+        cursors.renew(cursor)
         answer.scanner_id = cursor.scanner_id
     return answer
 

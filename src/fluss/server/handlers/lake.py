@@ -9,8 +9,9 @@ from fluss.errors import FlussError, InvalidCoordinatorError, UnknownServerError
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake_snapshots import BucketKey
-from fluss.server.handlers import Handler, RequestContext, proto_handler, rights
+from fluss.server.handlers import rights
 from fluss.server.handlers.answers import set_error, table_path
+from fluss.server.handlers.request import Handler, RequestContext, proto_handler
 
 
 def _bucket_key(item: pb.PbBucketOffset | pb.PbLakeTableOffsetForBucket) -> BucketKey:

@@ -37,9 +37,17 @@ from fluss.protocol.record_messages import (
 )
 from fluss.records import LogBatch, check_log_batch, iter_log_batches
 from fluss.server.catalog import TableEntry
-from fluss.server.handlers import Buffer, DirectHandler, Handler, Reply, RequestContext, parse_message, proto_handler
 from fluss.server.handlers import fetch as fetch_handlers
-from fluss.server.handlers.answers import set_error, table_path
+from fluss.server.handlers.answers import set_error, table_path, wire_error
+from fluss.server.handlers.request import (
+    Buffer,
+    DirectHandler,
+    Handler,
+    Reply,
+    RequestContext,
+    parse_message,
+    proto_handler,
+)
 from fluss.server.handlers.rights import permitted_table, require_any_table
 from fluss.server.log import reader
 from fluss.server.log.tablet import AppendResult, LogTablet
@@ -92,7 +100,7 @@ def check_records(entry: TableEntry, bucket: TableBucket, records: memoryview) -
             check_log_batch(batch, schema.arrow_schema, info.log_format)
         except (FormatError, SchemaNotExistError) as error:
             if not batch.crc_is_valid:
-                return  # damaged on its way: the log says so, and the sender repeats it
+                return  # damaged in transit: the log says so, and the sender repeats it
             if isinstance(error, SchemaNotExistError):
                 raise
             raise _invalid_batch(entry, bucket, batch, error) from None
@@ -224,7 +232,7 @@ class _Produce:
     def _ended(self, answer: ProducedBucket, error: Exception | None) -> None:
         if isinstance(error, FlussError):
             answer.base_offset = None
-            answer.error_code, answer.error_message = fetch_handlers.wire_error(error)
+            answer.error_code, answer.error_message = wire_error(error)
         elif error is not None:
             self._failure = error
         self._one_less()
@@ -323,7 +331,7 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
             offset = plan.segments[-1][2]
         answer = LimitScanResponse[Sequence[Buffer]](is_log_table=True, records=result.parts)
     except FlussError as error:
-        code, message = fetch_handlers.wire_error(error)
+        code, message = wire_error(error)
         answer = LimitScanResponse[Sequence[Buffer]](error_code=code, error_message=message)
     return encode_limit_scan_response(answer)
 

@@ -7,8 +7,9 @@ from fluss.errors import PartitionNotExistsError
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog import PartitionEntry, TableEntry
-from fluss.server.handlers import Handler, RequestContext, proto_handler, rights
+from fluss.server.handlers import rights
 from fluss.server.handlers.answers import table_json, table_path
+from fluss.server.handlers.request import Handler, RequestContext, proto_handler
 
 COORDINATOR_ID = 0
 LEADER_EPOCH = 0

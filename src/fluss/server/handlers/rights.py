@@ -12,20 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from fluss.errors import AuthorizationError, UnknownTableOrBucketError
+from fluss.metadata import TablePath
 from fluss.metadata.acl import OperationType, Resource
 from fluss.protocol import apis
 from fluss.protocol.apis import Api
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from fluss.metadata import TablePath
-    from fluss.server.catalog import TableEntry
-    from fluss.server.catalog.acl import ResourceLike
-    from fluss.server.handlers import RequestContext
+from fluss.server.catalog import TableEntry
+from fluss.server.catalog.acl import ResourceLike
+from fluss.server.handlers.request import RequestContext
 
 
 class Scope(Enum):

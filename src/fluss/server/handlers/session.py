@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from functools import partial
 
 from fluss.errors import AuthenticateError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, APIS, AUTHENTICATE
 from fluss.server.auth import Principal, WrongCredentialsError, authenticate_plain, user_of_token, users_of
-from fluss.server.handlers import Handler, RequestContext, proto_handler
+from fluss.server.handlers.request import Handler, RequestContext, proto_handler
 from fluss.server.throttle import FAILURES_PER_CONNECTION_MAX
 
 
-async def api_versions(context: RequestContext, request: pb.ApiVersionsRequest) -> pb.ApiVersionsResponse:
+async def api_versions(
+    api_keys: Iterable[int], context: RequestContext, request: pb.ApiVersionsRequest
+) -> pb.ApiVersionsResponse:
     """Exactly what is served. The server type is left out: this address answers as coordinator and tablet server."""
     response = pb.ApiVersionsResponse()
-    for key in sorted(context.server.handlers):
+    for key in sorted(api_keys):
         api = APIS[key]
         response.api_versions.add(api_key=key, min_version=api.min_version, max_version=api.max_version)
     return response
@@ -78,5 +82,5 @@ async def _log_in(context: RequestContext, token: bytes) -> Principal:
 
 
 def register(registry: dict[int, Handler]) -> None:
-    registry[API_VERSIONS.key] = proto_handler(API_VERSIONS, api_versions)
+    registry[API_VERSIONS.key] = proto_handler(API_VERSIONS, partial(api_versions, registry))
     registry[AUTHENTICATE.key] = proto_handler(AUTHENTICATE, authenticate)

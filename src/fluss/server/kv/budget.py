@@ -6,13 +6,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from concurrent.futures import Executor
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Protocol
 
 from fluss.errors import StorageBackpressureError
-
-if TYPE_CHECKING:
-    from fluss.server.kv.store import Store
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -20,6 +18,32 @@ _WAIT_SECONDS_MAX = 10.0
 _SPILLS_AT_ONCE = 1
 _RETRY_SECONDS_MIN = 0.5
 _RETRY_SECONDS_MAX = 30.0
+
+
+class SpillableStore(Protocol):
+    """What the budget needs of a store: how much memory it takes, and a way to move its rows to disk."""
+
+    memory_bytes: int
+    spilling_bytes: int
+    row_count: int
+
+    @property
+    def spill_due(self) -> bool:
+        """Whether its rows should go to disk although they fit in memory."""
+
+    @property
+    def is_spilling(self) -> bool:
+        """Whether a thread writes its rows to disk."""
+
+    @property
+    def spill_failed(self) -> bool:
+        """Whether the last spill failed and has to be repeated."""
+
+    def start_spill(self) -> Future[None]:
+        """Write the rows to disk in a thread; raises RuntimeError when there is none."""
+
+    def finish_spill(self) -> bool:
+        """Record on the event loop what came of a spill; False when it failed."""
 
 
 class StoreBudget:
@@ -32,7 +56,7 @@ class StoreBudget:
     def __init__(self, limit_bytes: int, executor: Executor) -> None:
         self.limit_bytes = limit_bytes
         self.executor = executor
-        self._stores: set[Store] = set()
+        self._stores: set[SpillableStore] = set()
         self._lock = threading.Lock()
         self.memory_bytes = 0
         """Everything in memory, what is being written to disk included."""
@@ -43,19 +67,19 @@ class StoreBudget:
         self._retry: asyncio.TimerHandle | None = None
         """Set while the disk is left alone after a spill that failed."""
 
-    def join(self, store: Store) -> None:
+    def join(self, store: SpillableStore) -> None:
         self._stores.add(store)
 
-    def __contains__(self, store: Store) -> bool:
+    def __contains__(self, store: SpillableStore) -> bool:
         return store in self._stores
 
-    def leave(self, store: Store) -> None:
+    def leave(self, store: SpillableStore) -> None:
         self.count(-store.memory_bytes, -store.spilling_bytes)
         self._stores.discard(store)
         self._wake()
 
     def count(self, memory_change: int, spilling_change: int) -> None:
-        """Take note of what a store keeps; summing over all stores with every write would grow with their number."""
+        """Record what a store keeps; summing over all stores with every write would grow with their number."""
         with self._lock:  # a store is wiped in a thread
             self.memory_bytes += memory_change + spilling_change
             self.spilling_bytes += spilling_change
@@ -64,7 +88,7 @@ class StoreBudget:
     def row_count(self) -> int:
         return sum(store.row_count for store in self._stores)
 
-    def check(self, store: Store | None = None) -> None:
+    def check(self, store: SpillableStore | None = None) -> None:
         """Begin to move rows to disk if it is time; the writing itself happens in a thread."""
         if self._spilling >= _SPILLS_AT_ONCE or self._retry is not None:
             return
@@ -75,7 +99,7 @@ class StoreBudget:
         if store.memory_bytes and not store.is_spilling:
             self.spill(store)
 
-    def spill(self, store: Store) -> None:
+    def spill(self, store: SpillableStore) -> None:
         """Move one store to disk in a thread."""
         loop = asyncio.get_running_loop()
         try:
@@ -86,7 +110,7 @@ class StoreBudget:
         self._spilling += 1
         work.add_done_callback(lambda _: _call_soon(loop, self._spilled, store))
 
-    def _spilled(self, store: Store) -> None:
+    def _spilled(self, store: SpillableStore) -> None:
         self._spilling -= 1
         if store.finish_spill():
             self._retry_seconds = _RETRY_SECONDS_MIN
@@ -136,9 +160,9 @@ class StoreBudget:
                 waiter.set_result(None)
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, work: object, store: Store) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, work: Callable[[SpillableStore], None], store: SpillableStore) -> None:
     try:
-        loop.call_soon_threadsafe(work, store)  # type: ignore[arg-type]
+        loop.call_soon_threadsafe(work, store)
     except RuntimeError:
-        # The loop has ended: whoever closes the store takes care of the outcome.
+        # The loop has ended: closing the store takes care of the outcome.
         logger.debug("a spill ended after its server")

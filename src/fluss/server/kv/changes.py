@@ -28,7 +28,7 @@ UPDATE_AFTER = int(ChangeType.UpdateAfter)
 DELETE = int(ChangeType.Delete)
 
 ReadOld = Callable[[Sequence[bytes]], "list[bytes | None]"]
-"""The present values of many keys, changes on their way included."""
+"""The present values of many keys, changes in flight included."""
 
 Mask = npt.NDArray[np.bool_]
 Wins = Callable[[list[bytes], npt.NDArray[np.int64]], Mask]
@@ -80,7 +80,7 @@ def replace_rows(
 
     Args:
         with_before: Updates also tell the row before.
-        blind: Upserts do not look at what was there and count as updates; only deletes read the old row.
+        blind: Upserts do not read what was there and count as updates; only deletes read the old row.
         keep_first: A row that is there stays; such a batch has no deletes.
         wins: Decides per record whether it replaces what is there; only for batches of distinct keys without deletes.
     """

@@ -142,8 +142,8 @@ class Cursors:
         cursor.used_at = self._now()
         return cursor
 
-    def touch(self, cursor: Cursor) -> None:
-        """Begin its idle time anew."""
+    def renew(self, cursor: Cursor) -> None:
+        """Restart its idle time."""
         cursor.used_at = self._now()
 
     def end(self, scanner_id: bytes) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows in memory: a dict, and its keys in order for those who ask for that."""
+"""Rows in memory: a dict, and its keys in order for readers that need it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Layer:
     """Changes by key. Keys are only ever added: a removed key stays, with None as its value.
 
     Therefore the order in which keys came never changes, and the sorted runs lack exactly the newest keys. They are
-    brought up to date when an ordered read comes; whoever never reads in order pays nothing.
+    brought up to date when an ordered read comes; a store that is never read in order pays nothing.
     """
 
     __slots__ = ("__weakref__", "_runs", "_sorted_count", "rows")
@@ -54,7 +54,7 @@ class Layer:
     def add_runs(self, sorted_count: int, runs: list[list[bytes]]) -> None:
         """Take in sorted runs of the keys that were unsorted when `sorted_count` keys were sorted."""
         if sorted_count != self._sorted_count:
-            return  # somebody else was quicker
+            return  # another thread was quicker
         merged = list(self._runs)
         for run in runs:
             self._sorted_count += len(run)

@@ -254,17 +254,9 @@ def _merge_rows(
     with_before: bool,
     numbers: _Numbers,
 ) -> Outcome:
-    written: dict[int, Row] = {}
-    upserts = np.flatnonzero(~batch.deletes)
-    if len(upserts):
-        rows = batch.rows if len(upserts) == len(keys) else batch.rows.take(upserts)
-        written = dict(zip(upserts.tolist(), codec.to_rows(codec.decode_rows(batch.schema_id, rows))))
-    present: dict[bytes, Row | None] = dict.fromkeys(stored)
-    existing = [(key, value) for key, value in stored.items() if value is not None]
-    if existing:
-        old_rows = codec.to_rows(codec.decode_values(Slices.from_list([value for _, value in existing])))
-        present.update((key, row) for (key, _), row in zip(existing, old_rows))
-
+    """For all batches: row by row, in the order in which they were sent."""
+    written = _rows_sent(codec, batch)
+    present = _rows_stored(codec, stored)
     types = bytearray()
     records: list[Row] = []
     touched: dict[bytes, Row | None] = {}
@@ -299,12 +291,36 @@ def _merge_rows(
         present[key] = touched[key] = result
     if not records:
         return Outcome()
+    return Outcome(bytes(types), codec.to_batch(records), _values_to_store(codec, stored, touched), rows_added)
+
+
+def _rows_sent(codec: ValueCodec, batch: KvBatch) -> dict[int, Row]:
+    """Return the rows of a batch by their place in it, without the deletes."""
+    upserts = np.flatnonzero(~batch.deletes)
+    if not len(upserts):
+        return {}
+    rows = batch.rows if len(upserts) == len(batch.deletes) else batch.rows.take(upserts)
+    return dict(zip(upserts.tolist(), codec.to_rows(codec.decode_rows(batch.schema_id, rows))))
+
+
+def _rows_stored(codec: ValueCodec, stored: dict[bytes, bytes | None]) -> dict[bytes, Row | None]:
+    """Return the rows that are there before the batch, None for keys without one."""
+    present: dict[bytes, Row | None] = dict.fromkeys(stored)
+    existing = [(key, value) for key, value in stored.items() if value is not None]
+    if existing:
+        rows = codec.to_rows(codec.decode_values(Slices.from_list([value for _, value in existing])))
+        present.update((key, row) for (key, _), row in zip(existing, rows))
+    return present
+
+
+def _values_to_store(codec: ValueCodec, stored: dict[bytes, bytes | None], touched: dict[bytes, Row | None]) -> Changes:
+    """Return the changes of the store; a row that came and went within the batch is none."""
     changes: Changes = {key: None for key, row in touched.items() if stored[key] is not None or row is not None}
     live = [(key, row) for key, row in touched.items() if row is not None]
     if live:
         encoded = codec.encode_batch(codec.to_batch([row for _, row in live]))
         changes.update(zip((key for key, _ in live), encoded))
-    return Outcome(bytes(types), codec.to_batch(records), changes, rows_added)
+    return changes
 
 
 def refuse_partial(engine: str) -> UnknownServerError:

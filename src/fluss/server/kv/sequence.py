@@ -85,7 +85,7 @@ class Sequence:
     def resume(self, highest_used: int) -> None:
         """After a start: go on behind the largest number that the bucket's rows ever had.
 
-        The block is looked at when the first number is drawn: damage to it is no reason to refuse reads.
+        The block is read when the first number is drawn: damage to it is no reason to refuse reads.
         """
         self._highest_used = highest_used
 

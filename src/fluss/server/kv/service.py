@@ -85,7 +85,7 @@ class Kv:
     def _written(self, task: asyncio.Task[AppendResult]) -> None:
         self._writes.discard(task)
         if not task.cancelled():
-            task.exception()  # told to whoever waits; if nobody does any more, that is no reason for a warning
+            task.exception()  # told to the waiters; without one that is no reason for a warning
 
     async def limit_scan(self, entry: TableEntry, bucket: TableBucket, limit: int, turn: Turn) -> Sequence[Buffer]:
         """The first rows of a bucket in key order, as a value batch; all that are asked for, or an error."""
@@ -103,7 +103,7 @@ class Kv:
         return tablet.store.row_count
 
     def close(self, *, keep: bool) -> None:
-        """Put everything on disk (`keep`) and let go."""
+        """Put everything on disk (`keep`) and close the files."""
         self.cursors.close()
         self._closed = True
         for tablet in tuple(self._open.values()):
@@ -112,7 +112,7 @@ class Kv:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that rows take, those on their way to disk included."""
+        """Memory that rows take, those being spilled included."""
         return self._budget.memory_bytes
 
     @property

@@ -50,7 +50,7 @@ _SAMPLE_ROWS = 256
 _WRITE_ROWS = 1_000
 """Rows per write to RocksDB. A write keeps every other thread waiting, so it must be short."""
 _WRITE_PAUSE_SECONDS = 0.0003
-"""Lets those who waited go first."""
+"""Lets the threads that waited go first."""
 _PROBE_BYTES = 1024 * 1024
 _REPLAY_OFFSETS_MAX = 4_000_000
 """After so many changes a store goes to disk even if it fits in memory: a restart would have to replay them."""
@@ -60,7 +60,7 @@ _TRANSIENT = tuple(os.strerror(code) for code in (errno.EMFILE, errno.ENFILE, er
 
 _MISSING: Any = object()
 _ON_DISK = 2
-"""How old a row on disk is compared with one in memory (0) and one on its way to disk (1)."""
+"""How old a row on disk is compared with one in memory (0) and one being spilled (1)."""
 
 Items = Iterator[tuple[bytes, bytes]]
 
@@ -87,7 +87,7 @@ class _Meta(NamedTuple):
 class _DiskRows(Iterator[tuple[bytes, int, "bytes | None"]]):
     """The rows on disk as of its making, in key order.
 
-    An open iterator keeps RocksDB and its lock on the folder alive, so the store ends it when it lets go of the folder.
+    An open iterator keeps RocksDB and its lock on the folder alive, so the store ends it when it closes the folder.
     """
 
     def __init__(self, db: Rdict, prefix: bytes, folder: Path) -> None:
@@ -107,7 +107,7 @@ class _DiskRows(Iterator[tuple[bytes, int, "bytes | None"]]):
         if rows is None and self._reopened:
             raise KvStorageError(f"the store in '{self._folder}' was opened again meanwhile; begin the scan again")
         if rows is None:
-            raise DamagedStoreError(f"the store in '{self._folder}' was closed or made anew meanwhile")
+            raise DamagedStoreError(f"the store in '{self._folder}' was closed or rebuilt meanwhile")
         try:
             if self._begun:
                 rows.next()
@@ -182,7 +182,7 @@ class Store:
         except Exception as error:  # RocksDB raises plain exceptions
             self._close_db()
             if any(text in str(error) for text in _TRANSIENT):
-                # Nothing is wrong with the files: no reason to make them anew.
+                # Nothing is wrong with the files: no reason to rebuild them.
                 raise KvStorageError(f"the store in '{self._folder}' cannot be opened now: {error}") from None
             raise DamagedStoreError(f"the store in '{self._folder}' cannot be opened: {error}") from None
         self.applied_offset = self._spilled_offset = meta.offset
@@ -204,7 +204,7 @@ class Store:
         self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0
 
     def close(self, *, keep: bool) -> None:
-        """Put what is in memory on disk (`keep`), and let go of the files."""
+        """Put what is in memory on disk (`keep`), and close the files."""
         if self.closed:
             return
         self.closed = True
@@ -218,7 +218,7 @@ class Store:
         if keep:
             self._close_db()
         elif self._spill is not None and not self._spill.cancel():
-            # The rows are not wanted any more, so nobody should wait for them to be written.
+            # The rows are not wanted any more, so no caller should wait for them to be written.
             self._spill.add_done_callback(lambda _: self._close_db())
         elif self._db is not None:
             try:
@@ -262,7 +262,7 @@ class Store:
                 for i, value in zip(at, values):
                     found[i] = value
         if generation != self.generation:
-            raise DamagedStoreError(f"the store in '{self._folder}' was made anew meanwhile")
+            raise DamagedStoreError(f"the store in '{self._folder}' was rebuilt meanwhile")
         return found
 
     def _from_disk(self, keys: list[bytes]) -> list[bytes | None]:
@@ -302,8 +302,8 @@ class Store:
         return self._items(view, self._spilling, prefix)
 
     def _items(self, memory: Layer, spilling: Layer, prefix: bytes) -> Items:
-        # From left to right as in `get_many`. The layer under way to disk does not change any more, and a spill that
-        # ends meanwhile only adds rows to the disk that the layer has as well.
+        # From left to right as in `get_many`. The layer that is being spilled does not change any more, and a spill
+        # that ends meanwhile only adds rows to the disk that the layer has as well.
         for layer in (memory, spilling):
             layer.sort()
         sources: list[Iterator[tuple[bytes, int, bytes | None]]] = [
@@ -445,7 +445,7 @@ class Store:
         return before._replace(reaches=reached.reaches)
 
     def finish_spill(self) -> bool:
-        """Take note that a spill has ended; False when it failed and its rows stay in memory."""
+        """Record that a spill has ended; False when it failed and its rows stay in memory."""
         spill, self._spill = self._spill, None
         if spill is None:
             return True

@@ -4,7 +4,7 @@
 A write reads the old rows, makes the changelog batch, appends it, and then waits with its changes until that batch is
 committed: lookups see committed rows only, writes see everything before them. The state is a cache of the log: on the
 first use after a start, what the store lacks is replayed from the log, and a store that cannot be trusted is dropped
-and made anew.
+and rebuilt.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class KvTablet:
         try:
             await self._in_thread(self.store.open)
         except DamagedStoreError as error:
-            logger.error("%s; it is made anew from the log", error)
+            logger.error("%s; it is rebuilt from the log", error)
             await self._in_thread(self.store.wipe)
         if self.store.reaches_offset > self.log.high_watermark:
             # The log lost its end, or the store belongs to another log: only the log counts.
@@ -161,9 +161,9 @@ class KvTablet:
         await self._replay()
 
     def damaged(self, error: DamagedStoreError) -> None:
-        """Make the store anew from the log; whoever calls `ready` waits for it."""
+        """Rebuild the store from the log; callers of `ready` wait for it."""
         if self._opening is not None and self._opening.done():
-            logger.error("%s; it is made anew from the log", error)
+            logger.error("%s; it is rebuilt from the log", error)
             self._replaying = True
             self._opening = asyncio.ensure_future(self._reopen())
 
@@ -287,7 +287,7 @@ class KvTablet:
             except DamagedStoreError as error:
                 self.damaged(error)
                 if attempt == _ATTEMPTS - 1:
-                    raise KvStorageError(f"{error}; it is made anew") from None
+                    raise KvStorageError(f"{error}; it is rebuilt") from None
         raise AssertionError("unreachable")
 
     def _commit(self, offset: int) -> None:
@@ -305,8 +305,8 @@ class KvTablet:
             self.store.budget.check(self.store)
 
     def _read_old(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Present values, those on their way included; the newest counts."""
-        # What is on its way is looked at first and last: a change may reach the store in between, but is never missed.
+        """Present values, those in flight included; the newest counts."""
+        # What is in flight is read first and last: a change may reach the store in between, but is never missed.
         waiting = tuple(self._pending)
         found = self.store.get_many(keys)
         for pending in waiting:
@@ -504,7 +504,7 @@ class KvTablet:
             )
 
     async def _reading(self, read: Callable[[], Awaitable[T]]) -> T:
-        """Read when the state is in step with the log; a store that proves damaged is made anew first."""
+        """Read when the state is in step with the log; a store that proves damaged is rebuilt first."""
         for attempt in range(_ATTEMPTS):
             await self.ready()
             try:
@@ -512,7 +512,7 @@ class KvTablet:
             except DamagedStoreError as error:
                 self.damaged(error)
                 if attempt == _ATTEMPTS - 1:
-                    raise KvStorageError(f"{error}; it is made anew") from None
+                    raise KvStorageError(f"{error}; it is rebuilt") from None
         raise AssertionError("unreachable")
 
     async def _sort(self) -> None:

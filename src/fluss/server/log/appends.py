@@ -32,7 +32,7 @@ class AppendResult(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Bytes on their way into the log."""
+    """An append in flight: bytes that are written to the log."""
 
     records: memoryview
     spans: list[BatchSpan]
@@ -129,7 +129,7 @@ def tell(done: WhenAppended, outcome: AppendResult | Exception) -> None:
 
 
 def settle(future: asyncio.Future[Any], outcome: object) -> None:
-    """Pass on what came of something to whoever waits for it, if anybody still does."""
+    """Tell the waiter the outcome, if it still waits."""
     if future.done():
         return
     if isinstance(outcome, Exception):

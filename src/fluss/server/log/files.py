@@ -119,7 +119,7 @@ class MappedFile:
     """Reads a file by mapping it: looking at bytes that are then sent from the file costs no copy.
 
     The size is asked for before every read. A file that shrinks under a mapping would otherwise end the process. Who
-    will look at all the bytes, not only at a few of them, asks for them to be mapped `whole`, which is cheaper then.
+    will read all the bytes, not only a few of them, asks for them to be mapped `whole`, which is cheaper then.
     """
 
     __slots__ = ("_file", "_flags")
@@ -210,7 +210,7 @@ class OpenFiles:
 
 
 class UnsyncedFolders:
-    """Folders with new names that a power cut could still take, until somebody who needs them durable flushes them.
+    """Folders with new names that a power cut could still take, until a caller that needs them durable flushes them.
 
     Buckets share the folders above them. The one that creates a folder may fail to flush it, so the others look here.
     """

@@ -5,22 +5,54 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
+from fluss.errors import LogStorageError
 from fluss.server import disk
-from fluss.server.log.files import SegmentFile
+from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.index import SegmentIndex
 from fluss.server.log.recovery import CommittedMark, RecoveryPoint, write_recovery_point
 from fluss.server.log.segment import WRITER_SNAPSHOT_SUFFIX, Segment, segment_path
 
-if TYPE_CHECKING:
-    from fluss.server.log.tablet import LogTablet
+
+class CommittableLog(Protocol):
+    """What a group commit needs of the log of a bucket."""
+
+    open_files: OpenFiles
+    segments: list[Segment]
+    deleted: bool
+    failure: LogStorageError | None
+    checkpointing: bool
+    """Set while a thread writes a recovery point."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether no append is in flight or waits for its flush."""
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether the recovery point on disk lies before the end of the log."""
+
+    def sync_plan(self, *, checkpoint: bool = False, checkpoint_due: bool = True, mark: bool = True) -> SyncPlan:
+        """Decide what to flush now."""
+
+    def following(self, plan: SyncPlan) -> SyncPlan | None:
+        """Decide what else to flush of the one file of a plan, for the thread that flushed it."""
+
+    def commit(self, plan: SyncPlan) -> None:
+        """Acknowledge what was flushed."""
+
+    def fail(self, error: Exception) -> None:
+        """Refuse writes until the log is repaired."""
+
+    def checkpoint_failed(self, checkpoint: Checkpoint) -> None:
+        """Keep the recovery point before, and try again later."""
 
 
 class SyncPlan(NamedTuple):
     """What has to reach the disk for the log to be committed up to an offset."""
 
-    tablet: LogTablet
+    tablet: CommittableLog
     files: tuple[SegmentFile, ...]
     offset: int
     segment: Segment

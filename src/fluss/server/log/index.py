@@ -54,11 +54,6 @@ class SegmentIndex:
         at = bisect_right(self.last_offsets, offset) - 1
         return None if at < 0 else (self.last_offsets[at], self.positions[at])
 
-    def floor_position(self, position: int) -> tuple[int, int] | None:
-        """The last entry at or before a position: its first offset and its position."""
-        at = bisect_right(self.positions, position) - 1
-        return None if at < 0 else (self.first_offsets[at], self.positions[at])
-
     def before_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """The last entry older than ``timestamp``: its last offset and its position."""
         at = bisect_left(self.timestamps, timestamp) - 1
@@ -102,7 +97,7 @@ class SegmentIndex:
 
     @classmethod
     def parse(cls, offset_file: bytes, time_file: bytes, limit_bytes: int) -> SegmentIndex | None:
-        """Read the files back; None when they cannot be what was written, so that they are made anew.
+        """Read the files back; None when they cannot be what was written, so that they are rebuilt.
 
         What passes here is still only a hint: a reader compares every entry that it uses with the batch found there.
         """

@@ -12,14 +12,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 
 from fluss.metadata import TableBucket
 from fluss.server.log.files import OpenFiles, SegmentFile
-
-if TYPE_CHECKING:
-    from fluss.server.log.segment import Segment
-    from fluss.server.log.tablet import LogTablet
+from fluss.server.log.segment import Segment
 
 logger = logging.getLogger("fluss.server.log")
 
@@ -27,9 +25,27 @@ _LOGS_PER_JOB = 32
 _JOBS_MAX = 2
 _ROOM_CHECK_SECONDS = 0.005
 
-Opened = tuple["Segment | None", "SegmentFile"]
+Opened = tuple[Segment | None, SegmentFile]
 """The first segment of a log that has none yet, and the file to write to."""
-_Outcome = tuple["LogTablet", "Opened | Exception"]
+
+
+class OpenableLog(Protocol):
+    """What the opener needs of the log of a bucket."""
+
+    bucket: TableBucket
+
+    @property
+    def ancestors(self) -> tuple[Path, ...]:
+        """The folders whose names lead to the log."""
+
+    def open_active(self) -> Opened:
+        """Open the file that is written to, and create it if there is none. Runs in a thread."""
+
+    def opened(self, outcome: Opened | Exception) -> None:
+        """Continue the appends that waited for the file."""
+
+
+_Outcome = tuple[OpenableLog, Opened | Exception]
 
 
 class LogOpener:
@@ -45,12 +61,12 @@ class LogOpener:
         self._open_files = open_files
         self._executor = executor
         self._register = register
-        self._waiting: deque[LogTablet] = deque()
+        self._waiting: deque[OpenableLog] = deque()
         self._jobs = 0
         self._check: asyncio.TimerHandle | None = None
         self._started = False
 
-    def request(self, tablet: LogTablet) -> None:
+    def request(self, tablet: OpenableLog) -> None:
         """Have `tablet.opened` called once its active file is open, or cannot be."""
         self._waiting.append(tablet)
         if not self._started:
@@ -81,7 +97,7 @@ class LogOpener:
         self._check = None
         self._start()
 
-    def _open(self, tablets: list[LogTablet]) -> list[_Outcome]:
+    def _open(self, tablets: list[OpenableLog]) -> list[_Outcome]:
         """Runs in a thread."""
         outcomes: list[_Outcome] = []
         for tablet in tablets:
@@ -94,16 +110,16 @@ class LogOpener:
             self._make_durable(new, outcomes)
         return outcomes
 
-    def _make_durable(self, new: list[LogTablet], outcomes: list[_Outcome]) -> None:
+    def _make_durable(self, new: list[OpenableLog], outcomes: list[_Outcome]) -> None:
         """Flush the names of new logs, then register them: what is registered is missed when it is gone."""
-        errors: dict[LogTablet, Exception] = {}
+        errors: dict[OpenableLog, Exception] = {}
         for tablet in new:
             try:
                 self._open_files.unsynced.sync(tablet.ancestors)
             except OSError as error:
                 errors[tablet] = error
         durable = [tablet for tablet in new if tablet not in errors]
-        by_table: dict[int, list[LogTablet]] = {}
+        by_table: dict[int, list[OpenableLog]] = {}
         for tablet in durable:
             by_table.setdefault(tablet.bucket.table_id, []).append(tablet)
         for tablets in by_table.values():
@@ -114,7 +130,7 @@ class LogOpener:
         if errors:
             outcomes[:] = [(tablet, errors.get(tablet, outcome)) for tablet, outcome in outcomes]
 
-    def _opened(self, done: asyncio.Future[list[_Outcome]], tablets: list[LogTablet]) -> None:
+    def _opened(self, done: asyncio.Future[list[_Outcome]], tablets: list[OpenableLog]) -> None:
         self._jobs -= 1
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         try:

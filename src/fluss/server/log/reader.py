@@ -14,6 +14,7 @@ from typing import cast
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import FileRange, MappedFile, SegmentFile
+from fluss.server.log.index import SegmentIndex
 from fluss.server.log.segment import Segment
 from fluss.server.log.tablet import LogTablet
 from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, walk_file
@@ -48,7 +49,7 @@ class ReadPlan:
 
     @property
     def is_large(self) -> bool:
-        """Large answers are sent from the file; this process only looks at the bytes."""
+        """Large answers are sent from the file; this process only reads them."""
         return self.bytes_max >= _LARGE_BYTES_MIN
 
     @property
@@ -58,7 +59,7 @@ class ReadPlan:
 
     @property
     def is_quick(self) -> bool:
-        """A few batches that were checked before and go out as they lie: their headers are all there is to look at."""
+        """A few batches that were checked before and go out as they lie: only their headers are read."""
         if len(self.segments) != 1 or not self.is_plain:
             return False
         segment, end, _ = self.segments[0]
@@ -168,7 +169,7 @@ class _Reading:
         try:
             return self._walk(segment, *segment.position_at_or_before(wanted), end, end_offset)
         except _IndexMismatch:
-            # The index is only a hint. Make it anew from the log; if the log itself is broken, that is said below.
+            # The index is only a hint. Rebuild it from the log; if the log itself is broken, that is said below.
             segment.discard_index()
             try:
                 return self._walk(segment, *segment.position_at_or_before(wanted), end, end_offset)
@@ -182,13 +183,10 @@ class _Reading:
         newest = -1
         position = start
         index = segment.index
+        indexed_at, indexed_times = index.positions, index.timestamps
         entry = index.entry_at_or_after(start)
         run = _Run(file, self.result.parts, in_memory=not plan.is_large)
-        source: SegmentFile | MappedFile = file
-        if plan.is_large:
-            # Of batches that go out whole and were checked before, only the headers are looked at.
-            headers_only = plan.is_plain and segment.is_checked(start, min(end, start + plan.window_bytes))
-            source = MappedFile(file, whole=not headers_only)
+        source = self._source(segment, file, start, end)
         try:
             for view, span, position in walk_file(source, start, end, plan.window_bytes, self._has_room):
                 if expected is None:
@@ -200,25 +198,16 @@ class _Reading:
                     )
                 if span.timestamp < newest:
                     raise _damaged(segment, position, f"the timestamp {span.timestamp} is older than the one before")
-                if entry < len(index.positions):
-                    # Offset and time of a batch lie outside its checksum; the index has them as well.
-                    known = index.positions[entry] == position
-                    latest = index.timestamps[entry]
-                    if span.timestamp > latest or (known and span.timestamp != latest):
-                        reason = f"the timestamp {span.timestamp} is not the one of the index, {latest}"
-                        raise _damaged(segment, position, reason) if index.trusted else _IndexMismatch(position, reason)
-                    entry += known
+                if entry < len(indexed_at) and (position == indexed_at[entry] or span.timestamp > indexed_times[entry]):
+                    entry += _check_with_index(segment, index, entry, span.timestamp, position)
                 expected, newest = span.last_offset + 1, span.timestamp
                 if span.last_offset < plan.offset:
                     continue
                 if not self._has_room(span.end - span.start):
                     return False
-                end_of_batch = position + span.end - span.start
-                # Whoever gets a whole batch checks it again. Of parts of a batch this is the only check there is.
-                if not (plan.is_plain and segment.is_checked(position, end_of_batch)):
-                    if not crc_fits(view, span):
-                        raise _damaged(segment, position, "the checksum does not fit")
-                    segment.note_checked(position, end_of_batch)
+                # A client checks a whole batch again. Of parts of a batch this is the only check there is.
+                if not (plan.is_plain and segment.is_checked(position, position + span.end - span.start)):
+                    _check_crc(segment, view, span, position)
                 if not self._take(view, span, position, run):
                     return False
         except BadBatch as bad:
@@ -231,8 +220,17 @@ class _Reading:
             raise _damaged(segment, position, f"the file ends at offset {expected}, expected {end_offset}")
         return True
 
+    def _source(self, segment: Segment, file: SegmentFile, start: int, end: int) -> SegmentFile | MappedFile:
+        """Choose how the file is read: a small read copies a window of it, a large one maps it."""
+        plan = self.plan
+        if not plan.is_large:
+            return file
+        # Of batches that go out whole and were checked before, only the headers are read.
+        headers_only = plan.is_plain and segment.is_checked(start, min(end, start + plan.window_bytes))
+        return MappedFile(file, whole=not headers_only)
+
     def _has_room(self, size_bytes: int) -> bool:
-        """False when a batch of this size surely has no place in the answer, so that nobody need look at it."""
+        """False when a batch of this size surely has no place in the answer, so that it need not be read."""
         result = self.result
         if self.plan.is_plain and result.size_bytes and result.size_bytes + size_bytes > self.plan.bytes_max:
             self._full = True
@@ -296,6 +294,25 @@ class _IndexMismatch(Exception):
         super().__init__(reason)
         self.position = position
         self.reason = reason
+
+
+def _check_with_index(segment: Segment, index: SegmentIndex, entry: int, timestamp: int, position: int) -> bool:
+    """Compare the time of a batch with the next entry of the index; True if the entry is that of the batch.
+
+    Offset and time of a batch lie outside its checksum; the index has them as well.
+    """
+    known = index.positions[entry] == position
+    latest = index.timestamps[entry]
+    if timestamp > latest or (known and timestamp != latest):
+        reason = f"the timestamp {timestamp} is not the one of the index, {latest}"
+        raise _damaged(segment, position, reason) if index.trusted else _IndexMismatch(position, reason)
+    return known
+
+
+def _check_crc(segment: Segment, view: memoryview, span: BatchSpan, position: int) -> None:
+    if not crc_fits(view, span):
+        raise _damaged(segment, position, "the checksum does not fit")
+    segment.note_checked(position, position + span.end - span.start)
 
 
 def _damaged_or_index(segment: Segment, position: int, start: int, reason: str) -> Exception:

@@ -153,45 +153,45 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
         if committed > 0:
             raise DamagedLogError(f"the log files of '{folder}' are gone, although offset {committed} was acknowledged")
         return None
+    segments = _find_segments(folder, bases, settings, open_files)
+    # Without the writers' state the log has to be read from its beginning to know it again.
+    writers = _read_writers(folder, point.offset) if point is not None else None
+    if point is None or writers is None:
+        start, position, scan = 0, 0, _Scan(WriterStates(), -1, bases[0])
+    elif point.segment not in bases:
+        raise DamagedLogError(
+            f"the log file '{segment_path(folder, point.segment, LOG_SUFFIX)}' is gone, although it was written"
+        )
+    else:
+        start, position = bases.index(point.segment), point.position
+        scan = _Scan(writers, point.max_timestamp, point.offset)
+    checked_from = scan.next_offset
+    _check_from(segments, start, position, scan, committed)
+    if scan.next_offset < committed:
+        raise DamagedLogError(
+            f"the log file '{segments[-1].path}' was cut: it ends at offset {scan.next_offset}, although offsets up to "
+            f"{committed} were acknowledged. Restore the file from a copy, or drop the table."
+        )
+    return RecoveredLog(segments, scan.writers, scan.max_timestamp, scan.next_offset, checked_from, scan.bytes)
+
+
+def _find_segments(folder: Path, bases: list[int], settings: LogSettings, open_files: OpenFiles) -> list[Segment]:
     segments = [Segment(folder, base, settings, open_files) for base in bases]
     for segment, following in itertools.pairwise(segments):
         segment.end_offset = following.base_offset
     for segment in segments:
         segment.size_bytes = disk.size_of(segment.path)
-    writers = WriterStates()
-    if point is not None:
-        snapshot = _read_writers(folder, point.offset)
-        if snapshot is None:
-            # Without the writers' state the log has to be read from its beginning to know it again.
-            point = None
-        else:
-            writers = snapshot
-    if point is not None and point.segment not in bases:
-        raise DamagedLogError(
-            f"the log file '{segment_path(folder, point.segment, LOG_SUFFIX)}' is gone, although it was written"
-        )
-    start = bases.index(point.segment) if point is not None else 0
-    scan = _Scan(writers, point.max_timestamp if point else -1, point.offset if point else bases[0])
+    return segments
+
+
+def _check_from(segments: list[Segment], start: int, position: int, scan: _Scan, committed: int) -> None:
+    """Read and check what lies above the recovery point, and cut a torn end."""
     for number in range(start, len(segments)):
         segment = segments[number]
-        scan_from = point.position if point is not None and number == start else 0
+        scan_from = position if number == start else 0
         if segment.base_offset > scan.next_offset:
             raise DamagedLogError(f"a log file before '{segment.path}' is gone: offset {scan.next_offset} is missing")
-        index = SegmentIndex()
-        if scan_from > 0 and point is not None:
-            if segment.size_bytes < scan_from:
-                raise DamagedLogError(
-                    f"the log file '{segment.path}' was cut: it has {segment.size_bytes} bytes, "
-                    f"{scan_from} were written"
-                )
-            loaded = segment.load_index(segment.size_bytes)
-            if loaded is None:
-                logger.warning("the index of '%s' is unusable and is made anew", segment.path)
-                segment_end, segment.size_bytes = segment.size_bytes, scan_from
-                loaded = segment.rebuild_index()
-                segment.size_bytes = segment_end
-            index = loaded
-            index.truncate(scan_from)
+        index = _index_below(segment, scan_from) if scan_from > 0 else SegmentIndex()
         file_end = segment.size_bytes
         segment.size_bytes = scan_from
         segment.open_for_append(index)
@@ -207,14 +207,22 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
                 )
             _cut(segments, number, bad, file_end)
             break
-    if scan.next_offset < committed:
+
+
+def _index_below(segment: Segment, position: int) -> SegmentIndex:
+    """Return the index of the part of a segment that was flushed; it is rebuilt if its file is unusable."""
+    if segment.size_bytes < position:
         raise DamagedLogError(
-            f"the log file '{segments[-1].path}' was cut: it ends at offset {scan.next_offset}, although offsets up to "
-            f"{committed} were acknowledged. Restore the file from a copy, or drop the table."
+            f"the log file '{segment.path}' was cut: it has {segment.size_bytes} bytes, {position} were written"
         )
-    return RecoveredLog(
-        segments, scan.writers, scan.max_timestamp, scan.next_offset, point.offset if point else bases[0], scan.bytes
-    )
+    index = segment.load_index(segment.size_bytes)
+    if index is None:
+        logger.warning("the index of '%s' is unusable and is rebuilt", segment.path)
+        file_end, segment.size_bytes = segment.size_bytes, position
+        index = segment.rebuild_index()
+        segment.size_bytes = file_end
+    index.truncate(position)
+    return index
 
 
 def _read_recovery_point(folder: Path) -> RecoveryPoint | None:
@@ -247,7 +255,7 @@ class _Scan:
         self.bytes = 0
 
     def run(self, segment: Segment, start: int, end: int) -> BadBatch | None:
-        """Take every good batch into the segment's books; the first bad one ends the scan."""
+        """Record every good batch in its segment; the first bad one ends the scan."""
         try:
             for view, span, position in walk_file(segment.file, start, end, SCAN_WINDOW_BYTES):
                 problem = self._problem(view, span)

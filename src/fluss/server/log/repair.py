@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Protocol
 
+from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import SegmentFile
+from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.recovery import CommittedMark, RecoveredLog, missing_data, recover
-
-if TYPE_CHECKING:
-    from fluss.server.log.tablet import LogTablet
+from fluss.server.log.segment import Segment
+from fluss.server.log.settings import LogSettings
 
 logger = logging.getLogger("fluss.server.log")
 
@@ -27,10 +29,39 @@ _DELAY_S_MAX = 5.0
 _DELAY_DAMAGED_S_MAX = 30.0
 
 
+class RepairableLog(Protocol):
+    """What the repair needs of the log of a bucket."""
+
+    bucket: TableBucket
+    folder: Path
+    settings: LogSettings
+    open_files: OpenFiles
+    executor: Executor
+    segments: list[Segment]
+    high_watermark: int
+    committed_segment: Segment | None
+    committed_position: int
+    damage: DamagedLogError | None
+
+    @property
+    def ancestors(self) -> tuple[Path, ...]:
+        """The folders whose names lead to the log."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a thread uses the files."""
+
+    def repaired(self, recovered: RecoveredLog | None) -> None:
+        """Accept writes again."""
+
+    def put_out_of_service(self, error: DamagedLogError) -> None:
+        """Refuse everything: what was acknowledged is missing or broken."""
+
+
 class LogRepair:
     """Repairs one log in the background. Belongs to the event loop."""
 
-    def __init__(self, tablet: LogTablet) -> None:
+    def __init__(self, tablet: RepairableLog) -> None:
         self._tablet = tablet
         self._delay_s = _DELAY_S_MIN
         self._timer: asyncio.TimerHandle | None = None
@@ -42,7 +73,7 @@ class LogRepair:
         if self._timer is None and not self._working and not self._closed:
             try:
                 loop = asyncio.get_running_loop()
-            except RuntimeError:  # there is no server; whoever opens the log again recovers it
+            except RuntimeError:  # there is no server; the log is recovered when it is opened again
                 return
             self._timer = loop.call_later(self._delay_s, self._begin)
             self._delay_s = min(
@@ -86,7 +117,7 @@ class LogRepair:
         self.start()
 
 
-def _repair(tablet: LogTablet) -> RecoveredLog | None:
+def _repair(tablet: RepairableLog) -> RecoveredLog | None:
     """Cut what was not acknowledged and check the rest. Runs in a thread while the log refuses writes."""
     offset, segment, position = tablet.high_watermark, tablet.committed_segment, tablet.committed_position
     open_files = tablet.open_files

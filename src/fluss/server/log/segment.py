@@ -100,7 +100,7 @@ class Segment:
 
     @property
     def index(self) -> SegmentIndex:
-        """The indexes; those of a closed segment are read when first needed and made anew if they are unusable."""
+        """The indexes; those of a closed segment are read when first needed and rebuilt if they are unusable."""
         index = self._index
         if index is None:
             with self._index_lock:
@@ -137,7 +137,7 @@ class Segment:
 
     def write_index(self, index: SegmentIndex) -> None:
         offsets, times = index.offset_file(), index.time_file()
-        # A reader that made the index anew and a recovery point may come at the same time.
+        # A reader that rebuilt the index and a recovery point may come at the same time.
         with self._index_files_lock:
             disk.write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), offsets)
             disk.write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), times)
@@ -177,7 +177,7 @@ class Segment:
     # State -------------------------------------------------------------------------------------------------------
 
     def note_batch(self, span: BatchSpan, position: int) -> None:
-        """Take a batch into the books that lies at ``position`` of the file."""
+        """Record a batch that lies at ``position`` of the file."""
         self.bytes_since_entry = self._index_batch(self.index, span, position, self.bytes_since_entry)
         self.size_bytes = position + span.end - span.start
         self.end_offset = span.last_offset + 1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of one bucket.
 
-Appends to one log happen one after the other. An append has three steps: look at the headers and decide where the bytes
-go (event loop), check the checksums and write (event loop when small, a thread when large), take the result into the
-books (event loop). Only the second step runs beside the loop, and it touches nothing but its own bytes and the file. So
-everything else here belongs to the event loop, and readers see a log that changes in whole steps.
+Appends to one log happen one after the other. An append has three steps: read the headers and decide where the bytes
+go (event loop), check the checksums and write (event loop when small, a thread when large), record the result (event
+loop). Only the second step runs beside the loop, and it touches nothing but its own bytes and the file. So everything
+else here belongs to the event loop, and readers see a log that changes in whole steps.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from fluss.server.log.appends import (
     write_append,
 )
 from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.expiry import ExpiredSegments
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.flush import Checkpoint, SyncPlan
 from fluss.server.log.index import SegmentIndex
@@ -64,8 +65,6 @@ _DAMAGES_REPORTED_MAX = 100
 _PARENTS_SYNCED = 5  # up to the data folder
 
 CommitListener = Callable[[int], None]
-
-
 _End = tuple[SegmentFile, int, Segment, int]
 
 
@@ -110,6 +109,7 @@ class LogTablet:
         """Why writes are refused now; the log is being repaired."""
         self.checkpointing = False
         self._repair = LogRepair(self)
+        self.expired = ExpiredSegments()
         self.deleted = False
         self.remote: RemoteLog | None = None
         self.before_commit: list[CommitListener] = []
@@ -217,7 +217,7 @@ class LogTablet:
         For callers that keep their own order (the key-value store); it must not be mixed with ``submit``.
         """
         if self._writing or self._queue:
-            raise LogStorageError(f"{self.bucket} has an append under way")
+            raise LogStorageError(f"{self.bucket} has an append in flight")
         pending = self._prepare(writable(records))
         if isinstance(pending, AppendResult):
             return pending
@@ -244,7 +244,7 @@ class LogTablet:
         done(outcome)
 
     def _write_next(self) -> None:
-        """Take appends from the queue until one is under way in a thread, or a file has to be opened."""
+        """Take appends from the queue until one is in flight in a thread, or a file has to be opened."""
         loop = asyncio.get_running_loop()
         while self._queue and not self._writing:
             if not self._is_open and self._opener is not None:
@@ -494,7 +494,7 @@ class LogTablet:
     @property
     def is_busy(self) -> bool:
         """A thread uses the files."""
-        return self._writing or self.checkpointing
+        return self._writing or self.checkpointing or self.expired.is_deleting
 
     def checkpoint_failed(self, checkpoint: Checkpoint) -> None:
         """The recovery point before stays in force: recovery reads more, nothing is lost. Try again later."""
@@ -504,7 +504,7 @@ class LogTablet:
 
     @property
     def idle(self) -> bool:
-        """No append is under way or waiting for its flush."""
+        """Whether no append is in flight or waits for its flush."""
         return not self._writing and not self._queue and self.high_watermark == self.end_offset
 
     @property
@@ -561,25 +561,22 @@ class LogTablet:
 
     # Expiry ------------------------------------------------------------------------------------------------------
 
-    def delete_segments_before(self, offset: int) -> int:
-        """Delete closed segments whose records all lie before ``offset``; returns how many."""
-        count = 0
+    async def delete_segments_before(self, offset: int) -> int:
+        """Delete closed segments whose records all lie before ``offset``; returns how many are gone."""
+        self.detach_segments_before(offset)
+        return await self.expired.delete(self.executor)
+
+    def detach_segments_before(self, offset: int) -> None:
+        """Take closed segments whose records all lie before ``offset`` out of the log. Their files remain."""
         while len(self.segments) > 1 and self.segments[0].end_offset <= min(offset, self.high_watermark):
             segment = self.segments[0]
-            try:
-                segment.delete()
-            except OSError as error:
-                # The oldest go first: a gap between those that remain would look like damage.
-                logger.error("cannot delete '%s', it is tried again later: %s", segment.path, error)
-                break
+            self.expired.add(segment)
             if self.committed_segment is segment:
                 self.committed_segment = self.segments[1]
                 self.committed_position = 0
             del self.segments[0]
             self.start_offset = self.segments[0].base_offset
             self._newly_sealed = [entry for entry in self._newly_sealed if entry[0] is not segment]
-            count += 1
-        return count
 
     def forget(self) -> None:
         """The bucket was dropped: fail everything that waits and close the files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Those who wait until what they wrote is durable."""
+"""Waiters: callers that wait until what they wrote is durable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Waiter(NamedTuple):
 
 
 class CommitWaiters:
-    """Calls back, in the order in which they came, whoever waits for a log to be committed up to an offset.
+    """Calls the waiters back, in the order in which they came, that wait for a log to be committed up to an offset.
 
     Calls and not futures: between a flush and its acknowledgements there is then no turn of the event loop, which
     would stand behind the requests that came in meanwhile.
@@ -64,7 +64,7 @@ class CommitWaiters:
             self._expiry = None
 
     def _expire_at(self, deadline: float) -> None:
-        # One timer for all: nearly always they are served long before, and it finds nobody.
+        # One timer for all: nearly always they are served long before, and it finds none.
         self.close()
         self._expiry = asyncio.get_running_loop().call_at(deadline, self._expire)
 

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deleting the files of segments that left a log, in a thread: to unlink a large file takes milliseconds and more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from concurrent.futures import Executor
+
+from fluss.server.log.segment import Segment
+
+logger = logging.getLogger("fluss.server.log")
+
+
+class ExpiredSegments:
+    """Segments of one log that no reader finds any more, and whose files are still there, oldest first."""
+
+    def __init__(self) -> None:
+        self._segments: deque[Segment] = deque()
+        self.is_deleting = False
+        """Whether a thread deletes files."""
+
+    def add(self, segment: Segment) -> None:
+        self._segments.append(segment)
+
+    async def delete(self, executor: Executor) -> int:
+        """Delete the files in a thread; returns how many segments are gone. What fails is tried again next time."""
+        if not self._segments or self.is_deleting:
+            return 0
+        self.is_deleting = True
+        work = asyncio.get_running_loop().run_in_executor(executor, self.delete_now)
+        work.add_done_callback(self._ended)
+        return await work
+
+    def _ended(self, _: asyncio.Future[int]) -> None:
+        self.is_deleting = False
+
+    def delete_now(self) -> int:
+        """Delete the files. Runs in a thread."""
+        count = 0
+        while self._segments:
+            segment = self._segments[0]
+            try:
+                segment.delete()
+            except OSError as error:
+                # The oldest go first: after a restart a gap between those that remain would look like damage.
+                logger.error("cannot delete '%s', it is tried again later: %s", segment.path, error)
+                break
+            self._segments.popleft()
+            count += 1
+        return count
