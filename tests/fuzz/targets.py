@@ -120,7 +120,7 @@ def touch(batch: pa.RecordBatch, types: list[DataType]) -> None:
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
-            # Numbers that no honest writer stores (a time of 30 hours, 12 digits in DECIMAL(10)) are still numbers.
+            # Numbers that no correct writer stores (a time of 30 hours, 12 digits in DECIMAL(10)) are still numbers.
             if not any(word in str(error) for word in ("time", "ecimal", "date")):
                 raise
     batch.take(pa.array(np.arange(batch.num_rows)[::-1]))

@@ -16,7 +16,7 @@ from fluss.lake.rounds import RoundSettings
 from fluss.lake.service import ServiceSettings, TieringService
 from fluss.metadata import TablePath
 
-FAST = ServiceSettings(heartbeat_s=0.2, poll_s=0.1, aside_s_min=0.3, aside_s_max=0.6)
+FAST = ServiceSettings(heartbeat_s=0.2, poll_s=0.1, backoff_s_min=0.3, backoff_s_max=0.6)
 
 
 class Events:
@@ -69,7 +69,7 @@ def test_serves_tables_until_it_is_stopped(paimon: LakeHarness) -> None:
     assert sum(stats) == 30
 
 
-def test_a_table_that_fails_is_set_aside_and_the_others_go_on(paimon: LakeHarness) -> None:
+def test_a_table_that_fails_backs_off_and_the_others_go_on(paimon: LakeHarness) -> None:
     bad, good = paimon.create("bad"), paimon.create("good")
     for path in (bad, good):
         paimon.append(path, [row(1)])

@@ -266,7 +266,7 @@ def test_a_compaction_the_server_was_not_told_of(lake: LakeHarness) -> None:
 
 
 def test_a_compaction_that_is_given_up_leaves_no_files(lake: LakeHarness) -> None:
-    path = lake.create("given_up", buckets=1)
+    path = lake.create("abandoned", buckets=1)
     for i in range(4):
         lake.append(path, [row(i)])
         lake.tier(path)

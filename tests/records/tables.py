@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas and random rows for the tests of this room."""
+"""Schemas and random rows for the tests of this package."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server and one Spark session for all tests of the room: both take seconds to start."""
+"""One server and one Spark session for all tests of Spark: both take seconds to start."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def spark() -> Iterator[SparkSession]:
         running.stop()
 
 
-class House:
+class SparkHarness:
     """Tables of the test server, and short forms of what tests do with them."""
 
     def __init__(self, server: fluss.LocalServer, spark: SparkSession) -> None:
@@ -153,7 +153,7 @@ class House:
 
 
 @pytest.fixture(scope="session")
-def house(server: fluss.LocalServer, spark: SparkSession) -> Iterator[House]:
-    made = House(server, spark)
+def harness(server: fluss.LocalServer, spark: SparkSession) -> Iterator[SparkHarness]:
+    made = SparkHarness(server, spark)
     yield made
     made.client.close()

@@ -22,13 +22,13 @@ def run_as(main: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("__main__")
     module.__spec__ = None if main is None else ModuleSpec(main, None)
     monkeypatch.setitem(sys.modules, "__main__", module)
-    monkeypatch.setattr(fetcher, "_ahead", True)  # and put back after the test
+    monkeypatch.setattr(fetcher, "_ahead", True)  # restored after the test
 
 
 @pytest.mark.parametrize(
     ("main", "frozen"), [("pyspark.daemon", 1), ("fluss.spark.daemon", 1), ("pytest", 0), (None, 0)]
 )
-def test_a_worker_of_spark_sets_aside_what_it_has_loaded_and_no_other_process_does(
+def test_only_workers_of_spark_freeze_their_loaded_modules(
     server: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch, main: str | None, frozen: int
 ) -> None:
     """Once, with its first connection: Spark has it collect garbage after every task."""
@@ -67,7 +67,7 @@ def test_a_task_that_reads_starts_no_thread(
 
 
 def test_a_connection_whose_loop_stands_still_meanwhile_outlives_a_new_start_of_the_server(tmp_path: Path) -> None:
-    """Nobody is there to notice the end of the old connection before the next task."""
+    """No thread notices the end of the old connection before the next task."""
     with fluss.LocalServer(tmp_path) as server:
         port = int(server.bootstrap_servers.rpartition(":")[2])
         client = connect.Client({"bootstrap.servers": server.bootstrap_servers}, here=True)

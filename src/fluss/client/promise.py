@@ -62,7 +62,7 @@ class Promise(Generic[T]):
             wake((self,))
 
     def resolve_quietly(self, result: T) -> None:
-        """Give the result without waking anyone: for many at once, followed by one `wake(promises)`."""
+        """Give the result without waking its waiter: for many at once, followed by one `wake(promises)`."""
         if not self.done:
             self._result = result
             self.done = True

@@ -31,11 +31,11 @@ OFFSETS_PROPERTY = "fluss-offsets"
 
 
 class LakeTableChangedError(FlussError):
-    """The lake table is not what the Fluss table needs: somebody dropped, replaced, altered or rolled it back."""
+    """The lake table is not what the Fluss table needs: it was dropped, replaced, altered or rolled back."""
 
 
 class LakeCommitConflictError(FlussError):
-    """Somebody else committed first; this attempt wrote nothing that anybody can see."""
+    """Another writer committed first; nothing of this attempt is visible."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LakeBucket:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one bucket on their way into the lake."""
+    """Rows of one bucket that a round moves to the lake."""
 
     batch: pa.RecordBatch
     offsets: np.ndarray[Any, np.dtype[np.int64]]
@@ -62,7 +62,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """Files that a task wrote and nobody sees before they are committed."""
+    """Files that a task wrote; readers see them once they are committed."""
 
     payload: Any
     rows: int

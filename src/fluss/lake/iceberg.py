@@ -196,7 +196,7 @@ class IcebergTable(IcebergStore, LakeTable):
         current = self.table.current_snapshot()
         if newer is not None or (bases and bases != {current.snapshot_id if current else None}):
             raise LakeCommitConflictError(
-                f"the Iceberg table {self.path} was changed by somebody else meanwhile; this round gives up"
+                f"the Iceberg table {self.path} was changed by another writer meanwhile; this round is abandoned"
             )
         # The commit is refused if the table is not at this snapshot any more, so nothing can slip in between.
         transaction = self.table.transaction()
@@ -213,7 +213,7 @@ class IcebergTable(IcebergStore, LakeTable):
             transaction.commit_transaction()
         except (CommitFailedException, ValidationException, LakeCommitConflictError) as error:
             raise LakeCommitConflictError(
-                f"the Iceberg table {self.path} was changed by somebody else meanwhile: {error}"
+                f"the Iceberg table {self.path} was changed by another writer meanwhile: {error}"
             ) from error
         return int(producer.snapshot_id)
 

@@ -90,7 +90,7 @@ def _rewrite(
     from pypaimon.write.native_commit import create_native_write_table, from_native_commit_messages
 
     raw = table.table
-    # The merged rows are no change that anybody has to hear of.
+    # Compaction changes no row, so it has no changelog.
     quiet = raw.copy({"changelog-producer": "none", "write.native.enabled": "true"})
     native = create_native_write_table(quiet)
     if native is None:

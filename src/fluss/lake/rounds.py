@@ -5,7 +5,7 @@ Order of steps, and what a crash after each leaves behind:
 
 1. look for a tiered snapshot that the server does not know, and tell the server (a crash before step 6 of an earlier
    round left it): the round then starts from the right offsets;
-2. tasks write files: a crash leaves files nobody sees, which a later sweep removes;
+2. tasks write files: a crash leaves files that no snapshot refers to, which a later sweep removes;
 3. the server stores the offsets the snapshot will reach (prepare);
 4. the lake commits files and the path of those offsets, all or nothing, unless another service was faster;
 5. the server learns the snapshot (commit): a crash between 4 and 5 is what step 1 mends.
@@ -40,7 +40,7 @@ Progress = Callable[[str, Mapping[str, Any]], None]
 
 
 class Runner(Protocol):
-    """Runs the tasks of a round, side by side."""
+    """Runs the tasks of a round in parallel."""
 
     def run(self, tasks: Sequence[BucketTask], done: Callable[[BucketResult], None]) -> list[BucketResult]:
         """The results of all tasks, in any order; raises the first error."""
@@ -112,7 +112,7 @@ class Round:
         self._progress = progress or (lambda name, figures: None)
         self._on_step = on_step or (lambda name: None)
         self.fenced = threading.Event()
-        """Set when the server gave the table to somebody else: nothing may be committed any more."""
+        """Set when the server gave the table to another service: nothing may be committed any more."""
 
     # -- the steps ------------------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ def lake_tables(session: Session) -> list[TablePath]:
 
 
 def lake_status(session: Session, path: TablePath, lake_options: dict[str, str] | None = None) -> TableLakeStatus:
-    """Compare the books of the server, the log and the lake."""
+    """Compare what the server recorded with the log and the lake."""
     info = session.info(path)
     snapshot = session.lake_snapshot(path)
     buckets = session.buckets(info)

@@ -93,7 +93,7 @@ def _kept(options: dict[str, Any], *, here: bool) -> Client:
         if client is None or client.closed:
             client = _clients[key] = Client(options, here=here)
             if _is_worker():
-                set_aside_what_is_loaded()
+                freeze_loaded_modules()
                 decode_when_taken()
         return client
 
@@ -104,11 +104,11 @@ def _is_worker() -> bool:
     return getattr(spec, "name", None) in _DAEMONS
 
 
-def set_aside_what_is_loaded() -> None:
-    """Keep the garbage collector from looking at it again.
+def freeze_loaded_modules() -> None:
+    """Exclude everything loaded so far from garbage collection (`gc.freeze`).
 
-    Spark has a worker collect garbage after every task. That takes 50 ms among all that is loaded, none of which ever
-    becomes garbage, and next to nothing once it is set aside.
+    A Spark worker collects garbage after every task. That takes 50 ms for the objects of all loaded modules, none of
+    which ever becomes garbage, and next to nothing once they are frozen.
     """
     gc.collect()
     gc.freeze()

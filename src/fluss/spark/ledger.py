@@ -43,7 +43,7 @@ from fluss.spark.layout import Layout
 TABLE = "spark_write_ledger"
 COMMITTED = -1
 _SETTLE_S = 0.5
-"""How long an attempt waits before it reads back: what a killed attempt sent last may still be on its way."""
+"""How long an attempt waits before it reads back: the last requests of a killed attempt may still be in flight."""
 
 _SCHEMA = Schema.of(
     [
