@@ -263,14 +263,14 @@ class LoopHere(asyncio.SelectorEventLoop, Bridge):
         finally:
             self._left_at = time.monotonic()
 
-    def call(self, function: Callable[[], T]) -> T:
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function for which this is the running loop, and which may turn it with `turn_until`."""
         self._stood_s += time.monotonic() - self._left_at
         self._check_closed()  # type: ignore[attr-defined]
         self._thread_id = threading.get_ident()
         asyncio._set_running_loop(self)
         try:
-            return function()
+            return function(*arguments)
         finally:
             asyncio._set_running_loop(None)
             self._thread_id = None
