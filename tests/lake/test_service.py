@@ -205,13 +205,15 @@ def test_long_ranges_are_cut_into_tasks(paimon: LakeHarness) -> None:
 def test_a_killed_server_is_waited_for(tmp_path: Any) -> None:
     from tests.lake.support import lake_server_options
 
-    from fluss.lake.session import Session
+    from fluss.lake.session import LakeSession
     from fluss.server.local import LocalServer
 
     warehouse = tmp_path / "lake"
     server = LocalServer(tmp_path / "data", port=0, options=lake_server_options("paimon", warehouse)).start()
     port = int(server.bootstrap_servers.rsplit(":", 1)[1])
-    harness = LakeHarness("paimon", server, warehouse, Session({"bootstrap.servers": server.bootstrap_servers}), "d")
+    harness = LakeHarness(
+        "paimon", server, warehouse, LakeSession({"bootstrap.servers": server.bootstrap_servers}), "d"
+    )
     harness.create_database()
     path = harness.create("t")
     harness.append(path, [row(1)])

@@ -196,7 +196,7 @@ def test_all_types(lake: LakeHarness, primary_keys: list[str] | None) -> None:
     truth = pa.Table.from_pylist([full, empty], lake.session.info(path).schema.arrow_schema)
 
     async def write() -> None:
-        table = await lake.session._connection.get_table(path)
+        table = await lake.session.connection.get_table(path)
         writer: Any = (table.new_upsert() if primary_keys else table.new_append()).create_writer()
         writer.write_arrow(truth)
         await writer.flush()

@@ -18,7 +18,7 @@ from tests.spark.conftest import SparkHarness
 from fluss.errors import ConfigError, FlussError
 from fluss.lake.api import LakeTableChangedError
 from fluss.lake.registry import FORMATS
-from fluss.lake.session import Session, close_sessions
+from fluss.lake.session import LakeSession, close_sessions
 from fluss.metadata import OffsetSpec, PartitionSpec, TablePath
 from fluss.server.local import LocalServer
 from fluss.spark.batches import source_schema
@@ -44,7 +44,7 @@ def quick(lake_format: str) -> pytest.MarkDecorator:
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeHarness]:
     warehouse: Path = tmp_path_factory.mktemp(request.param)
     with LocalServer(options=lake_server_options(request.param, warehouse)) as server:
-        session = Session({"bootstrap.servers": server.bootstrap_servers})
+        session = LakeSession({"bootstrap.servers": server.bootstrap_servers})
         harness = LakeHarness(request.param, server, warehouse, session, "spark_lake")
         harness.create_database()
         yield harness

@@ -67,8 +67,8 @@ def column_sources(written: Schema, wanted: Schema) -> list[int | None]:
     return [positions.get(column.column_id) for column in wanted.columns]
 
 
-class RowReader:
-    """Reads stored values written with one schema as dicts of another (usually the same)."""
+class ValueDecoder:
+    """Decodes stored values written with one schema into dicts of another (usually the same)."""
 
     def __init__(self, written: Schema, wanted: Schema, kv_format: str) -> None:
         self._types = written.data_types
@@ -82,8 +82,8 @@ class RowReader:
             (column.name, column.data_type) for column in wanted.columns if not isinstance(column.data_type, _PLAIN)
         ]
 
-    def read(self, value: bytes) -> dict[str, Any]:
-        """One stored value (with its schema id in front) as a dict of Python values."""
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """Decode one stored value (with its schema id in front) into a dict of Python values."""
         logical = self._decode(self._types, memoryview(value)[SCHEMA_ID_BYTES:], self._names)
         if self._in_place:
             row = dict(zip(self._wanted_names, logical))

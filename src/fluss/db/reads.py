@@ -33,7 +33,7 @@ from fluss.rows import kv_key_encoder
 if TYPE_CHECKING:
     from fluss.client.core import FlussConnection, FlussTable
     from fluss.client.scan.batch_scanner import BatchScanner
-    from fluss.lake.session import Session
+    from fluss.lake.session import LakeSession
 
 CURSORS_MAX = 64
 """Buckets of a primary-key table that are listed at the same time. Servers limit how many lists they keep open."""
@@ -445,7 +445,7 @@ async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | No
                 yield batch
 
 
-def _lake_session(connection: FlussConnection) -> Session:
+def _lake_session(connection: FlussConnection) -> LakeSession:
     from fluss.lake.session import session_of
 
     return session_of(connection.config.to_dict())

@@ -61,7 +61,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class WriteResult:
+class WrittenFiles:
     """Files that a task wrote; readers see them once they are committed."""
 
     payload: Any
@@ -112,7 +112,7 @@ class LakeWriter(ABC):
         return False
 
     @abstractmethod
-    def finish(self) -> WriteResult | None:
+    def finish(self) -> WrittenFiles | None:
         """Close the files; None if there were no rows."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class LakeWriter(ABC):
         """Remove what was written. Never raises."""
 
 
-class LakeTable(ABC):
+class OpenLakeTable(ABC):
     """One table of the lake, as it is now."""
 
     @abstractmethod
@@ -136,7 +136,7 @@ class LakeTable(ABC):
         """A writer for the rows of one bucket."""
 
     @abstractmethod
-    def commit(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+    def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         """Make the files of all tasks visible at once and return the id of the new snapshot.
 
         With no results an empty snapshot is made, which carries the offsets. `known_id` is the tiered snapshot that
@@ -144,7 +144,7 @@ class LakeTable(ABC):
         """
 
     @abstractmethod
-    def abort(self, results: Sequence[WriteResult]) -> None:
+    def abort(self, results: Sequence[WrittenFiles]) -> None:
         """Remove files that were certainly not committed. Never raises."""
 
     @abstractmethod
@@ -175,11 +175,11 @@ class LakeTable(ABC):
         """Files, bytes and rows of a snapshot (the newest by default)."""
 
     @abstractmethod
-    def compact(self, info: TableInfo, *, files_min: int) -> list[WriteResult]:
+    def compact(self, info: TableInfo, *, files_min: int) -> list[WrittenFiles]:
         """Rewrite buckets of many small files into few; what comes back is to be committed with `commit_compaction`."""
 
     @abstractmethod
-    def commit_compaction(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+    def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         """Like `commit`, for files that replace others without changing any row."""
 
     @abstractmethod
@@ -210,7 +210,7 @@ class Lake(ABC):
         """Add nullable columns after the user's last one. Columns that are there already are fine."""
 
     @abstractmethod
-    def table(self, path: TablePath) -> LakeTable:
+    def table(self, path: TablePath) -> OpenLakeTable:
         """Open a table; raises `LakeTableChangedError` if there is none."""
 
     def close(self) -> None:  # noqa: B027 (most formats have nothing to close)

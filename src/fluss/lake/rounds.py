@@ -23,10 +23,10 @@ from typing import Any, Protocol
 
 from fluss.client.admin.types import TieringStats
 from fluss.errors import FencedTieringEpochError, FlussError, TableNotExistError
-from fluss.lake.api import Lake, LakeCommitConflictError, LakeTable, LakeTableChangedError, WriteResult
+from fluss.lake.api import Lake, LakeCommitConflictError, LakeTableChangedError, OpenLakeTable, WrittenFiles
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
-from fluss.lake.session import Session
+from fluss.lake.session import LakeSession
 from fluss.lake.tasks import BucketResult, BucketTask, lake_partition
 from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
 
@@ -39,7 +39,7 @@ Progress = Callable[[str, Mapping[str, Any]], None]
 """Called with the name of what happened and its figures."""
 
 
-class Runner(Protocol):
+class TaskRunner(Protocol):
     """Runs the tasks of a round in parallel."""
 
     def run(self, tasks: Sequence[BucketTask], done: Callable[[BucketResult], None]) -> list[BucketResult]:
@@ -95,9 +95,9 @@ class Round:
 
     def __init__(
         self,
-        session: Session,
+        session: LakeSession,
         client: Mapping[str, Any],
-        runner: Runner,
+        runner: TaskRunner,
         *,
         lake_options: Mapping[str, str] | None = None,
         settings: RoundSettings | None = None,
@@ -139,7 +139,7 @@ class Round:
         report.seconds = time.monotonic() - began
         return report
 
-    def _prepared_table(self, lake: Lake, info: TableInfo, known: LakeSnapshot | None) -> LakeTable:
+    def _prepared_table(self, lake: Lake, info: TableInfo, known: LakeSnapshot | None) -> OpenLakeTable:
         """The lake table, made if it was never there, with the columns the Fluss table has now."""
         path = info.table_path
         try:
@@ -157,7 +157,7 @@ class Round:
         return table
 
     def _recover(
-        self, table: LakeTable, info: TableInfo, known: LakeSnapshot | None, report: RoundReport
+        self, table: OpenLakeTable, info: TableInfo, known: LakeSnapshot | None, report: RoundReport
     ) -> LakeSnapshot | None:
         missed = table.tiered_after(known.snapshot_id if known else None)
         if missed is None:
@@ -235,7 +235,7 @@ class Round:
 
     def _write_and_commit(
         self,
-        table: LakeTable,
+        table: OpenLakeTable,
         info: TableInfo,
         tasks: Sequence[BucketTask],
         known: LakeSnapshot | None,
@@ -305,7 +305,7 @@ class Round:
                 f"{now.table_id}); nothing was committed"
             )
 
-    def _tell_server(self, table: LakeTable, table_id: int, snapshot_id: int, offsets_path: str) -> None:
+    def _tell_server(self, table: OpenLakeTable, table_id: int, snapshot_id: int, offsets_path: str) -> None:
         ids = table.tiered_ids(self._settings.snapshots_known_max)
         self._session.run(
             self._session.admin.commit_lake_table_snapshot(
@@ -345,8 +345,8 @@ class Round:
             stats = table.stats(known.snapshot_id)
             report.stats = TieringStats(stats.size_bytes, stats.rows)
 
-    def _compact(self, table: LakeTable, info: TableInfo, known: LakeSnapshot, report: RoundReport) -> LakeSnapshot:
-        results: list[WriteResult] = table.compact(info, files_min=self._settings.compact_files_min)
+    def _compact(self, table: OpenLakeTable, info: TableInfo, known: LakeSnapshot, report: RoundReport) -> LakeSnapshot:
+        results: list[WrittenFiles] = table.compact(info, files_min=self._settings.compact_files_min)
         if not results:
             return known
         try:

@@ -19,9 +19,9 @@ from typing import Any
 
 from fluss.client.admin.types import TieringHeartbeat, TieringTable
 from fluss.errors import FlussError
-from fluss.lake.rounds import Progress, Round, RoundReport, RoundSettings, Runner
+from fluss.lake.rounds import Progress, Round, RoundReport, RoundSettings, TaskRunner
 from fluss.lake.runners import LocalRunner
-from fluss.lake.session import Session
+from fluss.lake.session import LakeSession
 from fluss.lake.status import lake_tables
 from fluss.metadata import TablePath
 
@@ -67,7 +67,7 @@ class TieringService:
         client: Mapping[str, Any],
         *,
         tables: Collection[TablePath] | None = None,
-        runner: Runner | None = None,
+        runner: TaskRunner | None = None,
         lake_options: Mapping[str, str] | None = None,
         settings: ServiceSettings | None = None,
         progress: Progress | None = None,
@@ -75,12 +75,12 @@ class TieringService:
     ) -> None:
         self._client = dict(client)
         self._tables = set(tables) if tables is not None else None
-        self._runner: Runner = runner or LocalRunner()
+        self._runner: TaskRunner = runner or LocalRunner()
         self._lake_options = dict(lake_options or {})
         self._settings = settings or ServiceSettings()
         self._progress = progress or (lambda name, figures: None)
         self._on_step = on_step
-        self._session: Session | None = None
+        self._session: LakeSession | None = None
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._current: tuple[TieringTable, Round] | None = None
@@ -143,7 +143,7 @@ class TieringService:
             raise FlussError("not all tables were tiered: " + "; ".join(failures))
         return reports
 
-    def _out_of_turn(self, session: Session, path: TablePath) -> list[RoundReport]:
+    def _out_of_turn(self, session: LakeSession, path: TablePath) -> list[RoundReport]:
         reports: list[RoundReport] = []
         while not self._stop.is_set() and (not reports or reports[-1].cut):
             one = self._round(session)
@@ -152,7 +152,7 @@ class TieringService:
             self._tell_finished(reports[-1])
         return reports
 
-    def _wanted(self, session: Session) -> list[TablePath]:
+    def _wanted(self, session: LakeSession) -> list[TablePath]:
         if self._tables is not None:
             return sorted(self._tables, key=str)
         return lake_tables(session)
@@ -171,8 +171,8 @@ class TieringService:
                 else:
                     self._serve_table(table, once=False)
 
-    def _open(self) -> Session:
-        self._session = Session(self._client)
+    def _open(self) -> LakeSession:
+        self._session = LakeSession(self._client)
         self._beat()  # tells the epoch of the coordinator, and whether it can be reached at all
         return self._session
 
@@ -243,7 +243,7 @@ class TieringService:
             },
         )
 
-    def _round(self, session: Session) -> Round:
+    def _round(self, session: LakeSession) -> Round:
         return Round(
             session,
             self._client,

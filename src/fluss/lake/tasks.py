@@ -22,10 +22,10 @@ from fluss.errors import (
     TableNotExistError,
     UnknownTableOrBucketError,
 )
-from fluss.lake.api import LakeBucket, LakeWriter, Rows, WriteResult
+from fluss.lake.api import LakeBucket, LakeWriter, Rows, WrittenFiles
 from fluss.lake.layout import LakeConfig
 from fluss.lake.registry import open_lake
-from fluss.lake.session import Session, session_of
+from fluss.lake.session import LakeSession, session_of
 from fluss.metadata import TableBucket, TableInfo, TablePath
 
 _ROWS_AT_ONCE = 65_536
@@ -59,7 +59,7 @@ class BucketResult:
     end: int
     rows: int
     max_timestamp_ms: int
-    written: WriteResult | None
+    written: WrittenFiles | None
     cut: bool = False
     """Ended by the time limit: there is more in the range."""
     gone: bool = False
@@ -112,7 +112,7 @@ def _copy(task: BucketTask, batches: Iterator[RecordBatch], writer: LakeWriter) 
     return BucketResult(task.bucket, task.start, end, rows, newest_ms, writer.finish(), cut)
 
 
-def _list_rows(session: Session, task: BucketTask, writer: LakeWriter) -> BucketResult:
+def _list_rows(session: LakeSession, task: BucketTask, writer: LakeWriter) -> BucketResult:
     """All rows of a primary-key bucket as inserts, and the offset they stand for."""
     scan = session.scan(task.table_path)
     scanner = session.call(lambda: scan.create_bucket_batch_scanner(task.bucket))
