@@ -10,43 +10,15 @@ import pyarrow as pa
 
 from fluss.errors import FormatError
 from fluss.metadata import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
     DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
     Schema,
-    SmallIntType,
-    StringType,
-    TinyIntType,
 )
 from fluss.rows import compacted, indexed
-from fluss.rows.logical import to_arrow, to_python
+from fluss.rows.logical import PLAIN_TYPES, to_arrow, to_python
 from fluss.rows.slices import Slices
 from fluss.rows.vector import decode_compacted
 
 SCHEMA_ID_BYTES = 2
-
-_PLAIN = (
-    BooleanType,
-    TinyIntType,
-    SmallIntType,
-    IntType,
-    BigIntType,
-    FloatType,
-    DoubleType,
-    CharType,
-    StringType,
-    BinaryType,
-    BytesType,
-    DecimalType,
-)
-"""Types whose logical value is what Python users see."""
 
 
 def schema_id_of(value: bytes) -> int:
@@ -79,7 +51,9 @@ class ValueDecoder:
         self._in_place = sources == list(range(len(self._types)))
         self._sources = sources
         self._converters: list[tuple[str, DataType]] = [
-            (column.name, column.data_type) for column in wanted.columns if not isinstance(column.data_type, _PLAIN)
+            (column.name, column.data_type)
+            for column in wanted.columns
+            if not isinstance(column.data_type, PLAIN_TYPES)
         ]
 
     def decode(self, value: bytes) -> dict[str, Any]:

@@ -76,7 +76,6 @@ class TieredSnapshot:
 
     snapshot_id: int
     offsets_path: str | None
-    committed_ms: int
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,7 @@ class IcebergTable(IcebergStore, OpenLakeTable):
                 return found
             if found is None and _property(snapshot, _USER_PROPERTY) == TIERING_USER:
                 path = _property(snapshot, OFFSETS_PROPERTY)
-                found = TieredSnapshot(snapshot.snapshot_id, path, snapshot.timestamp_ms)
+                found = TieredSnapshot(snapshot.snapshot_id, path)
         if known_id is not None:
             raise LakeTableChangedError(
                 f"the history of the Iceberg table {self.path} does not hold snapshot {known_id}, which was tiered "

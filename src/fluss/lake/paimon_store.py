@@ -57,7 +57,7 @@ class PaimonStore:
         while snapshot is not None and (known_id is None or snapshot.id > known_id):
             if snapshot.commit_user == TIERING_USER:
                 path = (snapshot.properties or {}).get(OFFSETS_PROPERTY)
-                return TieredSnapshot(snapshot.id, path, snapshot.time_millis)
+                return TieredSnapshot(snapshot.id, path)
             snapshot = self.snapshot(snapshot.id - 1)
         return None
 

@@ -25,7 +25,6 @@ LENGTH_BYTES: Final = 4
 REQUEST_HEADER_BYTES: Final = 8  # api key, api version, request id
 RESPONSE_HEADER_BYTES: Final = 5  # kind, request id
 FRAME_BYTES_MAX: Final = 0x7FFF_FFFF  # the length is a signed int32
-SERVER_FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 ERROR_MESSAGE_CHARS_MAX: Final = 2048
 _ALIGNMENT = 8
 _HEAD_BYTES = 1024
