@@ -52,5 +52,7 @@ def test_a_class_name_stands_for_one_concept() -> None:
     twice = {name: places for name, places in definitions().items() if len(places) > 1}
     new = {name: places for name, places in twice.items() if name not in DEFINED_TWICE}
     assert not new, f"choose another name: {new}"
-    assert not DEFINED_TWICE.keys() - twice.keys(), "defined once now; take it off the list"
+    # The server may choose other names for what both sides have.
+    gone = {name for name, reason in DEFINED_TWICE.items() if name not in twice and reason != SIDES}
+    assert not gone, f"defined once now; take off the list: {gone}"
     assert all(len(places) == 2 for places in twice.values()), "defined more than twice"

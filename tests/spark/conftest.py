@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from fluss.client.session import ClientSession
+from fluss.client.blocking_client import BlockingClient
 
 _names = itertools.count()
 
@@ -58,7 +58,7 @@ class SparkHarness:
     def __init__(self, server: fluss.LocalServer, spark: SparkSession) -> None:
         self.bootstrap = server.bootstrap_servers
         self.spark = spark
-        self.client = ClientSession({"bootstrap.servers": self.bootstrap})
+        self.client = BlockingClient({"bootstrap.servers": self.bootstrap})
 
     def create(
         self,

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
+from fluss.client.blocking_client import BlockingClient
 from fluss.client.scan import fetcher
-from fluss.client.session import ClientSession
 from fluss.spark import connect
 
 
@@ -60,7 +60,7 @@ def test_a_task_that_reads_starts_no_thread(
         names = client.run(client.admin.list_databases())
         assert "fluss" in names
         new = [thread.name for thread in threading.enumerate() if thread not in before]
-        assert new == ([] if here else ["fluss-session"])
+        assert new == ([] if here else ["fluss-blocking"])
     finally:
         client.close()
         assert client.closed
@@ -71,7 +71,7 @@ def test_a_connection_whose_loop_stands_still_meanwhile_outlives_a_new_start_of_
     """No thread notices the end of the old connection before the next task."""
     with fluss.LocalServer(tmp_path) as server:
         port = int(server.bootstrap_servers.rpartition(":")[2])
-        client = ClientSession({"bootstrap.servers": server.bootstrap_servers}, here=True)
+        client = BlockingClient({"bootstrap.servers": server.bootstrap_servers}, here=True)
         path = fluss.TablePath("fluss", "t")
         schema = fluss.Schema(pa.schema([("id", pa.int64())]))
         client.run(client.admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1)))

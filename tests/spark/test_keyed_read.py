@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from fluss.client.session import ClientSession
+from fluss.client.blocking_client import BlockingClient
 from fluss.spark.layout import Layout
 from fluss.spark.options import read_options
 from fluss.spark.reader import read_split
@@ -62,7 +62,7 @@ def test_any_earlier_moment_can_be_read_again(harness: SparkHarness) -> None:
     path = make(harness, buckets=1)
     states: list[dict[int, int]] = []
     ends: list[int] = []
-    client = ClientSession({"bootstrap.servers": harness.bootstrap})
+    client = BlockingClient({"bootstrap.servers": harness.bootstrap})
     try:
         table = harness.table(path)
         info = table.get_table_info()

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fluss.client.blocking_client import BlockingClient
 from fluss.client.scan import TableScan
-from fluss.client.session import ClientSession
 from fluss.errors import LakeSnapshotNotExistError, PartitionNotExistsError
 from fluss.metadata import LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
 
 
-class LakeSession(ClientSession):
+class LakeSession(BlockingClient):
     """A connection with the questions that tiering and union reads ask."""
 
     def scan(self, path: TablePath) -> TableScan:

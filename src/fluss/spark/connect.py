@@ -13,32 +13,32 @@ import sys
 import threading
 from typing import Any
 
+from fluss.client.blocking_client import BlockingClient
 from fluss.client.scan.fetcher import decode_when_taken
-from fluss.client.session import ClientSession
 
 _DAEMONS = ("pyspark.daemon", f"{__package__}.daemon")
 """The programs that Spark forks its workers from."""
 
 _lock = threading.Lock()
-_clients: dict[tuple[Any, ...], ClientSession] = {}
+_clients: dict[tuple[Any, ...], BlockingClient] = {}
 
 
-def client_of(options: dict[str, Any]) -> ClientSession:
+def client_of(options: dict[str, Any]) -> BlockingClient:
     """The connection of this process for these client options."""
     return _kept(options, here=False)
 
 
-def reader_of(options: dict[str, Any]) -> ClientSession:
+def reader_of(options: dict[str, Any]) -> BlockingClient:
     """The connection of this process for a task that reads."""
     return _kept(options, here=_is_worker())
 
 
-def _kept(options: dict[str, Any], *, here: bool) -> ClientSession:
+def _kept(options: dict[str, Any], *, here: bool) -> BlockingClient:
     key = (os.getpid(), here, *sorted((name, str(value)) for name, value in options.items()))
     with _lock:
         client = _clients.get(key)
         if client is None or client.closed:
-            client = _clients[key] = ClientSession(options, here=here)
+            client = _clients[key] = BlockingClient(options, here=here)
             if _is_worker():
                 freeze_loaded_modules()
                 decode_when_taken()

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss import aio
-from fluss.client.session import ClientSession
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError
 from fluss.metadata import (
     EARLIEST_OFFSET,
@@ -66,7 +66,7 @@ class Delivery:
     task: int
 
 
-def create_ledger(client: ClientSession, path: TablePath) -> None:
+def create_ledger(client: BlockingClient, path: TablePath) -> None:
     """Make sure the ledger is there. Called on the driver, once per query."""
     descriptor = TableDescriptor(
         schema=_SCHEMA,
@@ -81,7 +81,7 @@ def create_ledger(client: ClientSession, path: TablePath) -> None:
 class Ledger:
     """The notes of one table's writers."""
 
-    def __init__(self, client: ClientSession, path: TablePath) -> None:
+    def __init__(self, client: BlockingClient, path: TablePath) -> None:
         self._client = client
         self._path = path
         table = client.table(path)
@@ -138,7 +138,9 @@ class Ledger:
 class RowsWritten:
     """The rows that earlier attempts of a task appended, to be left out of what it appends now."""
 
-    def __init__(self, client: ClientSession, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]) -> None:
+    def __init__(
+        self, client: BlockingClient, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]
+    ) -> None:
         self._types = [column.data_type for column in table.get_table_info().schema.columns]
         self._left: Counter[bytes] = Counter()
         if attempts:
@@ -146,7 +148,7 @@ class RowsWritten:
             self._read_back(client, table, attempts)
 
     def _read_back(
-        self, client: ClientSession, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]
+        self, client: BlockingClient, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]
     ) -> None:
         info: TableInfo = table.get_table_info()
         layout = Layout.load(client, info)

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from fluss import aio
 from fluss.aio import RecordBatch
-from fluss.client.session import ClientSession
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import (
     ConfigError,
     LeaderNotAvailableError,
@@ -196,7 +196,7 @@ def read_split(
 
 
 def _batches(
-    client: ClientSession,
+    client: BlockingClient,
     table: aio.FlussTable,
     options: SourceOptions,
     schema: StructType,
@@ -221,7 +221,7 @@ def _batches(
 
 
 def _log_batches(
-    client: ClientSession, scan: aio.TableScan, split: Split, info: TableInfo, *, go_on: bool
+    client: BlockingClient, scan: aio.TableScan, split: Split, info: TableInfo, *, go_on: bool
 ) -> Iterator[RecordBatch]:
     """The rows of a split of the log; with `go_on`, those that are left where some vanished since it was planned."""
     bucket, position = split.bucket.of(split.table_id), split.start
@@ -248,7 +248,7 @@ def _log_batches(
             position = first
 
 
-def _dropped(client: ClientSession, split: Split, info: TableInfo) -> bool:
+def _dropped(client: BlockingClient, split: Split, info: TableInfo) -> bool:
     bucket = split.bucket
     if bucket.partition_id < 0:
         return False
@@ -258,7 +258,7 @@ def _dropped(client: ClientSession, split: Split, info: TableInfo) -> bool:
 
 
 def _scan(
-    client: ClientSession, table: aio.FlussTable, columns: list[str], predicate: Predicate | None
+    client: BlockingClient, table: aio.FlussTable, columns: list[str], predicate: Predicate | None
 ) -> aio.TableScan:
     def make() -> aio.TableScan:
         scan = table.new_scan()

@@ -14,7 +14,7 @@ from pyspark.sql import types as s
 from pyspark.sql.types import StructType
 
 from fluss import aio
-from fluss.client.session import ClientSession
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError, InvalidArgumentError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.metadata.validation import check_target_columns
@@ -151,7 +151,7 @@ class RowsIn:
             ) from None
 
     @contextlib.contextmanager
-    def writer(self, client: ClientSession, table: aio.FlussTable) -> Iterator[Callable[[pa.RecordBatch], object]]:
+    def writer(self, client: BlockingClient, table: aio.FlussTable) -> Iterator[Callable[[pa.RecordBatch], object]]:
         """A function that writes shaped batches; everything is acknowledged when the block ends."""
         if self._mode == "append":
             append = client.call(lambda: table.new_append().create_writer())

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as d
 from pyspark.sql.types import StructType
 
-from fluss.client.session import ClientSession
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import PartitionSpec, TableInfo, TablePath, split_partition_name
 from fluss.spark.connect import client_of
@@ -90,7 +90,7 @@ class SparkWriter:
         client = client_of(self._options.client)
         return TaskDone(self._write_all(client, iterator, None))
 
-    def _write_all(self, client: ClientSession, batches: Iterator[pa.RecordBatch], before: RowsWritten | None) -> int:
+    def _write_all(self, client: BlockingClient, batches: Iterator[pa.RecordBatch], before: RowsWritten | None) -> int:
         table = client.table(self._options.table_path)
         if table.get_table_info().table_id != self._table_id:
             raise TableNotExistError(
@@ -128,7 +128,7 @@ class SparkWriter:
             writers.append(writer_id)
 
         # A connection of its own: its writer ids then belong to this attempt alone.
-        own = ClientSession(self._options.client)
+        own = BlockingClient(self._options.client)
         try:
             own.connection.on_writer_id(note)
             rows = self._write_all(own, iterator, before)
@@ -199,7 +199,7 @@ class FlussStreamWriter(SparkWriter, d.DataSourceStreamArrowWriter):  # type: ig
         """The micro-batch runs again; what it wrote is then found in the ledger."""
 
 
-def replace_rows(client: ClientSession, info: TableInfo, partitions: Sequence[str] | None) -> None:
+def replace_rows(client: BlockingClient, info: TableInfo, partitions: Sequence[str] | None) -> None:
     """Empty a table, or some of its partitions: there is no truncation, so they are dropped and made again."""
     path = info.table_path
     if partitions is None:

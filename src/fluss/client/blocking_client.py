@@ -15,7 +15,7 @@ from fluss.net.background import LoopHere, LoopThread
 T = TypeVar("T")
 
 
-class ClientSession:
+class BlockingClient:
     """A connection with blocking calls, on an event loop in a thread of its own.
 
     With `here`, the loop runs in the calling thread while that waits: for a task that only reads, in a process where no
@@ -23,7 +23,7 @@ class ClientSession:
     """
 
     def __init__(self, options: Mapping[str, Any], *, here: bool = False) -> None:
-        self._loop = LoopHere() if here else LoopThread("fluss-session")
+        self._loop = LoopHere() if here else LoopThread("fluss-blocking")
         try:
             self.connection = self._loop.run(FlussConnection.create(Config(dict(options))))
         except BaseException:
