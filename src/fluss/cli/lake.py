@@ -32,11 +32,11 @@ def status(
     buckets: bool,
 ) -> None:
     """Per table: what is tiered up to which offset, how far the lake is behind, files and sizes."""
-    from fluss.lake.session import LakeSession
+    from fluss.lake.session import Session
     from fluss.lake.status import lake_status, lake_tables
 
     try:
-        session = LakeSession(make_config(bootstrap_servers, user, password).to_dict())
+        session = Session(make_config(bootstrap_servers, user, password).to_dict())
         try:
             paths = [parse_path(name) for name in tables] or lake_tables(session)
             found = [lake_status(session, path) for path in paths]

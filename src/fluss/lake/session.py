@@ -61,6 +61,9 @@ class LakeSession(BlockingClient):
         return found
 
 
+Session = LakeSession
+"""The name that the command line imports."""
+
 _lock = threading.Lock()
 _sessions: dict[tuple[Any, ...], LakeSession] = {}
 
