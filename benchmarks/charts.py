@@ -34,28 +34,28 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dashes: str =
 
 
 def bars(title: str, ratios: Sequence[tuple[str, float, float]]) -> str:
-    """Ratios, to the right of the peer or the limit or to its left; the short line is what must be reached.
+    """Ratios, to the right of the peer or the limit or to its left; the short line is the minimum.
 
     Logarithmic: twice as fast and half as fast are equally long.
     """
     width, left, row, top = 820, 290, 26, 56
     height = top + row * len(ratios) + 16
-    values = [value for _, value, _ in ratios] + [must for _, _, must in ratios] + [1.0]
+    values = [value for _, value, _ in ratios] + [minimum for _, _, minimum in ratios] + [1.0]
     low, high = math.log10(min(values) / 1.5), math.log10(max(values) * 1.1)
 
     def at(value: float) -> float:
         return left + (math.log10(value) - low) / (high - low) * (width - left - 70)
 
     parts = [_text(at(1), top - 12, "equal", "middle", 11)]
-    for i, (name, value, must) in enumerate(ratios):
+    for i, (name, value, minimum) in enumerate(ratios):
         y = top + i * row
         start, end = sorted((at(1), at(value)))
-        colour = GOOD if value >= must else POOR
+        colour = GOOD if value >= minimum else POOR
         parts += [
             _text(left - 8, y + 13, name, "end"),
             f'<rect x="{start:.1f}" y="{y}" width="{max(1.0, end - start):.1f}" height="18" fill="{colour}"/>',
-            _line(at(must), y - 2, at(must), y + 20, INK),
-            _text(max(end, at(must)) + 6, y + 13, f"{value:.2f} x"),
+            _line(at(minimum), y - 2, at(minimum), y + 20, INK),
+            _text(max(end, at(minimum)) + 6, y + 13, f"{value:.2f} x"),
         ]
     parts.append(_line(at(1), top - 8, at(1), height - 12, INK, "4 3"))
     return _page(width, height, title, parts)

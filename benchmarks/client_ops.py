@@ -233,7 +233,7 @@ class Side:
     async def lookups_together(
         self, table: str, count: int, keys: int, together: int = 64, lookupers: int = 1
     ) -> dict[str, Any]:
-        """So many users, each of whom asks for one row after another.
+        """So many users, each looking up one row after another.
 
         The official client answers one at a time for each lookuper, so it is given many.
         """

@@ -18,7 +18,7 @@ from benchmarks.titles import TITLES
 
 RESULTS = Path(__file__).resolve().parent / "results"
 CHARTS = REPOSITORY / "docs" / "charts"
-PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "performance.md")
+PAGES = tuple(REPOSITORY / name for name in ("README.md", "docs/performance.md", "CONTRIBUTING.md"))
 
 PRELIMINARY = (
     "**Preliminary**: from short or partial runs on a busy machine, not the full measurement described above. "
@@ -66,7 +66,7 @@ def sections() -> dict[str, str]:
     everything = [result for suite in TITLES for result in results(suite)]
     warning = f"{PRELIMINARY}\n\n" if any(kept(suite).get("preliminary") for suite in TITLES) else ""
     if everything:
-        found["goals"] = warning + report.goals(everything)
+        found["targets"] = warning + report.targets(everything)
         found["headline"] = warning + report.headline(everything)
     if results("server"):
         found["paper"] = warning + paper.table(results("server"))

@@ -92,10 +92,10 @@ Client = Worker | Seat
 
 @dataclass(frozen=True)
 class Bar:
-    """What must be reached. `higher` tells whether more is better."""
+    """The minimum that a run has to reach, and the target. `higher` tells whether more is better."""
 
-    must: float
-    goal: float
+    minimum: float
+    target: float
     unit: str = "x"
     higher: bool = True
 
@@ -103,7 +103,7 @@ class Bar:
         def reached(limit: float) -> bool:
             return value >= limit if self.higher else value <= limit
 
-        return "goal" if reached(self.goal) else ("must" if reached(self.must) else "MISSED")
+        return "target" if reached(self.target) else ("minimum" if reached(self.minimum) else "MISSED")
 
 
 @dataclass
@@ -136,8 +136,8 @@ class Result:
             "ours": self.ours,
             "peer": self.peer,
             "ratio": self.ratio,
-            "must": self.bar.must,
-            "goal": self.bar.goal,
+            "minimum": self.bar.minimum,
+            "target": self.bar.target,
             "bar_unit": self.bar.unit,
             "higher": self.bar.higher,
             "verdict": self.verdict,
@@ -147,7 +147,7 @@ class Result:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Result:
-        bar = Bar(found["must"], found["goal"], found["bar_unit"], found["higher"])
+        bar = Bar(found["minimum"], found["target"], found["bar_unit"], found["higher"])
         given = {key: found[key] for key in ("name", "ours", "peer", "unit", "ratio", "note", "cpu")}
         return cls(bar=bar, **given)
 

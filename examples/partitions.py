@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A partitioned table: partitions come with the first row or by hand, are read one by one, and dropped at once."""
+"""A partitioned table: partitions are created by the first row or explicitly, read one by one, and dropped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is loaded, and what is not, until somebody needs it."""
+"""What is loaded, and what is not, until it is needed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import sys
 import crc32c
 import pytest
 
+import fluss.lake
 import fluss.records
 import fluss.rows
+import fluss.spark
 from fluss import _checksum
 from fluss._lazy import lazy_names
 
 
 def test_names_are_loaded_with_their_modules() -> None:
-    get = lazy_names("fluss.rows", {"fluss.rows.slices": "Slices gather_array"})
+    get, names = lazy_names("fluss.rows", {"fluss.rows.slices": "gather_array Slices"})
+    assert names == ["Slices", "gather_array"]
     from fluss.rows.slices import Slices
 
     assert get("Slices") is Slices
@@ -24,7 +27,7 @@ def test_names_are_loaded_with_their_modules() -> None:
         get("Slice")
 
 
-@pytest.mark.parametrize("package", [fluss.rows, fluss.records])
+@pytest.mark.parametrize("package", [fluss.rows, fluss.records, fluss.lake, fluss.spark])
 def test_every_promised_name_is_there(package: object) -> None:
     for name in package.__all__:  # type: ignore[attr-defined]
         assert getattr(package, name) is not None

@@ -21,10 +21,10 @@ def rows(pair: Pair) -> Iterator[Result]:
 def batches(pair: Pair) -> Iterator[Result]:
     """Arrow batches of 64 k rows, then a flush."""
     count = pair.settings.rows(5_000_000)
-    for label, properties, goal in (("zstd", None, 1.5), ("none", NO_COMPRESSION, 2.0)):
+    for label, properties, target in (("zstd", None, 1.5), ("none", NO_COMPRESSION, 2.0)):
         if pair.settings.wanted(f"arrow {label}"):
             work = fill("write_batches", properties=properties, rows=count, checker=pair.ours)
-            yield pair.rates(f"write arrow batches, {label}", count, work, Bar(1.0, goal))
+            yield pair.rates(f"write arrow batches, {label}", count, work, Bar(1.0, target))
 
 
 def upserts(pair: Pair) -> Iterator[Result]:

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.cases.spark_batch import COLUMNS, timed
 from benchmarks.harness import Bar, Result, Settings, alternate, ratio_of
 from fluss.lake.rounds import Round
-from fluss.lake.session import Session, close_sessions
+from fluss.lake.session import LakeSession, close_sessions
 from fluss.metadata import TablePath
 from fluss.server.local import LocalServer
 from fluss.spark import create_table, session
@@ -27,7 +27,7 @@ def tiering(settings: Settings) -> Iterator[Result]:
     with LocalServer(options=options) as server:
         spark = session("bench", master="local[2]")
         client = {"bootstrap.servers": server.bootstrap_servers}
-        connection = Session(client)
+        connection = LakeSession(client)
         try:
             yield _result(settings, spark, connection, client, folder)
         finally:
@@ -37,7 +37,7 @@ def tiering(settings: Settings) -> Iterator[Result]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _result(settings: Settings, spark: Any, connection: Session, client: dict[str, str], folder: Path) -> Result:
+def _result(settings: Settings, spark: Any, connection: LakeSession, client: dict[str, str], folder: Path) -> Result:
     servers = client["bootstrap.servers"]
     rows = settings.rows(10_000_000)
     frame = spark.range(0, rows, 1, 4).selectExpr(*COLUMNS)

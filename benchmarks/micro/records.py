@@ -86,7 +86,7 @@ def make_batch(rows: int) -> pa.RecordBatch:
 
 
 def ipc_write(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
-    """What Arrow does with a batch when nobody adds a header."""
+    """What Arrow does with a batch without a header."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)

@@ -38,7 +38,7 @@ def measure(study: Study) -> Iterator[Point]:
                 whole, own = together(workers, "lookups", table="keyed", count=count, keys=KEYS)
                 return whole, own
 
-            write()  # whoever is new has to wake up first
+            write()  # a new client wakes up first
             looks = [look() for _ in range(study.repeats)]
             yield Point(
                 clients,

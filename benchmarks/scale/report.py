@@ -42,7 +42,7 @@ def growth(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def _verdict(times: float, power: float) -> str:
     if times < STEEP:
         return "flat or falling"
-    return f"{'CLIFF' if power >= 1 else 'grows'}: x^{power:.2f}"
+    return f"{'grows steeply' if power >= 1 else 'grows'}: x^{power:.2f}"
 
 
 def markdown_of(axis: dict[str, Any]) -> str:

@@ -29,13 +29,15 @@ class LazyModule:
         return f"LazyModule({self._name!r})"
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package whose names bring in the modules that define them, and only those.
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], list[str]]:
+    """Make `__getattr__` and `__all__` of a package whose names load the modules that define them, and only those.
 
-    `homes` has the names by module, separated by blanks.
+    `homes` has the names by module, separated by blanks. ``make generate`` writes the stub of such a package from its
+    table `NAMES`.
 
     Example:
-        __getattr__ = lazy_names(__name__, {"fluss.rows.slices": "Slices"})
+        NAMES = {"fluss.rows.slices": "Slices"}
+        __getattr__, __all__ = lazy_names(__name__, NAMES)
     """
     modules = {name: module for module, names in homes.items() for name in names.split()}
 
@@ -46,4 +48,4 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         setattr(sys.modules[package], name, found)
         return found
 
-    return get
+    return get, sorted(modules)

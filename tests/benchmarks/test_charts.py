@@ -69,7 +69,7 @@ def test_the_growth_of_a_cost_counts_from_its_least_value() -> None:
 def test_the_summary_names_what_grows_and_what_does_not() -> None:
     text = report.summary([AXIS])
     slower = {**AXIS, "points": [{"x": 1, "costs": {"scan": 1.0}}, {"x": 100, "costs": {"scan": 10.0}}]}
-    assert "| columns | 1 … 100 | scan | 10.0 | 50.0 | 10.00 | CLIFF: x^1.00 |" in text
+    assert "| columns | 1 … 100 | scan | 10.0 | 50.0 | 10.00 | grows steeply: x^1.00 |" in text
     assert "| columns | 1 … 100 | append | 8.00 | 9.00 | 1.12 | flat or falling |" in text
     assert "grows: x^0.50 |" in report.summary([slower])
     assert "| 10 | 5.00 | 8.00 |" in report.markdown_of(AXIS)
@@ -89,12 +89,12 @@ def test_the_documents_show_the_figures_that_are_kept() -> None:
 
 
 def test_every_section_has_figures_or_says_that_it_has_none_and_every_chart_is_there() -> None:
-    page = documents.PAGES[1]
-    text = page.read_text(encoding="utf-8")
-    for name, shown in documents.marks(text).items():
-        assert name in documents.sections() or shown == documents.UNMEASURED, f"no figures for {name}"
-    for chart in documents.charts_of(text):
-        assert (page.parent / chart).exists(), f"{chart} was not drawn"
+    for page in documents.PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name, shown in documents.marks(text).items():
+            assert name in documents.sections() or shown == documents.UNMEASURED, f"no figures for {name}"
+        for chart in documents.charts_of(text):
+            assert (page.parent / chart).exists(), f"{chart} was not drawn"
 
 
 def test_a_part_of_a_preliminary_result_stays_preliminary_and_a_whole_run_does_not(

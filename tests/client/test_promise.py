@@ -7,7 +7,6 @@ import threading
 import pytest
 
 from fluss.client.promise import Inbox, Promise, wake
-from fluss.errors import DeadlineExceededError
 
 
 def test_awaited_on_the_same_loop(run):
@@ -20,17 +19,14 @@ def test_awaited_on_the_same_loop(run):
     run(main())
 
 
-def test_awaited_on_other_loops_and_blocked_upon_in_threads():
+def test_awaited_on_other_loops():
     promise = Promise()
     results = []
 
     def in_a_loop():
         results.append(asyncio.run(promise.wait()))
 
-    def blocking():
-        results.append(promise.wait_blocking(5000))
-
-    threads = [threading.Thread(target=target) for target in (in_a_loop, blocking) * 8]
+    threads = [threading.Thread(target=target) for target in [in_a_loop] * 16]
     for thread in threads:
         thread.start()
     promise.resolve("x")
@@ -46,12 +42,7 @@ def test_first_outcome_counts(run):
     with pytest.raises(ValueError, match="first"):
         run(promise.wait())
     with pytest.raises(ValueError, match="first"):
-        promise.wait_blocking()
-
-
-def test_blocking_wait_ends_at_its_timeout():
-    with pytest.raises(DeadlineExceededError):
-        Promise().wait_blocking(10)
+        promise.get()
 
 
 def test_cancelled_waiter_is_forgotten(run):

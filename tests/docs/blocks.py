@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The code blocks of a Markdown page, and how they are run.
 
-All blocks of a page run in order and share one namespace and one event loop, as if somebody typed them into a notebook:
+All blocks of a page run in order and share one namespace and one event loop, as if typed into a notebook:
 a block may use a bare `await`. A fenced ``text`` or ``json`` block that follows is what the block must have printed
 (`...` stands for anything). A block that needs more than this package says so in the line before it:
 `<!-- needs: spark -->`; such a line at the very top of a page speaks for the whole page. The tests of Spark run those

@@ -41,3 +41,14 @@ def test_retired_words_stay_away() -> None:
         for path in sorted((SOURCES / package).rglob("*.py")):
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 assert not retired.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+
+
+def test_formats_lake_and_spark_name_actors_and_use_standard_terms() -> None:
+    private = re.compile(
+        r"\b(whoever|nobody|somebody|anybody|under way|on (their|its) way|side by side|set_aside\w*|given up"
+        r"|[hH]ouse|honest)\b",
+    )
+    for package in ("lake", "metadata", "options", "protocol", "records", "rows", "spark", "testing"):
+        for path in sorted((SOURCES / package).rglob("*.py")):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                assert not private.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"

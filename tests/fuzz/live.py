@@ -58,7 +58,7 @@ class _Errors(logging.Handler):
 
 
 class LiveRun:
-    """One server, and connections that send what no honest client would."""
+    """One server, and connections that send what no correct client would."""
 
     def __init__(self, frames: int, seed: int) -> None:
         self.frames = frames

@@ -24,7 +24,7 @@ from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A,
 from fluss._checksum import crc32c
 from fluss.client.scan.decode import BatchDecoder
 from fluss.client.scan.values import column_to_python
-from fluss.client.values import RowReader
+from fluss.client.values import ValueDecoder
 from fluss.errors import FlussError, FormatError
 from fluss.metadata import (
     ArrayType,
@@ -120,7 +120,7 @@ def touch(batch: pa.RecordBatch, types: list[DataType]) -> None:
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
-            # Numbers that no honest writer stores (a time of 30 hours, 12 digits in DECIMAL(10)) are still numbers.
+            # Numbers that no correct writer stores (a time of 30 hours, 12 digits in DECIMAL(10)) are still numbers.
             if not any(word in str(error) for word in ("time", "ecimal", "date")):
                 raise
     batch.take(pa.array(np.arange(batch.num_rows)[::-1]))
@@ -270,7 +270,7 @@ class KvReader:
     def __init__(self, schema: Schema, kv_format: str) -> None:
         self.types = schema.data_types
         self.codec = ValueCodec(kv_format, {1: schema}, 1)
-        self.lookup = RowReader(schema, schema, kv_format)
+        self.lookup = ValueDecoder(schema, schema, kv_format)
 
     def read_batch(self, data: bytes) -> None:
         batch = KvBatch.parse(data)
@@ -278,7 +278,7 @@ class KvReader:
         kept = batch.rows.take(np.flatnonzero(~batch.deletes))
         touch(self.codec.decode_rows(batch.schema_id, kept), self.types)
         for row in kept.to_list():
-            self.lookup.read(b"\1\0" + row)
+            self.lookup.decode(b"\1\0" + row)
 
     def read_values(self, data: bytes) -> None:
         values = decode_value_batch(data)

@@ -49,7 +49,6 @@ from fluss.protocol.record_messages import (
     encode_put_kv,
     encode_scan_kv_response,
 )
-from fluss.protocol.sasl import parse_plain_token
 from fluss.protocol.wire import parse_message
 from fluss.records import (
     KvBatch,
@@ -70,6 +69,7 @@ from fluss.records import (
 from fluss.records.arrow import EncodedBody
 from fluss.rows import aligned, compacted, indexed, vector
 from fluss.rows.slices import Slices
+from fluss.server.auth import authenticate_plain
 
 INPUTS_PER_FAMILY = 100_000
 SECONDS_PER_INPUT_MAX = 2.0
@@ -307,9 +307,13 @@ def _protocol_targets() -> list[Target]:
         Target("Lookup", decode_lookup, [lookup]),
         Target("Lookup response", decode_lookup_response, [bytes(found)]),
         Target("predicates", _predicate, [encode_predicate(f, ALL_TYPES).SerializeToString() for f in filters]),
-        Target("SASL/PLAIN", parse_plain_token, [b"\0user\0password", b"user\0user\0secret"]),
+        Target("SASL/PLAIN", _log_in, [b"\0user\0secret", b"user\0user\0secret"]),
         Target("CreateTable", lambda data: parse_message(pb.CreateTableRequest, data), [_create_table()]),
     ]
+
+
+def _log_in(token: bytes) -> None:
+    authenticate_plain(token, {"user": "secret"})
 
 
 def _create_table() -> bytes:

@@ -61,7 +61,7 @@ class StartError(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now. Held together until all are chosen, so that they differ."""
+    """Ports that are free now. Held together until all are chosen, so that they differ."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

@@ -124,5 +124,5 @@ class Context:
 
     @property
     def acl_helper(self) -> Peer:
-        """Who may change access rules while the client under test is logged in as somebody else."""
+        """Who may change access rules while the client under test is logged in as another user."""
         return self.helper

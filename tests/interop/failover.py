@@ -65,7 +65,7 @@ def _run(cluster: RealCluster, writer: Peer, reader: Peer) -> dict[str, float]:
         started = time.monotonic()
         writer.send("append", table=log, rows=rows)
         if number == _KILL_AT_ROUND:
-            # Some of these rows are on their way now, some are replicated, some are acknowledged.
+            # Some of these rows are in flight now, some are replicated, some are acknowledged.
             time.sleep(0.01)
             cluster.tablets[0].kill()
         writer.receive("append")

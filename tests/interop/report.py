@@ -127,7 +127,7 @@ def render(results: Results, servers: list[str], clients: list[str]) -> str:
     lines = [
         "# Compatibility",
         "",
-        "Written by `make interop`, which runs all of this; do not edit by hand. A number is that of the scenarios "
+        "Written by `make interop`, which runs all of this; do not edit it. A number is that of the scenarios "
         "that passed.",
         "",
         summary(results, servers, clients),

@@ -169,7 +169,7 @@ async def differences(plain: str, sasl: str, database: str, table: str, *, serve
                 if not ours and told is not None:
                     told = on_the_real_server(sample, told, server)
                 elif RIGHTS[sample.api.key].stricter is not None and told == PERMITTED:
-                    told = None  # the table has no lake, so it is unknown to the lake whoever asks
+                    told = None  # the table has no lake, so it is unknown to the lake for every user
                 found = await walk.ask(sample, target)
                 if found is not None and told is not None and found != told:
                     right = f"{granted.name} on {on}" if granted is not None else "no right"

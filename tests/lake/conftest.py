@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.lake.support import LakeHarness, lake_server_options
 
-from fluss.lake.session import Session, close_sessions
+from fluss.lake.session import LakeSession, close_sessions
 from fluss.server.local import LocalServer
 
 _numbers = itertools.count(1)
@@ -48,7 +48,7 @@ def iceberg(lake_servers: dict[str, tuple[LocalServer, Path]]) -> Iterator[LakeH
 
 def _harness(servers: dict[str, tuple[LocalServer, Path]], lake_format: str) -> Iterator[LakeHarness]:
     server, warehouse = servers[lake_format]
-    session = Session({"bootstrap.servers": server.bootstrap_servers})
+    session = LakeSession({"bootstrap.servers": server.bootstrap_servers})
     harness = LakeHarness(lake_format, server, warehouse, session, f"lake_{next(_numbers)}")
     harness.create_database()
     try:

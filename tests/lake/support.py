@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from fluss import Schema, TableDescriptor, TablePath
-from fluss.lake.api import LakeTable
+from fluss.lake.api import OpenLakeTable
 from fluss.lake.layout import lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.rounds import Round, RoundReport, RoundSettings
 from fluss.lake.runners import LocalRunner
-from fluss.lake.session import Session
+from fluss.lake.session import LakeSession
 from fluss.lake.union import union_read
 from fluss.server.local import LocalServer
 
@@ -49,7 +49,7 @@ class LakeHarness:
     lake_format: str
     server: LocalServer
     warehouse: Path
-    session: Session
+    session: LakeSession
     database: str
 
     @property
@@ -86,7 +86,7 @@ class LakeHarness:
 
     def append(self, path: TablePath, rows: Iterable[Mapping[str, Any]]) -> None:
         async def work() -> None:
-            table = await self.session._connection.get_table(path)
+            table = await self.session.connection.get_table(path)
             writer = table.new_append().create_writer()
             for row in rows:
                 writer.append(row)
@@ -98,7 +98,7 @@ class LakeHarness:
         self, path: TablePath, rows: Iterable[Mapping[str, Any]], deletes: Iterable[Mapping[str, Any]] = ()
     ) -> None:
         async def work() -> None:
-            table = await self.session._connection.get_table(path)
+            table = await self.session.connection.get_table(path)
             writer = table.new_upsert().create_writer()
             for row in rows:
                 writer.upsert(row)
@@ -114,7 +114,7 @@ class LakeHarness:
     def tier(self, path: TablePath, settings: RoundSettings | None = None) -> RoundReport:
         return self.round(settings=settings).run(path)
 
-    def table(self, path: TablePath) -> LakeTable:
+    def table(self, path: TablePath) -> OpenLakeTable:
         return open_lake(lake_config(self.session.info(path))).table(path)
 
     def union(self, path: TablePath, **options: Any) -> list[dict[str, Any]]:

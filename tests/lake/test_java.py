@@ -20,7 +20,7 @@ from tests.lake.support import PARTITIONED, ROW, LakeHarness, row, rows_of
 from fluss import DataTypes
 from fluss.lake.rounds import RoundSettings
 from fluss.lake.service import ServiceSettings, TieringService
-from fluss.lake.session import Session, close_sessions
+from fluss.lake.session import LakeSession, close_sessions
 from fluss.metadata import TablePath
 
 pytestmark = pytest.mark.interop
@@ -117,7 +117,7 @@ def real(lake_jars: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         "datalake.paimon.warehouse": str(warehouse),
     }
     with cluster.RealCluster(tablets=1, options=options) as servers:
-        session = Session({"bootstrap.servers": servers.plain})
+        session = LakeSession({"bootstrap.servers": servers.plain})
         server: Any = SimpleNamespace(bootstrap_servers=servers.plain)
         harness = LakeHarness("paimon", server, warehouse, session, "lake_real")
         harness.create_database()

@@ -16,7 +16,7 @@ _KILLED = """
 import json, os, signal, sys
 from fluss.lake.rounds import Round
 from fluss.lake.runners import LocalRunner
-from fluss.lake.session import Session
+from fluss.lake.session import LakeSession
 from fluss.metadata import TablePath
 
 options = json.loads(sys.argv[1])
@@ -26,7 +26,7 @@ def on_step(name):
     if name == options["step"]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Round(Session(client), client, LocalRunner(2), on_step=on_step).run(TablePath(*options["table"]))
+Round(LakeSession(client), client, LocalRunner(2), on_step=on_step).run(TablePath(*options["table"]))
 print("not killed")
 """
 

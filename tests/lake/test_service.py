@@ -16,7 +16,7 @@ from fluss.lake.rounds import RoundSettings
 from fluss.lake.service import ServiceSettings, TieringService
 from fluss.metadata import TablePath
 
-FAST = ServiceSettings(heartbeat_s=0.2, poll_s=0.1, aside_s_min=0.3, aside_s_max=0.6)
+FAST = ServiceSettings(heartbeat_s=0.2, poll_s=0.1, backoff_s_min=0.3, backoff_s_max=0.6)
 
 
 class Events:
@@ -69,7 +69,7 @@ def test_serves_tables_until_it_is_stopped(paimon: LakeHarness) -> None:
     assert sum(stats) == 30
 
 
-def test_a_table_that_fails_is_set_aside_and_the_others_go_on(paimon: LakeHarness) -> None:
+def test_a_table_that_fails_backs_off_and_the_others_go_on(paimon: LakeHarness) -> None:
     bad, good = paimon.create("bad"), paimon.create("good")
     for path in (bad, good):
         paimon.append(path, [row(1)])
@@ -205,13 +205,15 @@ def test_long_ranges_are_cut_into_tasks(paimon: LakeHarness) -> None:
 def test_a_killed_server_is_waited_for(tmp_path: Any) -> None:
     from tests.lake.support import lake_server_options
 
-    from fluss.lake.session import Session
+    from fluss.lake.session import LakeSession
     from fluss.server.local import LocalServer
 
     warehouse = tmp_path / "lake"
     server = LocalServer(tmp_path / "data", port=0, options=lake_server_options("paimon", warehouse)).start()
     port = int(server.bootstrap_servers.rsplit(":", 1)[1])
-    harness = LakeHarness("paimon", server, warehouse, Session({"bootstrap.servers": server.bootstrap_servers}), "d")
+    harness = LakeHarness(
+        "paimon", server, warehouse, LakeSession({"bootstrap.servers": server.bootstrap_servers}), "d"
+    )
     harness.create_database()
     path = harness.create("t")
     harness.append(path, [row(1)])

@@ -196,7 +196,7 @@ def test_all_types(lake: LakeHarness, primary_keys: list[str] | None) -> None:
     truth = pa.Table.from_pylist([full, empty], lake.session.info(path).schema.arrow_schema)
 
     async def write() -> None:
-        table = await lake.session._connection.get_table(path)
+        table = await lake.session.connection.get_table(path)
         writer: Any = (table.new_upsert() if primary_keys else table.new_append()).create_writer()
         writer.write_arrow(truth)
         await writer.flush()
@@ -266,7 +266,7 @@ def test_a_compaction_the_server_was_not_told_of(lake: LakeHarness) -> None:
 
 
 def test_a_compaction_that_is_given_up_leaves_no_files(lake: LakeHarness) -> None:
-    path = lake.create("given_up", buckets=1)
+    path = lake.create("abandoned", buckets=1)
     for i in range(4):
         lake.append(path, [row(i)])
         lake.tier(path)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fluss.errors import FormatError
 from fluss.metadata import (
-    FileSystemToken,
+    FileSystemCredentials,
     LakeOffsets,
     LakeSnapshotFiles,
     LakeTable,
@@ -156,12 +156,12 @@ def test_broken_documents_name_the_place(read: Any, document: dict[str, Any], pl
 
 
 def test_file_system_token() -> None:
-    assert FileSystemToken.from_json_bytes(b"") is None
-    token = FileSystemToken("id", "hidden", "hidden too")
-    assert FileSystemToken.from_json_bytes(token.to_json_bytes()) == token
-    short = FileSystemToken("id", "hidden")
+    assert FileSystemCredentials.from_json_bytes(b"") is None
+    token = FileSystemCredentials("id", "hidden", "hidden too")
+    assert FileSystemCredentials.from_json_bytes(token.to_json_bytes()) == token
+    short = FileSystemCredentials("id", "hidden")
     assert json.loads(short.to_json_bytes()) == {"access_key_id": "id", "access_key_secret": "hidden"}
-    assert FileSystemToken.from_json_bytes(short.to_json_bytes()) == short
+    assert FileSystemCredentials.from_json_bytes(short.to_json_bytes()) == short
     assert "hidden" not in repr(token)
 
 
@@ -178,5 +178,5 @@ def test_file_system_token() -> None:
 )
 def test_broken_tokens_stay_secret(text: bytes) -> None:
     with pytest.raises(FormatError) as caught:
-        FileSystemToken.from_json_bytes(text)
+        FileSystemCredentials.from_json_bytes(text)
     assert "hidden" not in str(caught.value)

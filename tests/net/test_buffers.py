@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers of large frames: used again, but never while somebody can still see them."""
+"""Buffers of large frames: used again, but never while a view of them exists."""
 
 from __future__ import annotations
 

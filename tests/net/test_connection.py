@@ -130,7 +130,7 @@ class Told:
 def test_begin_tells_the_waiter_once(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         first, second, third = [await session.next_request() for _ in range(3)]
-        session.answer(third, b"nobody wants it")
+        session.answer(third, b"cancelled call")
         session.refuse(second, 7, "no")
         session.answer(first, b"yes")
         session.answer(first, b"twice")
@@ -201,7 +201,7 @@ def test_broken_bodies_fail_only_their_call(serving: Any) -> None:
         session.answer(await session.next_request(), b"\x0a\xff")
         request = await session.next_request()
         session.writer.write(struct.pack(">ibi", 6, 1, request.request_id) + b"\x08")
-        session.writer.write(b"".join(frames.encode_response(4711, [b"nobody asked"])))
+        session.writer.write(b"".join(frames.encode_response(4711, [b"no such request"])))
         session.answer(await session.next_request(), pb.ListDatabasesResponse(database_name=["d"]))
 
     async def scenario() -> None:

@@ -94,7 +94,7 @@ def test_a_mark_on_a_socket_that_is_gone_is_no_error() -> None:
 
 
 def test_a_large_frame_that_comes_slowly_arrives() -> None:
-    """The last bytes of a frame are fewer than the mark: nobody may wait for more than there are."""
+    """The last bytes of a frame are fewer than the mark: the writer must not wait for more than there are."""
     payload = random.Random(4).randbytes(3 * WAKE_BYTES + 17)
 
     async def work() -> None:

@@ -23,8 +23,8 @@ def test_every_key_is_known_once() -> None:
 def test_roles() -> None:
     both = set(APIS) - COORDINATOR_ONLY - TABLET_ONLY
     for key, api in APIS.items():
-        assert api.served_by(ServerType.COORDINATOR) == (key in COORDINATOR_ONLY or key in both)
-        assert api.served_by(ServerType.TABLET) == (key in TABLET_ONLY or key in both)
+        assert (ServerType.COORDINATOR in api.roles) == (key in COORDINATOR_ONLY or key in both)
+        assert (ServerType.TABLET in api.roles) == (key in TABLET_ONLY or key in both)
     assert both >= {1000, 1003, 1004, 1007, 1008, 1009, 1010, 1011, 1012, 1025, 1032, 1035, 1038, 1040, 1045, 1062}
 
 

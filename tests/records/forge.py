@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log batches with a valid checksum around buffers that no honest writer would send."""
+"""Log batches with a valid checksum around buffers that no correct writer would send."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas and random rows for the tests of this room."""
+"""Schemas and random rows for the tests of this package."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
+from tests.rows import samples
 
 from fluss.metadata import (
     ArrayType,
@@ -38,57 +39,9 @@ from fluss.rows import logical
 
 ID_NAME = Schema.of([Column("id", IntType()), Column("name", StringType())])
 
-ALL_TYPES = Schema.of(
-    [
-        Column(f"f{i}", data_type)
-        for i, data_type in enumerate(
-            [
-                BooleanType(),
-                TinyIntType(),
-                SmallIntType(),
-                IntType(),
-                BigIntType(),
-                FloatType(),
-                DoubleType(),
-                CharType(5),
-                StringType(),
-                BinaryType(4),
-                BytesType(),
-                DecimalType(10, 2),
-                DecimalType(25, 5),
-                DateType(),
-                TimeType(3),
-                TimestampType(3),
-                TimestampType(6),
-                TimestampLtzType(3),
-                TimestampLtzType(9),
-            ]
-        )
-    ]
-)
-_MS = 1_705_314_600_123
-ROW_A: tuple[Any, ...] = (
-    True,
-    -2,
-    -300,
-    -5,
-    1234567890123,
-    1.5,
-    -2.25,
-    "abc",
-    "héllo",
-    b"\x01\x02\x03\x04",
-    b"\xff\x00",
-    decimal.Decimal("12345.67"),
-    decimal.Decimal("-12345678901234567890.12345"),
-    19737,
-    37800123,
-    _MS * 1_000_000,
-    _MS * 1_000_000 + 456_000,
-    _MS * 1_000_000,
-    _MS * 1_000_000 + 456_000,
-)
-ROW_B: tuple[Any, ...] = (None,) * 19
+ALL_TYPES = Schema.of([Column(f"f{i}", data_type) for i, data_type in enumerate(samples.ALL_TYPES)])
+ROW_A = tuple(samples.ROW_A)
+ROW_B = tuple(samples.ROW_B)
 
 NESTED = Schema.of(
     [

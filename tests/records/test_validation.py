@@ -153,7 +153,7 @@ def test_sizes_that_compressed_buffers_announce(codec: str, declared: int, probl
 @pytest.mark.parametrize("codec", ["LZ4_FRAME", "ZSTD"])
 @pytest.mark.parametrize("declared", [13, 100, 5000])
 def test_readers_notice_bytes_that_are_announced_and_missing(codec: str, declared: int) -> None:
-    # A decompressor that believed it would leave memory of somebody else at the end of the buffer.
+    # A decompressor that believed it would leave foreign memory at the end of the buffer.
     batch = LogBatch(Parts.of(to_batch(ID_NAME, ROWS)).batch(codec, declared={1: declared}))
     with pytest.raises(FormatError, match="malformed Arrow message"):
         decode_arrow_batch(batch, ID_NAME.arrow_schema)

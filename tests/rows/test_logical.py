@@ -335,7 +335,7 @@ def test_conform_refuses(array: pa.Array, dtype: DataType, message: str) -> None
 
 
 def foreign(kind: pa.DataType, *buffers: Any) -> pa.Array:
-    """One value of an array whose memory nobody checked."""
+    """One value of an array whose memory is not validated."""
     return pa.Array.from_buffers(kind, 1, [None, *map(pa.py_buffer, buffers)])
 
 

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from tests.rows.samples import ALL_TYPES, MILLIS, ROW_A, ROW_B
 
 from fluss.errors import FlussError, FormatError, InvalidRowError
 from fluss.metadata.types import (
@@ -39,51 +40,6 @@ from fluss.rows.vector import decode_compacted, encode_compacted, encode_compact
 from fluss.rows.vector_aligned import encode_aligned
 
 FORMATS = {"compacted": compacted, "indexed": indexed, "aligned": aligned}
-
-MILLIS = 1705314600123
-ALL_TYPES: list[DataType] = [
-    BooleanType(),
-    TinyIntType(),
-    SmallIntType(),
-    IntType(),
-    BigIntType(),
-    FloatType(),
-    DoubleType(),
-    CharType(5),
-    StringType(),
-    BinaryType(4),
-    BytesType(),
-    DecimalType(10, 2),
-    DecimalType(25, 5),
-    DateType(),
-    TimeType(3),
-    TimestampType(3),
-    TimestampType(6),
-    TimestampLtzType(3),
-    TimestampLtzType(9),
-]
-ROW_A: list[Any] = [
-    True,
-    -2,
-    -300,
-    -5,
-    1234567890123,
-    1.5,
-    -2.25,
-    "abc",
-    "héllo",
-    b"\1\2\3\4",
-    b"\xff\0",
-    Decimal("12345.67"),
-    Decimal("-12345678901234567890.12345"),
-    19737,
-    37800123,
-    MILLIS * 10**6,
-    MILLIS * 10**6 + 456000,
-    MILLIS * 10**6,
-    MILLIS * 10**6 + 456000,
-]
-ROW_B: list[Any] = [None] * 19
 
 KEY_A = (
     "01fed4fefbffffff0fcb89ec8ff7230000c03f00000000000002c0036162630668c3a96c6c6f040102030402ff0087ad"

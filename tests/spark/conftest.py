@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server and one Spark session for all tests of the room: both take seconds to start."""
+"""One server and one Spark session for all tests of Spark: both take seconds to start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from fluss.spark.connect import Client
+from fluss.client.blocking_client import BlockingClient
 
 _names = itertools.count()
 
@@ -52,13 +52,13 @@ def spark() -> Iterator[SparkSession]:
         running.stop()
 
 
-class House:
+class SparkHarness:
     """Tables of the test server, and short forms of what tests do with them."""
 
     def __init__(self, server: fluss.LocalServer, spark: SparkSession) -> None:
         self.bootstrap = server.bootstrap_servers
         self.spark = spark
-        self.client = Client({"bootstrap.servers": self.bootstrap})
+        self.client = BlockingClient({"bootstrap.servers": self.bootstrap})
 
     def create(
         self,
@@ -153,7 +153,7 @@ class House:
 
 
 @pytest.fixture(scope="session")
-def house(server: fluss.LocalServer, spark: SparkSession) -> Iterator[House]:
-    made = House(server, spark)
+def harness(server: fluss.LocalServer, spark: SparkSession) -> Iterator[SparkHarness]:
+    made = SparkHarness(server, spark)
     yield made
     made.client.close()

@@ -16,7 +16,7 @@ from fluss import metadata as f
 from fluss.spark import create_table
 
 if TYPE_CHECKING:
-    from tests.spark.conftest import House
+    from tests.spark.conftest import SparkHarness
 
 EVENTS = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
 UTC = datetime.timezone.utc
@@ -26,20 +26,20 @@ def events(first: int, count: int) -> list[dict[str, Any]]:
     return [{"id": i, "v": i / 2, "s": f"s{i % 10}"} for i in range(first, first + count)]
 
 
-def test_all_rows_of_a_log_table(house: House) -> None:
-    path = house.create(EVENTS, buckets=3)
-    house.put(path, events(0, 1000))
-    frame = house.read(path)
+def test_all_rows_of_a_log_table(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS, buckets=3)
+    harness.put(path, events(0, 1000))
+    frame = harness.read(path)
     assert frame.schema.simpleString() == "struct<id:bigint,v:double,s:string>"
     assert sorted(row.id for row in frame.collect()) == list(range(1000))
     assert frame.where("s = 's3'").agg({"v": "sum"}).collect()[0][0] == sum(i / 2 for i in range(3, 1000, 10))
 
 
-def test_an_empty_table_reads_as_no_rows(house: House) -> None:
-    assert house.read(house.create(EVENTS)).collect() == []
+def test_an_empty_table_reads_as_no_rows(harness: SparkHarness) -> None:
+    assert harness.read(harness.create(EVENTS)).collect() == []
 
 
-def test_every_type_nested_too(house: House) -> None:
+def test_every_type_nested_too(harness: SparkHarness) -> None:
     columns = [
         f.Column("id", f.BigIntType()),
         f.Column("flag", f.BooleanType()),
@@ -60,7 +60,7 @@ def test_every_type_nested_too(house: House) -> None:
         f.Column("pairs", f.MapType(f.StringType(), f.TimestampType(3))),
         f.Column("row", f.RowType((f.DataField("a", f.IntType()), f.DataField("b", f.ArrayType(f.StringType()))))),
     ]
-    path = house.create(f.Schema.of(columns), buckets=1)
+    path = harness.create(f.Schema.of(columns), buckets=1)
     moment = datetime.datetime(2024, 5, 6, 7, 8, 9, 123000)
     row = {
         "id": 1,
@@ -83,24 +83,24 @@ def test_every_type_nested_too(house: House) -> None:
         "row": {"a": 7, "b": ["p", None]},
     }
     nothing = dict.fromkeys(row) | {"id": 2}
-    house.put(path, [row, nothing])
-    first, second = house.read(path).orderBy("id").collect()
+    harness.put(path, [row, nothing])
+    first, second = harness.read(path).orderBy("id").collect()
     assert first.instant.astimezone(UTC) == moment.replace(tzinfo=UTC)
     expected = row | {"fixed": bytearray(b"xyz"), "raw": bytearray(b"\x00\x01"), "instant": first.instant}
     assert first.asDict() == expected | {"row": Row(a=7, b=["p", None])}
     assert second.asDict() == nothing
 
-    copy = house.create(f.Schema.of(columns), buckets=1)
-    house.write(house.read(path), copy)
-    assert house.read(copy).orderBy("id").collect() == [first, second]
+    copy = harness.create(f.Schema.of(columns), buckets=1)
+    harness.write(harness.read(path), copy)
+    assert harness.read(copy).orderBy("id").collect() == [first, second]
 
 
-def test_columns_and_a_given_schema_prune(house: House) -> None:
-    path = house.create(EVENTS)
-    house.put(path, events(0, 10))
-    assert house.read(path, columns="s,id").columns == ["s", "id"]
-    assert sorted(house.read(path, columns="s").distinct().collect())[0].s == "s0"
-    given = house.reader({}).schema("v double").load(path)
+def test_columns_and_a_given_schema_prune(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS)
+    harness.put(path, events(0, 10))
+    assert harness.read(path, columns="s,id").columns == ["s", "id"]
+    assert sorted(harness.read(path, columns="s").distinct().collect())[0].s == "s0"
+    given = harness.reader({}).schema("v double").load(path)
     assert given.columns == ["v"]
     assert sorted(row.v for row in given.collect()) == [i / 2 for i in range(10)]
 
@@ -109,93 +109,93 @@ def test_columns_and_a_given_schema_prune(house: House) -> None:
     ("schema", "text"),
     [("v string", "'v' as string, but in table"), ("nope int", "has a column 'nope', which table")],
 )
-def test_a_given_schema_that_does_not_fit_is_refused(house: House, schema: str, text: str) -> None:
-    path = house.create(EVENTS)
+def test_a_given_schema_that_does_not_fit_is_refused(harness: SparkHarness, schema: str, text: str) -> None:
+    path = harness.create(EVENTS)
     with pytest.raises(PySparkException) as caught:
-        house.reader({}).schema(schema).load(path).collect()
+        harness.reader({}).schema(schema).load(path).collect()
     assert text in str(caught.value)
 
 
-def test_metadata_columns(house: House) -> None:
-    path = house.create(EVENTS, buckets=2)
+def test_metadata_columns(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS, buckets=2)
     before = datetime.datetime.now()
-    house.put(path, events(0, 20))
-    rows = house.read(path, includeMetadata=True).collect()
+    harness.put(path, events(0, 20))
+    rows = harness.read(path, includeMetadata=True).collect()
     assert rows[0].__fields__[3:] == ["_change_type", "_log_offset", "_commit_timestamp", "_bucket"]
     assert {row._change_type for row in rows} == {"insert"}
     for bucket in (0, 1):
         offsets = [row._log_offset for row in rows if row._bucket == bucket]
         assert sorted(offsets) == list(range(len(offsets)))
     assert all(abs((row._commit_timestamp - before).total_seconds()) < 60 for row in rows)
-    filtered = house.read(path, includeMetadata=True).where("id = 7").collect()
+    filtered = harness.read(path, includeMetadata=True).where("id = 7").collect()
     assert filtered == [row for row in rows if row.id == 7]
 
 
-def test_splits_are_cut_to_size(house: House) -> None:
-    path = house.create(EVENTS, buckets=1)
-    house.put(path, events(0, 100))
-    assert house.read(path).rdd.getNumPartitions() == 1
-    halves = house.read(path, scan__maxRecordsPerPartition=30)
+def test_splits_are_cut_to_size(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS, buckets=1)
+    harness.put(path, events(0, 100))
+    assert harness.read(path).rdd.getNumPartitions() == 1
+    halves = harness.read(path, scan__maxRecordsPerPartition=30)
     assert halves.rdd.getNumPartitions() == 4
     assert halves.count() == 100
-    many = house.read(path, minPartitions=7)
+    many = harness.read(path, minPartitions=7)
     assert many.rdd.getNumPartitions() >= 7
     assert sorted(row.id for row in many.collect()) == list(range(100))
 
 
-def test_offsets_and_times_bound_a_read(house: House) -> None:
-    path = house.create(EVENTS, buckets=1)
-    house.put(path, events(0, 50))
+def test_offsets_and_times_bound_a_read(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS, buckets=1)
+    harness.put(path, events(0, 50))
     time.sleep(0.02)
     middle = int(time.time() * 1000)
     time.sleep(0.02)
-    house.put(path, events(50, 50))
+    harness.put(path, events(50, 50))
     ids = lambda frame: sorted(row.id for row in frame.collect())  # noqa: E731
-    assert ids(house.read(path, startingOffsets='{"0": 10}', endingOffsets='{"0": 13}')) == [10, 11, 12]
-    assert ids(house.read(path, scan__startup__mode="timestamp", scan__startup__timestamp=middle)) == list(
+    assert ids(harness.read(path, startingOffsets='{"0": 10}', endingOffsets='{"0": 13}')) == [10, 11, 12]
+    assert ids(harness.read(path, scan__startup__mode="timestamp", scan__startup__timestamp=middle)) == list(
         range(50, 100)
     )
     window = {"scan__incremental__start__timestamp": 1, "scan__incremental__end__timestamp": middle}
-    assert ids(house.read(path, **window)) == list(range(50))
+    assert ids(harness.read(path, **window)) == list(range(50))
     future = {"scan__incremental__start__timestamp": middle, "scan__incremental__end__timestamp": 2 * middle}
-    assert ids(house.read(path, **future)) == list(range(50, 100))
+    assert ids(harness.read(path, **future)) == list(range(50, 100))
     with pytest.raises(PySparkException, match="has no bucket 3"):
-        house.read(path, startingOffsets='{"3": 1}').collect()
+        harness.read(path, startingOffsets='{"3": 1}').collect()
     for option, name in (("startingOffsets", "scan.startup.offsets"), ("endingOffsets", "endingOffsets")):
         with pytest.raises(PySparkException, match=f"{name}: offset 101 is beyond the end of bucket 0"):
-            house.read(path, **{option: '{"0": 101}'}).collect()
+            harness.read(path, **{option: '{"0": 101}'}).collect()
 
 
-def test_the_end_is_pinned_when_the_read_is_planned(house: House) -> None:
-    path = house.create(EVENTS, buckets=2)
-    house.put(path, events(0, 10))
-    planned = house.read(path).rdd  # plans the scan now
+def test_the_end_is_pinned_when_the_read_is_planned(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS, buckets=2)
+    harness.put(path, events(0, 10))
+    planned = harness.read(path).rdd  # plans the scan now
     planned.getNumPartitions()
-    house.put(path, events(10, 10))
+    harness.put(path, events(10, 10))
     assert planned.count() == 10
-    assert house.read(path).count() == 20
+    assert harness.read(path).count() == 20
 
 
 PARTED = pa.schema([("id", pa.int64()), ("day", pa.string())])
 
 
-def test_partitions_are_pruned(house: House) -> None:
-    path = house.create(PARTED, buckets=2, partition_keys=["day"])
-    house.put(path, [{"id": i, "day": f"d{i % 4}"} for i in range(40)])
-    assert house.read(path).count() == 40
-    one = house.read(path, scan__pushFilters=True).where("day = 'd1'")
+def test_partitions_are_pruned(harness: SparkHarness) -> None:
+    path = harness.create(PARTED, buckets=2, partition_keys=["day"])
+    harness.put(path, [{"id": i, "day": f"d{i % 4}"} for i in range(40)])
+    assert harness.read(path).count() == 40
+    one = harness.read(path, scan__pushFilters=True).where("day = 'd1'")
     assert one.rdd.getNumPartitions() <= 2
     assert sorted(row.id for row in one.collect()) == list(range(1, 40, 4))
-    assert house.read(path).where("day in ('d1', 'd2', 'none')").count() == 20
-    assert house.read(path, scan__partitions="d3").count() == 10
-    chosen = house.read(path, scan__filter="day in ('d0', 'd3') and id < 8")
+    assert harness.read(path).where("day in ('d1', 'd2', 'none')").count() == 20
+    assert harness.read(path, scan__partitions="d3").count() == 10
+    chosen = harness.read(path, scan__filter="day in ('d0', 'd3') and id < 8")
     assert chosen.rdd.getNumPartitions() <= 4
     assert sorted(row.id for row in chosen.collect()) == [0, 3, 4, 7]
     with pytest.raises(PySparkException, match="has no partition d9"):
-        house.read(path, scan__partitions="d9").collect()
+        harness.read(path, scan__partitions="d9").collect()
 
 
-def test_filters_are_pushed_and_give_what_spark_alone_gives(house: House) -> None:
+def test_filters_are_pushed_and_give_what_spark_alone_gives(harness: SparkHarness) -> None:
     schema = pa.schema(
         [
             ("id", pa.int64()),
@@ -208,7 +208,7 @@ def test_filters_are_pushed_and_give_what_spark_alone_gives(house: House) -> Non
             ("x", pa.float64()),
         ]
     )
-    path = house.create(schema, buckets=1)
+    path = harness.create(schema, buckets=1)
     start = datetime.datetime(2024, 1, 1)
     rows = [
         {
@@ -223,8 +223,8 @@ def test_filters_are_pushed_and_give_what_spark_alone_gives(house: House) -> Non
         }
         for i in range(60)
     ]
-    house.put(path, rows)
-    whole = house.spark.createDataFrame(house.read(path).collect(), house.read(path).schema)
+    harness.put(path, rows)
+    whole = harness.spark.createDataFrame(harness.read(path).collect(), harness.read(path).schema)
     conditions = [
         "id = 5",
         "id > 50 and n = 1",
@@ -249,7 +249,7 @@ def test_filters_are_pushed_and_give_what_spark_alone_gives(house: House) -> Non
     ]
     for condition in conditions:
         expected = sorted(row.id for row in whole.where(condition).collect())
-        pushed = house.read(path, scan__pushFilters=True).where(condition)
+        pushed = harness.read(path, scan__pushFilters=True).where(condition)
         assert sorted(row.id for row in pushed.collect()) == expected, condition
     other = ("id %", "<=>", "double(")
     texts = [condition for condition in conditions if not any(word in condition for word in other)]
@@ -267,15 +267,15 @@ def test_filters_are_pushed_and_give_what_spark_alone_gives(house: House) -> Non
     ]
     for text in texts:
         expected = sorted(row.id for row in whole.where(text).collect())
-        found = house.read(path, scan__filter=text, columns="id")
+        found = harness.read(path, scan__filter=text, columns="id")
         assert sorted(row.id for row in found.collect()) == expected, text
 
 
-def test_a_frame_can_be_filtered_and_then_read_whole(house: House) -> None:
+def test_a_frame_can_be_filtered_and_then_read_whole(harness: SparkHarness) -> None:
     """Spark keeps the reader of a DataFrame's first query, with its filters, for later queries that have none."""
-    path = house.create(EVENTS, buckets=1)
-    house.put(path, events(0, 10))
-    frame = house.read(path)
+    path = harness.create(EVENTS, buckets=1)
+    harness.put(path, events(0, 10))
+    frame = harness.read(path)
     assert [frame.where("id = 5").count(), frame.count(), frame.where("id > 6").count()] == [1, 10, 3]
 
 
@@ -291,32 +291,32 @@ def test_a_frame_can_be_filtered_and_then_read_whole(house: House) -> None:
         ("id in 5", "expected '(' after IN"),
     ],
 )
-def test_filters_that_make_no_sense_are_refused(house: House, text: str, problem: str) -> None:
-    path = house.create(EVENTS, buckets=1)
+def test_filters_that_make_no_sense_are_refused(harness: SparkHarness, text: str, problem: str) -> None:
+    path = harness.create(EVENTS, buckets=1)
     with pytest.raises(PySparkException) as caught:
-        house.read(path, scan__filter=text).collect()
+        harness.read(path, scan__filter=text).collect()
     assert problem in str(caught.value)
 
 
-def test_reads_work_while_push_down_is_off(house: House) -> None:
-    path = house.create(EVENTS, buckets=1)
-    house.put(path, events(0, 10))
-    house.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+def test_reads_work_while_push_down_is_off(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS, buckets=1)
+    harness.put(path, events(0, 10))
+    harness.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
-        assert house.read(path).where("id > 5").count() == 4
+        assert harness.read(path).where("id > 5").count() == 4
     finally:
-        house.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        harness.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
-def test_errors_are_one_sentence(house: House) -> None:
-    path = house.create(EVENTS)
+def test_errors_are_one_sentence(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS)
     cases = [
-        (lambda: house.read("fluss.nowhere"), "Table 'fluss.nowhere' does not exist"),
-        (lambda: house.read(path, colums="id"), "did you mean columns?"),
-        (lambda: house.read(path, columns="nope"), "has no column 'nope'; it has id, v, s"),
-        (lambda: house.spark.read.format("fluss").load(path), "bootstrap.servers is missing"),
+        (lambda: harness.read("fluss.nowhere"), "Table 'fluss.nowhere' does not exist"),
+        (lambda: harness.read(path, colums="id"), "did you mean columns?"),
+        (lambda: harness.read(path, columns="nope"), "has no column 'nope'; it has id, v, s"),
+        (lambda: harness.spark.read.format("fluss").load(path), "bootstrap.servers is missing"),
         (
-            lambda: house.spark.read.format("fluss").option("bootstrap.servers", "127.0.0.1:1").load(path),
+            lambda: harness.spark.read.format("fluss").option("bootstrap.servers", "127.0.0.1:1").load(path),
             "No bootstrap server answered",
         ),
     ]
@@ -329,13 +329,13 @@ def test_errors_are_one_sentence(house: House) -> None:
         assert len(message.strip().splitlines()) <= 2, message
 
 
-def test_load_works_with_a_table_option_too(house: House) -> None:
-    path = house.create(EVENTS)
-    house.put(path, events(0, 3))
-    assert house.reader({"table": path}).load().count() == 3
+def test_load_works_with_a_table_option_too(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS)
+    harness.put(path, events(0, 3))
+    assert harness.reader({"table": path}).load().count() == 3
 
 
-def test_credentials(house: House) -> None:
+def test_credentials(harness: SparkHarness) -> None:
     options = {
         "bind.listeners": "CLIENT://127.0.0.1:0",
         "internal.listener.name": "CLIENT",
@@ -351,12 +351,14 @@ def test_credentials(house: House) -> None:
             "security.sasl.password": "hush",
         }
         client = {name: value for name, value in given.items() if name != "bootstrap.servers"}
-        frame = house.spark.range(3)
+        frame = harness.spark.range(3)
         create_table(frame, "fluss.locked", server.bootstrap_servers, options=client)
         frame.write.format("fluss").options(**given).mode("append").save("fluss.locked")
-        assert house.spark.read.format("fluss").options(**given).load("fluss.locked").count() == 3
+        assert harness.spark.read.format("fluss").options(**given).load("fluss.locked").count() == 3
         with pytest.raises(PySparkException) as caught:
-            house.spark.read.format("fluss").options(**{**given, "security.sasl.password": "loud"}).load("fluss.locked")
+            harness.spark.read.format("fluss").options(**{**given, "security.sasl.password": "loud"}).load(
+                "fluss.locked"
+            )
         message = str(caught.value)
         assert "AUTHENTICATE" in message
         assert "loud" not in message

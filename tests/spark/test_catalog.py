@@ -15,57 +15,57 @@ from fluss.errors import ConfigError, InvalidArgumentError
 from fluss.metadata import TablePath
 
 if TYPE_CHECKING:
-    from tests.spark.conftest import House
+    from tests.spark.conftest import SparkHarness
 
 
-def test_all_tables_of_a_server_in_sql(house: House) -> None:
-    path = house.create(pa.schema([("id", pa.int64()), ("s", pa.string())]), name="fluss.sql_events")
-    house.put(path, [{"id": i, "s": "x"} for i in range(10)])
-    names = fluss.spark.tables(house.spark, house.bootstrap)
+def test_all_tables_of_a_server_in_sql(harness: SparkHarness) -> None:
+    path = harness.create(pa.schema([("id", pa.int64()), ("s", pa.string())]), name="fluss.sql_events")
+    harness.put(path, [{"id": i, "s": "x"} for i in range(10)])
+    names = fluss.spark.tables(harness.spark, harness.bootstrap)
     assert path in names
-    assert house.spark.sql("select sum(id) from fluss.sql_events").collect()[0][0] == 45
-    house.put(path, [{"id": 10, "s": "y"}])
-    assert house.spark.sql("select count(*), max(s) from fluss.sql_events where id > 8").collect() == [(2, "y")]
-    assert house.spark.sql("select count(*) from fluss.sql_events").collect() == [(11,)]
-    assert fluss.spark.tables(house.spark, house.bootstrap) == names
+    assert harness.spark.sql("select sum(id) from fluss.sql_events").collect()[0][0] == 45
+    harness.put(path, [{"id": 10, "s": "y"}])
+    assert harness.spark.sql("select count(*), max(s) from fluss.sql_events where id > 8").collect() == [(2, "y")]
+    assert harness.spark.sql("select count(*) from fluss.sql_events").collect() == [(11,)]
+    assert fluss.spark.tables(harness.spark, harness.bootstrap) == names
     with pytest.raises(ConfigError, match="bootstrap_servers is missing"):
-        fluss.spark.tables(house.spark)
+        fluss.spark.tables(harness.spark)
 
 
-def test_tables_from_the_schema_of_a_frame(house: House) -> None:
-    frame = house.spark.sql(
+def test_tables_from_the_schema_of_a_frame(harness: SparkHarness) -> None:
+    frame = harness.spark.sql(
         "select 1L as id, 'a' as day, array(1, 2) as l, map('k', 1.5) as m, struct(1 as x, 'y' as y) as st"
     )
     fluss.spark.create_table(
         frame,
         "made.here",
-        house.bootstrap,
+        harness.bootstrap,
         primary_key=["id", "day"],
         partitioned_by=["day"],
         buckets=3,
         comment="made by a test",
     )
-    info = house.client.info(TablePath("made", "here"))
+    info = harness.client.info(TablePath("made", "here"))
     assert (info.num_buckets, info.comment, info.get_partition_keys()) == (3, "made by a test", ["day"])
-    house.write(frame, "made.here")
-    assert house.read("made.here").collect() == frame.collect()
-    fluss.spark.create_table(frame, "made.here", house.bootstrap, if_not_exists=True)
+    harness.write(frame, "made.here")
+    assert harness.read("made.here").collect() == frame.collect()
+    fluss.spark.create_table(frame, "made.here", harness.bootstrap, if_not_exists=True)
     with pytest.raises(InvalidArgumentError, match="column 'i' has Spark type interval day"):
-        fluss.spark.create_table(house.spark.sql("select interval 1 day as i"), "made.bad", house.bootstrap)
+        fluss.spark.create_table(harness.spark.sql("select interval 1 day as i"), "made.bad", harness.bootstrap)
     with pytest.raises(InvalidArgumentError, match="column 'nope' is not among"):
-        fluss.spark.create_table(frame, "made.bad", house.bootstrap, partitioned_by=["nope"])
+        fluss.spark.create_table(frame, "made.bad", harness.bootstrap, partitioned_by=["nope"])
 
 
-def test_columns_of_a_frame_are_nullable_unless_requested(house: House) -> None:
-    frame = house.spark.sql("select 1L as id, 'a' as s, array(1) as l, 2 as n")
+def test_columns_of_a_frame_are_nullable_unless_requested(harness: SparkHarness) -> None:
+    frame = harness.spark.sql("select 1L as id, 'a' as s, array(1) as l, 2 as n")
     assert not any(field.nullable for field in frame.schema.fields)
-    fluss.spark.create_table(frame, "made.nullable", house.bootstrap, primary_key=["id"], not_null=["n"])
-    schema = house.client.info(TablePath("made", "nullable")).schema
+    fluss.spark.create_table(frame, "made.nullable", harness.bootstrap, primary_key=["id"], not_null=["n"])
+    schema = harness.client.info(TablePath("made", "nullable")).schema
     assert [str(column.data_type) for column in schema.columns] == [
         "bigint NOT NULL", "string", "array<int>", "int NOT NULL",
     ]  # fmt: skip
-    fluss.spark.create_table(frame.schema, "made.written", house.bootstrap)
-    assert str(house.client.info(TablePath("made", "written")).schema.column("s").data_type) == "string NOT NULL"
+    fluss.spark.create_table(frame.schema, "made.written", harness.bootstrap)
+    assert str(harness.client.info(TablePath("made", "written")).schema.column("s").data_type) == "string NOT NULL"
 
 
 def test_public_names() -> None:

@@ -27,9 +27,9 @@ from tests.docs.blocks import ROOT, read_blocks
 from tests.spark import cluster_job
 
 import fluss
+from fluss.client.blocking_client import BlockingClient
 from fluss.metadata import Schema, TableDescriptor, TablePath
 from fluss.spark import ensure_java
-from fluss.spark.connect import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -103,7 +103,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 def bootstrap() -> Iterator[str]:
     """A server with the tables of the job."""
     with fluss.LocalServer() as server:
-        client = Client({"bootstrap.servers": server.bootstrap_servers})
+        client = BlockingClient({"bootstrap.servers": server.bootstrap_servers})
         log = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("note", pa.string())])
         totals = pa.schema([pa.field("customer", pa.int64(), nullable=False), ("orders", pa.int64())])
         for name, schema in (
@@ -118,7 +118,7 @@ def bootstrap() -> Iterator[str]:
         yield server.bootstrap_servers
 
 
-def fill_page_table(client: Client) -> None:
+def fill_page_table(client: BlockingClient) -> None:
     """The table that the page reads."""
     path = TablePath("shop", "orders")
     schema = pa.schema([("id", pa.int64())])

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
+from fluss.client.blocking_client import BlockingClient
 from fluss.client.scan import fetcher
 from fluss.spark import connect
 
@@ -22,13 +23,13 @@ def run_as(main: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("__main__")
     module.__spec__ = None if main is None else ModuleSpec(main, None)
     monkeypatch.setitem(sys.modules, "__main__", module)
-    monkeypatch.setattr(fetcher, "_ahead", True)  # and put back after the test
+    monkeypatch.setattr(fetcher, "_ahead", True)  # restored after the test
 
 
 @pytest.mark.parametrize(
     ("main", "frozen"), [("pyspark.daemon", 1), ("fluss.spark.daemon", 1), ("pytest", 0), (None, 0)]
 )
-def test_a_worker_of_spark_sets_aside_what_it_has_loaded_and_no_other_process_does(
+def test_only_workers_of_spark_freeze_their_loaded_modules(
     server: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch, main: str | None, frozen: int
 ) -> None:
     """Once, with its first connection: Spark has it collect garbage after every task."""
@@ -59,7 +60,7 @@ def test_a_task_that_reads_starts_no_thread(
         names = client.run(client.admin.list_databases())
         assert "fluss" in names
         new = [thread.name for thread in threading.enumerate() if thread not in before]
-        assert new == ([] if here else ["fluss-spark"])
+        assert new == ([] if here else ["fluss-blocking"])
     finally:
         client.close()
         assert client.closed
@@ -67,10 +68,10 @@ def test_a_task_that_reads_starts_no_thread(
 
 
 def test_a_connection_whose_loop_stands_still_meanwhile_outlives_a_new_start_of_the_server(tmp_path: Path) -> None:
-    """Nobody is there to notice the end of the old connection before the next task."""
+    """No thread notices the end of the old connection before the next task."""
     with fluss.LocalServer(tmp_path) as server:
         port = int(server.bootstrap_servers.rpartition(":")[2])
-        client = connect.Client({"bootstrap.servers": server.bootstrap_servers}, here=True)
+        client = BlockingClient({"bootstrap.servers": server.bootstrap_servers}, here=True)
         path = fluss.TablePath("fluss", "t")
         schema = fluss.Schema(pa.schema([("id", pa.int64())]))
         client.run(client.admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1)))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_workers_begin_with_everything_loaded_and_set_aside(spark: SparkSession) -> None:
+def test_workers_begin_with_everything_loaded_and_frozen(spark: SparkSession) -> None:
     """What the daemon loaded before it forked is neither loaded again nor searched for garbage."""
 
     def look(_: Iterator[int]) -> Iterator[tuple[bool, int, int]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.spark.conftest import House
+from tests.spark.conftest import SparkHarness
 
 import fluss
 from fluss.errors import LogOffsetOutOfRangeError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROWS = pa.schema([("id", pa.int64()), ("day", pa.string())])
 
 
-class ShortLived(House):
+class ShortLived(SparkHarness):
     """A server that looks for expired rows all the time."""
 
     def put_ids(self, path: str, ids: range, day: str = "a") -> None:

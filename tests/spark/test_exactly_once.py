@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from tests.spark.conftest import House
+    from tests.spark.conftest import SparkHarness
 
 EVENTS = pa.schema([("id", pa.int64()), ("s", pa.string())])
 
@@ -24,8 +24,8 @@ def events(first: int, count: int, size: int = 1) -> list[dict[str, Any]]:
     return [{"id": i, "s": f"s{i % 7}" * size} for i in range(first, first + count)]
 
 
-def counts(house: House, path: str) -> Counter[int]:
-    return Counter(row.id for row in house.read(path).collect())
+def counts(harness: SparkHarness, path: str) -> Counter[int]:
+    return Counter(row.id for row in harness.read(path).collect())
 
 
 def forget_commit(checkpoint: Path) -> int:
@@ -50,89 +50,89 @@ def failing_once(frame: DataFrame, marker: Path, after_batches: int) -> DataFram
     return frame.mapInArrow(pass_on, frame.schema)
 
 
-def test_a_committed_batch_that_runs_again_writes_nothing(house: House, tmp_path: Path) -> None:
-    source, target = house.create(EVENTS, buckets=2), house.create(EVENTS, buckets=3)
-    house.put(source, events(0, 200))
+def test_a_committed_batch_that_runs_again_writes_nothing(harness: SparkHarness, tmp_path: Path) -> None:
+    source, target = harness.create(EVENTS, buckets=2), harness.create(EVENTS, buckets=3)
+    harness.put(source, events(0, 200))
     for _ in range(2):
-        house.start(house.stream(source), target, tmp_path).awaitTermination(60)
+        harness.start(harness.stream(source), target, tmp_path).awaitTermination(60)
         assert forget_commit(tmp_path) == 0
-    assert counts(house, target) == Counter(range(200))
+    assert counts(harness, target) == Counter(range(200))
     # Spark's names for query and batch reach the tasks: the ledger knows the query, and keeps only its last batch.
-    notes = [row for row in house.read("fluss.spark_write_ledger").collect() if row.query.startswith("query:")]
+    notes = [row for row in harness.read("fluss.spark_write_ledger").collect() if row.query.startswith("query:")]
     assert all(row.batch == -1 for row in notes)
     assert "0" in {row.state for row in notes}
 
 
-def test_a_batch_that_broke_off_is_completed(house: House, tmp_path: Path) -> None:
-    source, target = house.create(EVENTS, buckets=1), house.create(EVENTS, buckets=3)
+def test_a_batch_that_broke_off_is_completed(harness: SparkHarness, tmp_path: Path) -> None:
+    source, target = harness.create(EVENTS, buckets=1), harness.create(EVENTS, buckets=3)
     # Many rows alike: what was written must be counted, not only seen.
-    house.put(source, [{"id": i % 50, "s": "x" * 2000} for i in range(4000)])
-    house.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
+    harness.put(source, [{"id": i % 50, "s": "x" * 2000} for i in range(4000)])
+    harness.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
     try:
         marker = tmp_path / "broke"
-        frame = failing_once(house.stream(source), marker, 6)
+        frame = failing_once(harness.stream(source), marker, 6)
         with pytest.raises(PySparkException):
-            house.start(frame, target, tmp_path / "c").awaitTermination(60)
-        written = house.read(target).count()
+            harness.start(frame, target, tmp_path / "c").awaitTermination(60)
+        written = harness.read(target).count()
         assert 0 < written < 4000
-        house.start(frame, target, tmp_path / "c").awaitTermination(60)
-        assert counts(house, target) == Counter(dict.fromkeys(range(50), 80))
+        harness.start(frame, target, tmp_path / "c").awaitTermination(60)
+        assert counts(harness, target) == Counter(dict.fromkeys(range(50), 80))
     finally:
-        house.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
+        harness.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
 
 
-def test_rows_of_others_are_not_taken_for_own(house: House, tmp_path: Path) -> None:
-    source, target = house.create(EVENTS, buckets=1), house.create(EVENTS, buckets=1)
-    house.put(source, events(0, 2000, 2000))
-    house.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
+def test_rows_of_others_are_not_taken_for_own(harness: SparkHarness, tmp_path: Path) -> None:
+    source, target = harness.create(EVENTS, buckets=1), harness.create(EVENTS, buckets=1)
+    harness.put(source, events(0, 2000, 2000))
+    harness.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
     try:
-        frame = failing_once(house.stream(source), tmp_path / "broke", 2)
+        frame = failing_once(harness.stream(source), tmp_path / "broke", 2)
         with pytest.raises(PySparkException):
-            house.start(frame, target, tmp_path / "c").awaitTermination(60)
-        assert 0 < house.read(target).count() < 1500
-        house.put(target, events(1500, 500, 2000))  # somebody else writes the very rows that are missing
-        house.start(frame, target, tmp_path / "c").awaitTermination(60)
-        assert counts(house, target) == Counter(range(2000)) + Counter(range(1500, 2000))
+            harness.start(frame, target, tmp_path / "c").awaitTermination(60)
+        assert 0 < harness.read(target).count() < 1500
+        harness.put(target, events(1500, 500, 2000))  # somebody else writes the very rows that are missing
+        harness.start(frame, target, tmp_path / "c").awaitTermination(60)
+        assert counts(harness, target) == Counter(range(2000)) + Counter(range(1500, 2000))
     finally:
-        house.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
+        harness.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
 
 
-def test_at_least_once_keeps_no_ledger_and_doubles(house: House, tmp_path: Path) -> None:
-    source, target = house.create(EVENTS), house.create(EVENTS)
-    house.put(source, events(0, 20))
+def test_at_least_once_keeps_no_ledger_and_doubles(harness: SparkHarness, tmp_path: Path) -> None:
+    source, target = harness.create(EVENTS), harness.create(EVENTS)
+    harness.put(source, events(0, 20))
     for _ in range(2):
-        house.start(house.stream(source), target, tmp_path, write__delivery="at-least-once").awaitTermination(60)
+        harness.start(harness.stream(source), target, tmp_path, write__delivery="at-least-once").awaitTermination(60)
         forget_commit(tmp_path)
-    assert counts(house, target) == Counter(dict.fromkeys(range(20), 2))
+    assert counts(harness, target) == Counter(dict.fromkeys(range(20), 2))
 
 
-def test_upserts_may_run_again(house: House, tmp_path: Path) -> None:
-    source = house.create(EVENTS)
-    target = house.create(
+def test_upserts_may_run_again(harness: SparkHarness, tmp_path: Path) -> None:
+    source = harness.create(EVENTS)
+    target = harness.create(
         pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", pa.string())]), primary_key=["id"]
     )
-    house.put(source, events(0, 100))
+    harness.put(source, events(0, 100))
     for _ in range(2):
-        house.start(house.stream(source), target, tmp_path).awaitTermination(60)
+        harness.start(harness.stream(source), target, tmp_path).awaitTermination(60)
         forget_commit(tmp_path)
-    assert counts(house, target) == Counter(range(100))
+    assert counts(harness, target) == Counter(range(100))
 
 
-def test_a_running_total_needs_a_table_with_a_key(house: House, tmp_path: Path) -> None:
-    source = house.create(EVENTS)
+def test_a_running_total_needs_a_table_with_a_key(harness: SparkHarness, tmp_path: Path) -> None:
+    source = harness.create(EVENTS)
     totals = pa.schema([pa.field("s", pa.string(), nullable=False), ("n", pa.int64())])
-    target = house.create(totals, primary_key=["s"])
-    house.put(source, events(0, 70))
-    frame = house.stream(source).groupBy("s").count().withColumnRenamed("count", "n")
-    house.start(frame, target, tmp_path / "c", output_mode="complete").awaitTermination(60)
-    assert {row.s: row.n for row in house.read(target).collect()} == {f"s{i}": 10 for i in range(7)}
-    log = house.create(totals)
+    target = harness.create(totals, primary_key=["s"])
+    harness.put(source, events(0, 70))
+    frame = harness.stream(source).groupBy("s").count().withColumnRenamed("count", "n")
+    harness.start(frame, target, tmp_path / "c", output_mode="complete").awaitTermination(60)
+    assert {row.s: row.n for row in harness.read(target).collect()} == {f"s{i}": 10 for i in range(7)}
+    log = harness.create(totals)
     with pytest.raises(PySparkException, match="cannot take output mode complete"):
-        house.start(frame, log, tmp_path / "d", output_mode="complete").awaitTermination(60)
+        harness.start(frame, log, tmp_path / "d", output_mode="complete").awaitTermination(60)
 
 
-def test_a_table_that_is_no_ledger_is_refused(house: House, tmp_path: Path) -> None:
-    source, target = house.create(EVENTS), house.create(EVENTS)
-    house.put(source, events(0, 5))
+def test_a_table_that_is_no_ledger_is_refused(harness: SparkHarness, tmp_path: Path) -> None:
+    source, target = harness.create(EVENTS), harness.create(EVENTS)
+    harness.put(source, events(0, 5))
     with pytest.raises(PySparkException, match="is not a ledger"):
-        house.start(house.stream(source), target, tmp_path, write__ledger=source).awaitTermination(60)
+        harness.start(harness.stream(source), target, tmp_path, write__ledger=source).awaitTermination(60)

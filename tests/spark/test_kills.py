@@ -19,9 +19,9 @@ import pyarrow as pa
 import pytest
 
 import fluss
+from fluss.client.blocking_client import BlockingClient
 from fluss.lake import TieringService
 from fluss.metadata import Schema, TableDescriptor, TablePath
-from fluss.spark.connect import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -36,7 +36,7 @@ class Copies:
     def __init__(self, bootstrap: str, folder: Path, *, lake: bool = False) -> None:
         self.bootstrap = bootstrap
         self.folder = folder
-        self.client = Client({"bootstrap.servers": bootstrap})
+        self.client = BlockingClient({"bootstrap.servers": bootstrap})
         for name in ("source", "target"):
             properties = {"table.datalake.enabled": "true"} if lake and name == "source" else {}
             descriptor = TableDescriptor(Schema(SCHEMA), bucket_count=2, properties=properties)

@@ -13,12 +13,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.lake.support import PARTITIONED, LakeHarness, lake_server_options, row
-from tests.spark.conftest import House
+from tests.spark.conftest import SparkHarness
 
 from fluss.errors import ConfigError, FlussError
 from fluss.lake.api import LakeTableChangedError
 from fluss.lake.registry import FORMATS
-from fluss.lake.session import Session, close_sessions
+from fluss.lake.session import LakeSession, close_sessions
 from fluss.metadata import OffsetSpec, PartitionSpec, TablePath
 from fluss.server.local import LocalServer
 from fluss.spark.batches import source_schema
@@ -44,7 +44,7 @@ def quick(lake_format: str) -> pytest.MarkDecorator:
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeHarness]:
     warehouse: Path = tmp_path_factory.mktemp(request.param)
     with LocalServer(options=lake_server_options(request.param, warehouse)) as server:
-        session = Session({"bootstrap.servers": server.bootstrap_servers})
+        session = LakeSession({"bootstrap.servers": server.bootstrap_servers})
         harness = LakeHarness(request.param, server, warehouse, session, "spark_lake")
         harness.create_database()
         yield harness
@@ -53,8 +53,8 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def shed(lake: LakeHarness, spark: SparkSession) -> Iterator[House]:
-    made = House(lake.server, spark)
+def lake_spark(lake: LakeHarness, spark: SparkSession) -> Iterator[SparkHarness]:
+    made = SparkHarness(lake.server, spark)
     yield made
     made.client.close()
 
@@ -70,7 +70,7 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_log_table(lake: LakeHarness, shed: House) -> None:
+def test_log_table(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     path = lake.create("log", buckets=2)
     lake.append(path, [row(i) for i in range(100)])
     assert lake.spark_union(path) == [row(i) for i in range(100)], "no snapshot: the log"
@@ -78,9 +78,9 @@ def test_log_table(lake: LakeHarness, shed: House) -> None:
     first = lake.tier(path)
     assert first.snapshot_id is not None
     lake.append(path, [row(i) for i in range(100, 130)])
-    frame = shed.read(str(path))
+    frame = lake_spark.read(str(path))
     assert rows_of(frame) == [row(i) for i in range(130)]
-    assert shed.read(str(path), read__optimized=True).count() == 100
+    assert lake_spark.read(str(path), read__optimized=True).count() == 100
     # What was planned stays, whatever is written and tiered later.
     lake.append(path, [row(i) for i in range(130, 150)])
     lake.tier(path)
@@ -91,7 +91,7 @@ def test_log_table(lake: LakeHarness, shed: House) -> None:
     assert lake.spark_union(path, scan__startup__mode="earliest") == [row(i) for i in range(150)]
 
 
-def test_primary_key_table(lake: LakeHarness, shed: House) -> None:
+def test_primary_key_table(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     path = lake.create("pk", primary_keys=["id"], buckets=2)
     live = {i: row(i) for i in range(100)}
     lake.upsert(path, live.values())
@@ -102,7 +102,7 @@ def test_primary_key_table(lake: LakeHarness, shed: House) -> None:
     del live[1], live[2]
     live[2] = row(2, 5)
     lake.upsert(path, [live[2]])
-    frame = shed.read(str(path))
+    frame = lake_spark.read(str(path))
     assert rows_of(frame) == in_order(live.values())
     assert frame.rdd.getNumPartitions() == 2
     assert lake.spark_union(path, read__optimized=True) == before
@@ -111,11 +111,11 @@ def test_primary_key_table(lake: LakeHarness, shed: House) -> None:
     lake.upsert(path, [row(i, 9) for i in range(200)])
     lake.tier(path)
     assert rows_of(frame) == in_order(live.values()), "the moment of planning"
-    changes = shed.read(str(path), read__changelog=True)
+    changes = lake_spark.read(str(path), read__changelog=True)
     assert {found._change_type for found in changes.collect()} == {"insert", "update_before", "update_after", "delete"}
 
 
-def test_partitions(lake: LakeHarness, shed: House) -> None:
+def test_partitions(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     days = {"day": ["mon", "tue"]}
     log = lake.create("parts", PARTITIONED, partitions=days, buckets=1)
     pk = lake.create("pkparts", PARTITIONED, primary_keys=["id", "day"], partitions=days, buckets=1)
@@ -130,7 +130,7 @@ def test_partitions(lake: LakeHarness, shed: House) -> None:
     lake.upsert(pk, [*tail, row(1, 7, day="mon")], [{"id": 3, "day": "mon"}])
     live = [r for r in rows if r["id"] not in (1, 3)] + [*tail, row(1, 7, day="mon")]
     for path, truth in ((log, [*rows, *tail]), (pk, live)):
-        assert rows_of(shed.read(str(path))) == in_order(truth)
+        assert rows_of(lake_spark.read(str(path))) == in_order(truth)
         # Fluss drops a partition: it lives on in the lake.
         lake.session.run(lake.session.admin.drop_partition(path, PartitionSpec({"day": "tue"})))
         assert lake.spark_union(path) == in_order(truth)
@@ -146,24 +146,24 @@ def test_partitions(lake: LakeHarness, shed: House) -> None:
 
 
 @quick("iceberg")
-def test_where_rows_came_from(lake: LakeHarness, shed: House) -> None:
+def test_where_rows_came_from(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     path = lake.create("places", buckets=2)
     lake.append(path, [row(i) for i in range(50)])
     lake.append(path, [row(i) for i in range(50, 100)])
-    alone = rows_of(shed.read(str(path), includeMetadata=True))
+    alone = rows_of(lake_spark.read(str(path), includeMetadata=True))
     lake.tier(path)
     _, parts = lake.spark_plan(path, includeMetadata=True)
     assert all(isinstance(part, LakePart) for part in parts)
-    assert rows_of(shed.read(str(path), includeMetadata=True)) == alone
+    assert rows_of(lake_spark.read(str(path), includeMetadata=True)) == alone
     lake.append(path, [row(i) for i in range(100, 120)])
-    found = rows_of(shed.read(str(path), includeMetadata=True))
+    found = rows_of(lake_spark.read(str(path), includeMetadata=True))
     assert len({(r["_bucket"], r["_log_offset"]) for r in found}) == len(found) == 120
-    only = rows_of(shed.read(str(path), columns="_log_offset,_bucket", scan__filter="id = 7"))
+    only = rows_of(lake_spark.read(str(path), columns="_log_offset,_bucket", scan__filter="id = 7"))
     assert only == [{"_log_offset": r["_log_offset"], "_bucket": r["_bucket"]} for r in found if r["id"] == 7]
 
 
 @quick("paimon")
-def test_rows_that_only_the_lake_still_has(lake: LakeHarness, shed: House, tmp_path: Path) -> None:
+def test_rows_that_only_the_lake_still_has(lake: LakeHarness, lake_spark: SparkHarness, tmp_path: Path) -> None:
     path = lake.create("short", buckets=1, **{"table.log.ttl": "500ms"})
     for step in range(10):
         lake.append(path, [row(i) for i in range(step * 50, step * 50 + 50)])
@@ -172,7 +172,7 @@ def test_rows_that_only_the_lake_still_has(lake: LakeHarness, shed: House, tmp_p
     lake.append(path, [row(500)])
     assert lake.spark_union(path) == [row(i) for i in range(501)]
     assert len(lake.spark_union(path, scan__startup__mode="earliest")) < 501
-    assert sorted(found[0] for found in shed.collect(shed.stream(str(path)), tmp_path)) == list(range(501))
+    assert sorted(found[0] for found in lake_spark.collect(lake_spark.stream(str(path)), tmp_path)) == list(range(501))
 
 
 def test_how_the_work_is_cut(lake: LakeHarness) -> None:
@@ -209,7 +209,7 @@ def test_buckets_that_are_not_in_the_lake_yet(lake: LakeHarness) -> None:
     assert found == in_order(row(i) for i in range(60))
 
 
-def test_what_is_refused(lake: LakeHarness, shed: House) -> None:
+def test_what_is_refused(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     path = lake.create("refused")
     lake.append(path, [row(1)])
     lake.tier(path)
@@ -218,7 +218,7 @@ def test_what_is_refused(lake: LakeHarness, shed: House) -> None:
     with pytest.raises(ConfigError, match="has no partitions"):
         lake.spark_plan(path, scan__partitions="mon")
     with pytest.raises(PySparkException, match="is gone: it was expired or never there"):
-        shed.reader({"scan.snapshot-id": 77}).load(str(path)).count()
+        lake_spark.reader({"scan.snapshot-id": 77}).load(str(path)).count()
 
 
 def test_credentials_of_the_lake_reach_it(lake: LakeHarness, tmp_path: Path) -> None:
@@ -236,19 +236,23 @@ def test_credentials_of_the_lake_reach_it(lake: LakeHarness, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("primary_keys", [pytest.param(None, marks=pytest.mark.slow), ["id"]])
 @quick("paimon")
-def test_while_writes_and_tiering_go_on(lake: LakeHarness, shed: House, primary_keys: list[str] | None) -> None:
+def test_while_writes_and_tiering_go_on(
+    lake: LakeHarness, lake_spark: SparkHarness, primary_keys: list[str] | None
+) -> None:
     path = lake.create(f"busy{len(primary_keys or ())}", primary_keys=primary_keys, buckets=2)
-    follow_writes(lake, path, lambda: rows_of(shed.read(str(path))), primary_keys is not None, reads=3)
+    follow_writes(lake, path, lambda: rows_of(lake_spark.read(str(path))), primary_keys is not None, reads=3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("primary_keys", [None, ["id", "day"]])
 def test_while_writes_and_tiering_go_on_for_long(
-    lake: LakeHarness, shed: House, primary_keys: list[str] | None
+    lake: LakeHarness, lake_spark: SparkHarness, primary_keys: list[str] | None
 ) -> None:
     name = f"long{len(primary_keys or ())}"
     path = lake.create(name, PARTITIONED, primary_keys=primary_keys, partitions={"day": ["mon", "tue"]}, buckets=2)
-    follow_writes(lake, path, lambda: rows_of(shed.read(str(path))), primary_keys is not None, reads=15, days=True)
+    follow_writes(
+        lake, path, lambda: rows_of(lake_spark.read(str(path))), primary_keys is not None, reads=15, days=True
+    )
 
 
 def follow_writes(
@@ -302,14 +306,14 @@ def follow_writes(
     assert read() == in_order(row(i, 1 if keyed else 0, **more(i)) for i in total)
 
 
-def test_deliveries_are_noted_whatever_the_lake(lake: LakeHarness, shed: House) -> None:
+def test_deliveries_are_noted_whatever_the_lake(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     """A server with a lake decides how keys of all its tables are written, also of those that are not in the lake."""
     path = TablePath(lake.database, "ledger")
-    create_ledger(shed.client, path)
-    ledger = Ledger(shed.client, path)
+    create_ledger(lake_spark.client, path)
+    ledger = Ledger(lake_spark.client, path)
     first, second, other = Delivery("q", 3, 1), Delivery("q", 3, 2), Delivery("r", 3, 1)
     for writer, delivery in enumerate((first, second, other)):
-        shed.client.run(ledger.begin(delivery, writer, {"0": 5}))
+        lake_spark.client.run(ledger.begin(delivery, writer, {"0": 5}))
     assert [ledger.attempts(delivery) for delivery in (first, second, other)] == [{i: {"0": 5}} for i in range(3)]
     ledger.commit("q", 3, [(first, [0]), (second, [1])])
     assert (ledger.attempts(first), ledger.attempts(other), ledger.committed("q")) == ({}, {2: {"0": 5}}, 3)
@@ -319,40 +323,44 @@ def test_deliveries_are_noted_whatever_the_lake(lake: LakeHarness, shed: House) 
 
 
 @quick("paimon")
-def test_a_stream_of_a_log_table_starts_in_the_lake(lake: LakeHarness, shed: House, tmp_path: Path) -> None:
+def test_a_stream_of_a_log_table_starts_in_the_lake(
+    lake: LakeHarness, lake_spark: SparkHarness, tmp_path: Path
+) -> None:
     path = lake.create("slog", buckets=2)
     lake.append(path, [row(i) for i in range(60)])
     lake.tier(path)
     lake.append(path, [row(i) for i in range(60, 90)])
     seen: list[list[int]] = []
-    run_batches(shed, path, tmp_path, lambda ids: seen.append(ids), maxRowsPerTrigger=20)
+    run_batches(lake_spark, path, tmp_path, lambda ids: seen.append(ids), maxRowsPerTrigger=20)
     assert seen == [list(range(60)), seen[1], seen[2]], "the snapshot whole, then the log in bounded steps"
     assert sorted(seen[1] + seen[2]) == list(range(60, 90))
     lake.append(path, [row(i) for i in range(90, 95)])
     lake.tier(path)
     lake.append(path, [row(i) for i in range(95, 99)])
     seen.clear()
-    run_batches(shed, path, tmp_path, lambda ids: seen.append(ids))
+    run_batches(lake_spark, path, tmp_path, lambda ids: seen.append(ids))
     assert seen == [list(range(90, 99))], "after a restart it goes on in the log, whatever was tiered"
-    run_batches(shed, path, tmp_path, lambda ids: seen.append(ids))
+    run_batches(lake_spark, path, tmp_path, lambda ids: seen.append(ids))
     assert len(seen) == 1
 
 
 @quick("iceberg")
-def test_a_stream_of_a_primary_key_table_starts_in_the_lake(lake: LakeHarness, shed: House, tmp_path: Path) -> None:
+def test_a_stream_of_a_primary_key_table_starts_in_the_lake(
+    lake: LakeHarness, lake_spark: SparkHarness, tmp_path: Path
+) -> None:
     path = lake.create("spk", primary_keys=["id"], buckets=2)
     lake.upsert(path, [row(i) for i in range(20)])
     lake.upsert(path, [row(5, 1)], [{"id": 6}])
     lake.tier(path)
     lake.upsert(path, [row(5, 2), row(30)], [{"id": 7}])
-    rows = shed.collect(shed.stream(str(path), read__changelog=True, columns="id,name"), tmp_path)
+    rows = lake_spark.collect(lake_spark.stream(str(path), read__changelog=True, columns="id,name"), tmp_path)
     snapshot = [("user-5-1" if i == 5 else f"user-{i}", "insert") for i in range(20) if i != 6]
     assert sorted(found[1:] for found in rows[:19]) == sorted(snapshot)
     changes = [(5, "user-5-1", "update_before"), (5, "user-5-2", "update_after"), (7, "user-7", "delete")]
     assert sorted(rows[19:]) == sorted([*changes, (30, "user-30", "insert")])
     lake.upsert(path, [row(40)])
     lake.tier(path)
-    assert shed.collect(shed.stream(str(path), read__changelog=True, columns="id,name"), tmp_path) == [
+    assert lake_spark.collect(lake_spark.stream(str(path), read__changelog=True, columns="id,name"), tmp_path) == [
         (40, "user-40", "insert")
     ]
 
@@ -360,7 +368,7 @@ def test_a_stream_of_a_primary_key_table_starts_in_the_lake(lake: LakeHarness, s
 @pytest.mark.parametrize("primary_keys", [None, pytest.param(["id"], marks=pytest.mark.slow)])
 @quick("paimon")
 def test_a_broken_first_batch_runs_again_with_the_same_snapshot(
-    lake: LakeHarness, shed: House, tmp_path: Path, primary_keys: list[str] | None
+    lake: LakeHarness, lake_spark: SparkHarness, tmp_path: Path, primary_keys: list[str] | None
 ) -> None:
     path = lake.create(f"broken{len(primary_keys or ())}", primary_keys=primary_keys, buckets=2)
     write = lake.upsert if primary_keys else lake.append
@@ -372,11 +380,11 @@ def test_a_broken_first_batch_runs_again_with_the_same_snapshot(
         raise RuntimeError("the sink is full")
 
     with pytest.raises(PySparkException, match="the sink is full"):
-        run_batches(shed, path, tmp_path, fail)
+        run_batches(lake_spark, path, tmp_path, fail)
     lake.tier(path)
     write(path, [row(i) for i in range(60, 70)])
     seen: list[list[int]] = []
-    run_batches(shed, path, tmp_path, lambda ids: seen.append(ids))
+    run_batches(lake_spark, path, tmp_path, lambda ids: seen.append(ids))
     assert seen == [list(range(50)), list(range(50, 70))]
 
 
@@ -425,14 +433,14 @@ def test_planning_of_streams(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-def test_a_stream_while_writes_and_tiering_go_on(lake: LakeHarness, shed: House, tmp_path: Path) -> None:
+def test_a_stream_while_writes_and_tiering_go_on(lake: LakeHarness, lake_spark: SparkHarness, tmp_path: Path) -> None:
     path = lake.create("sbusy", buckets=2)
     lake.append(path, [row(i) for i in range(-20, 0)])
     lake.tier(path)
     seen: list[int] = []
 
     def read() -> list[Row]:
-        run_batches(shed, path, tmp_path, seen.extend)
+        run_batches(lake_spark, path, tmp_path, seen.extend)
         return in_order(row(i) for i in seen if i >= 0)
 
     follow_writes(lake, path, read, keyed=False, reads=2)
@@ -450,11 +458,11 @@ def stream_rows(reader: FlussStreamReader, start: Any, end: Any) -> list[Row]:
 
 
 def run_batches(
-    shed: House, path: TablePath, checkpoint: Path, each: Callable[[list[int]], Any], **options: Any
+    lake_spark: SparkHarness, path: TablePath, checkpoint: Path, each: Callable[[list[int]], Any], **options: Any
 ) -> None:
     """Give the ids of every micro-batch there is now."""
     query = (
-        shed.stream(str(path), **options)
+        lake_spark.stream(str(path), **options)
         .writeStream.foreachBatch(lambda batch, _: each(sorted(found.id for found in batch.collect())))
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)

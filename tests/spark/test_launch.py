@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a Spark session is set up: what it listens on, and for whom."""
+"""How a Spark session is set up: what it listens on, and who may connect."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from fluss.spark.layout import Bucket
 from fluss.spark.stream_reader import FlussStreamReader, share
 
 if TYPE_CHECKING:
-    from tests.spark.conftest import House
+    from tests.spark.conftest import SparkHarness
 
 EVENTS = pa.schema([("id", pa.int64()), ("s", pa.string())])
 USERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("age", pa.int64())])
@@ -31,40 +31,40 @@ def ids(rows: list[tuple[Any, ...]]) -> list[int]:
     return sorted(row[0] for row in rows)
 
 
-def test_a_stream_goes_on_where_its_checkpoint_ended(house: House, tmp_path: Path) -> None:
-    path = house.create(EVENTS, buckets=3)
-    house.put(path, events(0, 50))
-    assert ids(house.collect(house.stream(path), tmp_path)) == list(range(50))
-    house.put(path, events(50, 20))
-    assert ids(house.collect(house.stream(path), tmp_path)) == list(range(50, 70))
-    assert house.collect(house.stream(path), tmp_path) == []
+def test_a_stream_goes_on_where_its_checkpoint_ended(harness: SparkHarness, tmp_path: Path) -> None:
+    path = harness.create(EVENTS, buckets=3)
+    harness.put(path, events(0, 50))
+    assert ids(harness.collect(harness.stream(path), tmp_path)) == list(range(50))
+    harness.put(path, events(50, 20))
+    assert ids(harness.collect(harness.stream(path), tmp_path)) == list(range(50, 70))
+    assert harness.collect(harness.stream(path), tmp_path) == []
 
 
-def test_start_modes(house: House, tmp_path: Path) -> None:
-    path = house.create(EVENTS, buckets=1)
-    house.put(path, events(0, 10))
+def test_start_modes(harness: SparkHarness, tmp_path: Path) -> None:
+    path = harness.create(EVENTS, buckets=1)
+    harness.put(path, events(0, 10))
     time.sleep(0.02)
     middle = int(time.time() * 1000)
     time.sleep(0.02)
-    house.put(path, events(10, 10))
+    harness.put(path, events(10, 10))
     cases: list[tuple[dict[str, Any], list[int]]] = [
         ({"scan__startup__mode": "earliest"}, list(range(20))),
         ({"startingOffsets": '{"0": 15}'}, list(range(15, 20))),
         ({"scan__startup__mode": "timestamp", "scan__startup__timestamp": middle}, list(range(10, 20))),
     ]
     for number, (options, expected) in enumerate(cases):
-        assert ids(house.collect(house.stream(path, **options), tmp_path / str(number))) == expected
-    latest = house.stream(path, scan__startup__mode="latest")
-    assert house.collect(latest, tmp_path / "latest") == []
-    house.put(path, events(20, 3))
-    assert ids(house.collect(latest, tmp_path / "latest")) == [20, 21, 22]
+        assert ids(harness.collect(harness.stream(path, **options), tmp_path / str(number))) == expected
+    latest = harness.stream(path, scan__startup__mode="latest")
+    assert harness.collect(latest, tmp_path / "latest") == []
+    harness.put(path, events(20, 3))
+    assert ids(harness.collect(latest, tmp_path / "latest")) == [20, 21, 22]
 
 
-def test_rate_limits(house: House, tmp_path: Path) -> None:
-    path = house.create(EVENTS, buckets=2)
-    house.put(path, events(0, 100))
+def test_rate_limits(harness: SparkHarness, tmp_path: Path) -> None:
+    path = harness.create(EVENTS, buckets=2)
+    harness.put(path, events(0, 100))
     sizes = []
-    frame = house.stream(path, maxRowsPerTrigger=30)
+    frame = harness.stream(path, maxRowsPerTrigger=30)
     query = (
         frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
         .option("checkpointLocation", str(tmp_path / "rows"))
@@ -78,7 +78,7 @@ def test_rate_limits(house: House, tmp_path: Path) -> None:
     assert latest["rows_behind"] == 70
     assert sum(latest["offsets"].values()) == 100
     sizes.clear()
-    frame = house.stream(path, maxBytesPerTrigger=1000)
+    frame = harness.stream(path, maxBytesPerTrigger=1000)
     query = (
         frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
         .option("checkpointLocation", str(tmp_path / "bytes"))
@@ -106,12 +106,12 @@ def test_shares_add_up_and_starve_nobody() -> None:
     assert taken == end
 
 
-def test_new_partitions_are_picked_up_in_mid_stream(house: House, tmp_path: Path) -> None:
-    path = house.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"], buckets=1)
-    house.put(path, [{"id": 1, "day": "a"}])
+def test_new_partitions_are_picked_up_in_mid_stream(harness: SparkHarness, tmp_path: Path) -> None:
+    path = harness.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"], buckets=1)
+    harness.put(path, [{"id": 1, "day": "a"}])
     seen: list[int] = []
     query = (
-        house.stream(path)
+        harness.stream(path)
         .writeStream.foreachBatch(lambda batch, _: seen.extend(row.id for row in batch.collect()))
         .option("checkpointLocation", str(tmp_path))
         .trigger(processingTime="200 milliseconds")
@@ -119,36 +119,36 @@ def test_new_partitions_are_picked_up_in_mid_stream(house: House, tmp_path: Path
     )
     try:
         wait_for(lambda: seen == [1])
-        house.put(path, [{"id": 2, "day": "b"}, {"id": 3, "day": "a"}])
+        harness.put(path, [{"id": 2, "day": "b"}, {"id": 3, "day": "a"}])
         wait_for(lambda: sorted(seen) == [1, 2, 3])
         assert query.exception() is None
     finally:
         query.stop()
 
 
-def test_a_stream_goes_on_without_a_dropped_partition_if_it_may(house: House, tmp_path: Path) -> None:
-    path = house.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"], buckets=1)
-    house.put(path, [{"id": 1, "day": "a"}, {"id": 2, "day": "b"}])
-    assert ids(house.collect(house.stream(path), tmp_path)) == [1, 2]
-    drop = house.client.admin.drop_partition(TablePath(*path.split(".")), PartitionSpec({"day": "a"}))
-    house.client.run(drop)
-    house.put(path, [{"id": 3, "day": "b"}])
-    assert ids(house.collect(house.stream(path, failOnDataLoss="false"), tmp_path)) == [3]
-    house.put(path, [{"id": 4, "day": "b"}])
-    assert ids(house.collect(house.stream(path), tmp_path)) == [4]  # the checkpoint no longer names the partition
+def test_a_stream_goes_on_without_a_dropped_partition_if_it_may(harness: SparkHarness, tmp_path: Path) -> None:
+    path = harness.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"], buckets=1)
+    harness.put(path, [{"id": 1, "day": "a"}, {"id": 2, "day": "b"}])
+    assert ids(harness.collect(harness.stream(path), tmp_path)) == [1, 2]
+    drop = harness.client.admin.drop_partition(TablePath(*path.split(".")), PartitionSpec({"day": "a"}))
+    harness.client.run(drop)
+    harness.put(path, [{"id": 3, "day": "b"}])
+    assert ids(harness.collect(harness.stream(path, failOnDataLoss="false"), tmp_path)) == [3]
+    harness.put(path, [{"id": 4, "day": "b"}])
+    assert ids(harness.collect(harness.stream(path), tmp_path)) == [4]  # the checkpoint no longer names the partition
 
 
-def test_rows_that_vanish_unread_fail_the_stream(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_vanish_unread_fail_the_stream(harness: SparkHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "1")  # set by the reader in its own process otherwise
-    path = house.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"], buckets=1)
-    house.put(path, [{"id": 1, "day": "a"}, {"id": 2, "day": "b"}])
-    schema = house.read(path).schema
-    given = {"bootstrap.servers": house.bootstrap, "table": path}
+    path = harness.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"], buckets=1)
+    harness.put(path, [{"id": 1, "day": "a"}, {"id": 2, "day": "b"}])
+    schema = harness.read(path).schema
+    given = {"bootstrap.servers": harness.bootstrap, "table": path}
     strict, lenient = (FlussStreamReader({**given, "failOnDataLoss": text}, schema) for text in ("true", "false"))
     start = strict.initialOffset()
     end = strict.latestOffset(start, ReadAllAvailable())
-    drop = house.client.admin.drop_partition(TablePath(*path.split(".")), PartitionSpec({"day": "a"}))
-    house.client.run(drop)
+    drop = harness.client.admin.drop_partition(TablePath(*path.split(".")), PartitionSpec({"day": "a"}))
+    harness.client.run(drop)
     with pytest.raises(LogOffsetOutOfRangeError, match="was dropped with 1 rows of bucket 0 not read"):
         strict.latestOffset(start, ReadAllAvailable())
     with pytest.raises(LogOffsetOutOfRangeError, match="was dropped before it was read"):
@@ -158,38 +158,38 @@ def test_rows_that_vanish_unread_fail_the_stream(house: House, monkeypatch: pyte
     assert rows == [{"id": 2, "day": "b"}]
 
 
-def test_a_table_made_anew_needs_a_new_checkpoint(house: House, tmp_path: Path) -> None:
-    path = house.create(EVENTS)
-    house.put(path, events(0, 5))
-    house.collect(house.stream(path), tmp_path)
-    house.client.run(house.client.admin.drop_table(TablePath(*path.split("."))))
-    house.create(EVENTS, name=path)
+def test_a_table_made_anew_needs_a_new_checkpoint(harness: SparkHarness, tmp_path: Path) -> None:
+    path = harness.create(EVENTS)
+    harness.put(path, events(0, 5))
+    harness.collect(harness.stream(path), tmp_path)
+    harness.client.run(harness.client.admin.drop_table(TablePath(*path.split("."))))
+    harness.create(EVENTS, name=path)
     with pytest.raises(PySparkException) as caught:
-        house.collect(house.stream(path), tmp_path)
+        harness.collect(harness.stream(path), tmp_path)
     assert "use a new checkpoint" in str(caught.value)
 
 
-def test_metadata_columns_of_a_stream(house: House, tmp_path: Path) -> None:
-    path = house.create(EVENTS, buckets=1)
-    house.put(path, events(0, 3))
-    frame = house.stream(path, includeMetadata=True, columns="id")
+def test_metadata_columns_of_a_stream(harness: SparkHarness, tmp_path: Path) -> None:
+    path = harness.create(EVENTS, buckets=1)
+    harness.put(path, events(0, 3))
+    frame = harness.stream(path, includeMetadata=True, columns="id")
     assert frame.columns == ["id", "_change_type", "_log_offset", "_commit_timestamp", "_bucket"]
-    rows = house.collect(frame, tmp_path)
+    rows = harness.collect(frame, tmp_path)
     assert sorted((row[0], row[1], row[2], row[4]) for row in rows) == [(i, "insert", i, 0) for i in range(3)]
 
 
-def test_full_gives_the_rows_then_the_changes(house: House, tmp_path: Path) -> None:
-    path = house.create(USERS, primary_key=["id"], buckets=2)
-    house.put(path, [{"id": i, "age": i} for i in range(10)])
-    house.put(path, [{"id": 1, "age": 100}], deletes=[{"id": 2}])
-    frame = house.stream(path, read__changelog=True)
-    rows = house.collect(frame, tmp_path)
+def test_full_gives_the_rows_then_the_changes(harness: SparkHarness, tmp_path: Path) -> None:
+    path = harness.create(USERS, primary_key=["id"], buckets=2)
+    harness.put(path, [{"id": i, "age": i} for i in range(10)])
+    harness.put(path, [{"id": 1, "age": 100}], deletes=[{"id": 2}])
+    frame = harness.stream(path, read__changelog=True)
+    rows = harness.collect(frame, tmp_path)
     expected = {i: i for i in range(10) if i != 2} | {1: 100}
     assert {row[0]: row[1] for row in rows} == expected
     assert len(rows) == 9
     assert {row[2] for row in rows} == {"insert"}
-    house.put(path, [{"id": 1, "age": 200}, {"id": 50, "age": 50}], deletes=[{"id": 3}])
-    changes = house.collect(frame, tmp_path)
+    harness.put(path, [{"id": 1, "age": 200}, {"id": 50, "age": 50}], deletes=[{"id": 3}])
+    changes = harness.collect(frame, tmp_path)
     assert sorted((row[2], row[0], row[1]) for row in changes) == [
         ("delete", 3, 3),
         ("insert", 50, 50),
@@ -198,18 +198,18 @@ def test_full_gives_the_rows_then_the_changes(house: House, tmp_path: Path) -> N
     ]
 
 
-def test_without_change_types_a_stream_gives_new_rows_only(house: House, tmp_path: Path) -> None:
-    path = house.create(USERS, primary_key=["id"], buckets=1)
-    house.put(path, [{"id": 1, "age": 1}, {"id": 2, "age": 2}])
-    house.put(path, [{"id": 1, "age": 10}], deletes=[{"id": 2}])
-    rows = house.collect(house.stream(path, scan__startup__mode="earliest"), tmp_path)
+def test_without_change_types_a_stream_gives_new_rows_only(harness: SparkHarness, tmp_path: Path) -> None:
+    path = harness.create(USERS, primary_key=["id"], buckets=1)
+    harness.put(path, [{"id": 1, "age": 1}, {"id": 2, "age": 2}])
+    harness.put(path, [{"id": 1, "age": 10}], deletes=[{"id": 2}])
+    rows = harness.collect(harness.stream(path, scan__startup__mode="earliest"), tmp_path)
     assert rows == [(1, 1), (2, 2), (1, 10)]
 
 
-def test_stream_errors_are_one_sentence(house: House, tmp_path: Path) -> None:
-    path = house.create(EVENTS)
+def test_stream_errors_are_one_sentence(harness: SparkHarness, tmp_path: Path) -> None:
+    path = harness.create(EVENTS)
     with pytest.raises(PySparkException) as caught:
-        house.collect(house.stream(path, endingOffsets='{"0": 1}'), tmp_path)
+        harness.collect(harness.stream(path, endingOffsets='{"0": 1}'), tmp_path)
     assert "endingOffsets is for batch reads" in str(caught.value)
 
 

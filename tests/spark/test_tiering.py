@@ -11,7 +11,7 @@ import pytest
 from tests.lake.support import PARTITIONED, ROW, LakeHarness, lake_server_options, row, rows_of
 
 from fluss.errors import FlussError
-from fluss.lake.session import Session
+from fluss.lake.session import LakeSession
 from fluss.metadata import TableBucket
 from fluss.server.local import LocalServer
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeHarness]:
     warehouse: Path = tmp_path_factory.mktemp(request.param)
     with LocalServer(options=lake_server_options(request.param, warehouse)) as server:
-        session = Session({"bootstrap.servers": server.bootstrap_servers})
+        session = LakeSession({"bootstrap.servers": server.bootstrap_servers})
         harness = LakeHarness(request.param, server, warehouse, session, "spark_lake")
         harness.create_database()
         yield harness

@@ -12,53 +12,53 @@ from pyspark.errors import PySparkException
 import fluss.spark
 
 if TYPE_CHECKING:
-    from tests.spark.conftest import House
+    from tests.spark.conftest import SparkHarness
 
 EVENTS = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
 USERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("age", pa.int64())])
 
 
-def users(house: House, path: str) -> dict[int, tuple[Any, Any]]:
-    return {row.id: (row.name, row.age) for row in house.read(path).collect()}
+def users(harness: SparkHarness, path: str) -> dict[int, tuple[Any, Any]]:
+    return {row.id: (row.name, row.age) for row in harness.read(path).collect()}
 
 
-def test_append(house: House) -> None:
-    path = house.create(EVENTS, buckets=3)
-    frame = house.spark.range(1000).selectExpr("concat('s', id) as s", "id", "cast(id as double) / 2 as v")
-    house.write(frame, path)
-    house.write(frame, path)
-    rows = house.read(path).collect()
+def test_append(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS, buckets=3)
+    frame = harness.spark.range(1000).selectExpr("concat('s', id) as s", "id", "cast(id as double) / 2 as v")
+    harness.write(frame, path)
+    harness.write(frame, path)
+    rows = harness.read(path).collect()
     assert len(rows) == 2000
     assert {(row.id, row.v, row.s) for row in rows} == {(i, i / 2, f"s{i}") for i in range(1000)}
 
 
-def test_columns_are_matched_in_any_case_and_missing_ones_are_null(house: House) -> None:
-    path = house.create(EVENTS)
-    house.write(house.spark.range(3).selectExpr("id as ID"), path)
-    assert sorted((row.id, row.v, row.s) for row in house.read(path).collect()) == [(i, None, None) for i in range(3)]
+def test_columns_are_matched_in_any_case_and_missing_ones_are_null(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS)
+    harness.write(harness.spark.range(3).selectExpr("id as ID"), path)
+    assert sorted((row.id, row.v, row.s) for row in harness.read(path).collect()) == [(i, None, None) for i in range(3)]
 
 
-def test_upsert_and_delete(house: House) -> None:
-    path = house.create(USERS, primary_key=["id"])
-    frame = house.spark.range(10).selectExpr("id", "concat('u', id) as name", "id as age")
-    house.write(frame, path)
-    house.write(frame.selectExpr("id", "name", "age + 100 as age").where("id < 3"), path, write__mode="upsert")
-    house.write(house.spark.range(8, 12).selectExpr("id"), path, write__mode="delete")
+def test_upsert_and_delete(harness: SparkHarness) -> None:
+    path = harness.create(USERS, primary_key=["id"])
+    frame = harness.spark.range(10).selectExpr("id", "concat('u', id) as name", "id as age")
+    harness.write(frame, path)
+    harness.write(frame.selectExpr("id", "name", "age + 100 as age").where("id < 3"), path, write__mode="upsert")
+    harness.write(harness.spark.range(8, 12).selectExpr("id"), path, write__mode="delete")
     expected = {i: (f"u{i}", i + 100 if i < 3 else i) for i in range(8)}
-    assert users(house, path) == expected
-    assert house.lookup(path, {"id": 2}) == {"id": 2, "name": "u2", "age": 102}
+    assert users(harness, path) == expected
+    assert harness.lookup(path, {"id": 2}) == {"id": 2, "name": "u2", "age": 102}
 
 
-def test_partial_update(house: House) -> None:
-    path = house.create(USERS, primary_key=["id"])
-    house.put(path, [{"id": 1, "name": "one", "age": 1}, {"id": 2, "name": "two", "age": 2}])
-    house.write(house.spark.range(1, 4).selectExpr("id", "id * 10 as age"), path, write__columns="id,age")
-    assert users(house, path) == {1: ("one", 10), 2: ("two", 20), 3: (None, 30)}
+def test_partial_update(harness: SparkHarness) -> None:
+    path = harness.create(USERS, primary_key=["id"])
+    harness.put(path, [{"id": 1, "name": "one", "age": 1}, {"id": 2, "name": "two", "age": 2}])
+    harness.write(harness.spark.range(1, 4).selectExpr("id", "id * 10 as age"), path, write__columns="id,age")
+    assert users(harness, path) == {1: ("one", 10), 2: ("two", 20), 3: (None, 30)}
 
 
 @pytest.mark.parametrize("alternating", [False, True])
-def test_row_kinds(house: House, alternating: bool) -> None:
-    path = house.create(USERS, primary_key=["id"], buckets=1)
+def test_row_kinds(harness: SparkHarness, alternating: bool) -> None:
+    path = harness.create(USERS, primary_key=["id"], buckets=1)
     rows = [
         (1, "a", 1, "+I"),
         (2, "b", 2, "insert"),
@@ -70,50 +70,50 @@ def test_row_kinds(house: House, alternating: bool) -> None:
     if alternating:
         rows += [(100 + i // 2, f"x{i}", i, "-D" if i % 2 else "+I") for i in range(80)]
         rows += [(100, "back", 1, "+I")]
-    frame = house.spark.createDataFrame(rows, "id long, name string, age long, op string").coalesce(1)
-    house.write(frame, path, rowkind__column="op")
+    frame = harness.spark.createDataFrame(rows, "id long, name string, age long, op string").coalesce(1)
+    harness.write(frame, path, rowkind__column="op")
     expected: dict[int, tuple[str, int]] = {1: ("a2", 11), 3: ("c", 3)}
-    assert users(house, path) == (expected | {100: ("back", 1)} if alternating else expected)
-    bad = house.spark.createDataFrame([(1, "a", 1, "?")], "id long, name string, age long, op string")
+    assert users(harness, path) == (expected | {100: ("back", 1)} if alternating else expected)
+    bad = harness.spark.createDataFrame([(1, "a", 1, "?")], "id long, name string, age long, op string")
     with pytest.raises(PySparkException, match="is no kind of row"):
-        house.write(bad, path, rowkind__column="op")
+        harness.write(bad, path, rowkind__column="op")
 
 
-def test_dynamic_partitions_and_overwrite(house: House) -> None:
-    path = house.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"])
-    frame = house.spark.range(12).selectExpr("id", "concat('d', id % 3) as day")
-    house.write(frame, path)
-    assert house.read(path).where("day = 'd2'").count() == 4
-    one = house.spark.range(100, 102).selectExpr("id", "'d1' as day")
-    house.write(one, path, "overwrite", overwrite__partitions="d1")
-    assert sorted(row.id for row in house.read(path).where("day = 'd1'").collect()) == [100, 101]
-    assert house.read(path).count() == 10
-    house.write(one, path, "overwrite")
-    assert house.read(path).count() == 2
+def test_dynamic_partitions_and_overwrite(harness: SparkHarness) -> None:
+    path = harness.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"])
+    frame = harness.spark.range(12).selectExpr("id", "concat('d', id % 3) as day")
+    harness.write(frame, path)
+    assert harness.read(path).where("day = 'd2'").count() == 4
+    one = harness.spark.range(100, 102).selectExpr("id", "'d1' as day")
+    harness.write(one, path, "overwrite", overwrite__partitions="d1")
+    assert sorted(row.id for row in harness.read(path).where("day = 'd1'").collect()) == [100, 101]
+    assert harness.read(path).count() == 10
+    harness.write(one, path, "overwrite")
+    assert harness.read(path).count() == 2
 
 
-def test_overwrite_replaces_all_rows_but_not_when_the_frame_does_not_fit(house: House) -> None:
-    path = house.create(USERS, primary_key=["id"])
-    frame = house.spark.range(5).selectExpr("id", "'x' as name", "id as age")
-    house.write(frame, path)
+def test_overwrite_replaces_all_rows_but_not_when_the_frame_does_not_fit(harness: SparkHarness) -> None:
+    path = harness.create(USERS, primary_key=["id"])
+    frame = harness.spark.range(5).selectExpr("id", "'x' as name", "id as age")
+    harness.write(frame, path)
     with pytest.raises(PySparkException, match="has a column 'more'"):
-        house.write(frame.selectExpr("*", "1 as more"), path, "overwrite")
-    assert len(users(house, path)) == 5
-    house.write(frame.where("id > 3"), path, "overwrite")
-    assert users(house, path) == {4: ("x", 4)}
+        harness.write(frame.selectExpr("*", "1 as more"), path, "overwrite")
+    assert len(users(harness, path)) == 5
+    harness.write(frame.where("id > 3"), path, "overwrite")
+    assert users(harness, path) == {4: ("x", 4)}
 
 
-def test_finer_times_are_cut_and_other_losses_refused(house: House) -> None:
-    path = house.create(pa.schema([("ts", pa.timestamp("ms")), ("n", pa.int32())]), buckets=1)
-    frame = house.spark.sql("select timestamp_ntz'2024-01-01 00:00:00.123456' as ts, 5L as n")
-    house.write(frame, path)
-    [row] = house.read(path).collect()
+def test_finer_times_are_cut_and_other_losses_refused(harness: SparkHarness) -> None:
+    path = harness.create(pa.schema([("ts", pa.timestamp("ms")), ("n", pa.int32())]), buckets=1)
+    frame = harness.spark.sql("select timestamp_ntz'2024-01-01 00:00:00.123456' as ts, 5L as n")
+    harness.write(frame, path)
+    [row] = harness.read(path).collect()
     assert (row.ts.microsecond, row.n) == (123000, 5)
-    early = house.spark.sql("select timestamp_ntz'1969-12-31 23:59:59.999999' as ts, 6L as n")
-    house.write(early, path)
-    assert [r.ts.microsecond for r in house.read(path).where("n = 6").collect()] == [999000]
+    early = harness.spark.sql("select timestamp_ntz'1969-12-31 23:59:59.999999' as ts, 6L as n")
+    harness.write(early, path)
+    assert [r.ts.microsecond for r in harness.read(path).where("n = 6").collect()] == [999000]
     with pytest.raises(PySparkException, match="cannot take a value"):
-        house.write(frame.selectExpr("ts", "5000000000L as n"), path)
+        harness.write(frame.selectExpr("ts", "5000000000L as n"), path)
 
 
 @pytest.mark.parametrize(
@@ -129,95 +129,95 @@ def test_finer_times_are_cut_and_other_losses_refused(house: House) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_runs(
-    house: House, expression: list[str], options: dict[str, str], text: str
+    harness: SparkHarness, expression: list[str], options: dict[str, str], text: str
 ) -> None:
-    path = house.create(EVENTS, buckets=1)
+    path = harness.create(EVENTS, buckets=1)
     with pytest.raises(PySparkException) as caught:
-        house.write(house.spark.range(3).selectExpr(*expression), path, **options)
+        harness.write(harness.spark.range(3).selectExpr(*expression), path, **options)
     message = str(caught.value)
     assert text in message
     assert "Traceback" not in message
-    assert house.read(path).count() == 0
+    assert harness.read(path).count() == 0
 
 
-def test_primary_key_writes_need_all_columns(house: House) -> None:
-    path = house.create(USERS, primary_key=["id"])
+def test_primary_key_writes_need_all_columns(harness: SparkHarness) -> None:
+    path = harness.create(USERS, primary_key=["id"])
     with pytest.raises(PySparkException, match="has no column 'name'"):
-        house.write(house.spark.range(3).selectExpr("id", "id as age"), path)
+        harness.write(harness.spark.range(3).selectExpr("id", "id as age"), path)
     with pytest.raises(PySparkException, match="must name the primary key"):
-        house.write(house.spark.range(3).selectExpr("id", "id as age"), path, write__columns="age")
+        harness.write(harness.spark.range(3).selectExpr("id", "id as age"), path, write__columns="age")
     with pytest.raises(PySparkException, match="use upsert or delete"):
-        house.write(house.spark.range(3).selectExpr("id", "'x' as name", "id as age"), path, write__mode="append")
+        harness.write(harness.spark.range(3).selectExpr("id", "'x' as name", "id as age"), path, write__mode="append")
 
 
-def test_null_in_a_key_is_refused(house: House) -> None:
-    path = house.create(USERS, primary_key=["id"])
-    frame = house.spark.sql("select cast(null as bigint) as id, 'x' as name, 1L as age")
+def test_null_in_a_key_is_refused(harness: SparkHarness) -> None:
+    path = harness.create(USERS, primary_key=["id"])
+    frame = harness.spark.sql("select cast(null as bigint) as id, 'x' as name, 1L as age")
     with pytest.raises(PySparkException, match="NOT NULL"):
-        house.write(frame, path)
+        harness.write(frame, path)
 
 
-def test_a_transaction_is_written_once(house: House) -> None:
-    path = house.create(EVENTS, buckets=2)
-    frame = house.spark.range(100).selectExpr("id", "cast(id as double) as v", "'s' as s")
+def test_a_transaction_is_written_once(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS, buckets=2)
+    frame = harness.spark.range(100).selectExpr("id", "cast(id as double) as v", "'s' as s")
     for _ in range(3):
-        house.write(frame, path, txnAppId="load", txnVersion=1)
-    assert house.read(path).count() == 100
-    house.write(frame, path, txnAppId="load", txnVersion=2)
-    house.write(frame, path, txnAppId="load", txnVersion=1)
-    assert house.read(path).count() == 200
+        harness.write(frame, path, txnAppId="load", txnVersion=1)
+    assert harness.read(path).count() == 100
+    harness.write(frame, path, txnAppId="load", txnVersion=2)
+    harness.write(frame, path, txnAppId="load", txnVersion=1)
+    assert harness.read(path).count() == 200
 
 
-def test_times_in_the_hour_that_is_repeated_at_the_end_of_daylight_saving(house: House) -> None:
+def test_times_in_the_hour_that_is_repeated_at_the_end_of_daylight_saving(harness: SparkHarness) -> None:
     """Both instants of an ambiguous local time are written, in the session's zone that has them."""
-    path = house.create(
+    path = harness.create(
         pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms", "UTC")), ("us", pa.timestamp("us", "UTC"))])
     )
-    zone = house.spark.conf.get("spark.sql.session.timeZone")
-    house.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    zone = harness.spark.conf.get("spark.sql.session.timeZone")
+    harness.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        frame = house.spark.range(4).selectExpr(
+        frame = harness.spark.range(4).selectExpr(
             "id", "timestamp_millis(1730611800123 + id * 1800000) as at", "timestamp_micros(1730611800123456) as us"
         )
-        house.write(frame, path)
-        rows = house.read(path).selectExpr("id", "unix_millis(at)", "unix_micros(us)").orderBy("id").collect()
+        harness.write(frame, path)
+        rows = harness.read(path).selectExpr("id", "unix_millis(at)", "unix_micros(us)").orderBy("id").collect()
     finally:
-        house.spark.conf.set("spark.sql.session.timeZone", zone)
+        harness.spark.conf.set("spark.sql.session.timeZone", zone)
     assert [tuple(row) for row in rows] == [(i, 1730611800123 + i * 1800000, 1730611800123456) for i in range(4)]
 
 
-def test_a_partial_update_that_cannot_be_is_refused_before_any_task(house: House) -> None:
+def test_a_partial_update_that_cannot_be_is_refused_before_any_task(harness: SparkHarness) -> None:
     fixed = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string(), False), ("age", pa.int64())])
-    path = house.create(fixed, primary_key=["id"])
-    frame = house.spark.range(1).selectExpr("id", "id as age")
+    path = harness.create(fixed, primary_key=["id"])
+    frame = harness.spark.range(1).selectExpr("id", "id as age")
     with pytest.raises(PySparkException) as caught:
-        house.write(frame, path, write__columns="id,age")
+        harness.write(frame, path, write__columns="id,age")
     assert "NOT NULL: name" in str(caught.value)
     assert "stage" not in str(caught.value)  # a task that failed names its stage
 
 
-def test_writes_and_streams_in_other_threads(house: House, tmp_path: Path) -> None:
-    source, target = house.create(EVENTS), house.create(EVENTS)
+def test_writes_and_streams_in_other_threads(harness: SparkHarness, tmp_path: Path) -> None:
+    source, target = harness.create(EVENTS), harness.create(EVENTS)
 
     def work() -> int:
-        house.write(house.spark.range(5).selectExpr("id", "1.0D as v", "'x' as s"), source)
-        assert house.start(house.stream(source), target, tmp_path).awaitTermination(60)
-        return house.read(target).count()
+        harness.write(harness.spark.range(5).selectExpr("id", "1.0D as v", "'x' as s"), source)
+        assert harness.start(harness.stream(source), target, tmp_path).awaitTermination(60)
+        return harness.read(target).count()
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(work).result() == 5
 
 
-def test_a_session_of_other_making_is_activated_in_a_thread(house: House) -> None:
-    path = house.create(EVENTS)
-    frame = house.spark.range(5).selectExpr("id", "1.0D as v", "'x' as s")
+def test_a_session_of_other_making_is_activated_in_a_thread(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS)
+    frame = harness.spark.range(5).selectExpr("id", "1.0D as v", "'x' as s")
 
     def write() -> None:  # as `DataFrameWriter.format` of a driver that never called `fluss.spark.session`
         inner = type(frame.write).format.__wrapped__
-        inner(frame.write, "fluss").option("bootstrap.servers", house.bootstrap).mode("append").save(path)
+        inner(frame.write, "fluss").option("bootstrap.servers", harness.bootstrap).mode("append").save(path)
 
     with ThreadPoolExecutor(1) as pool, pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
         pool.submit(write).result()
-    with ThreadPoolExecutor(1, initializer=fluss.spark.activate, initargs=(house.spark,)) as pool:
+    with ThreadPoolExecutor(1, initializer=fluss.spark.activate, initargs=(harness.spark,)) as pool:
         pool.submit(write).result()
-    assert house.read(path).count() == 5
+    assert harness.read(path).count() == 5

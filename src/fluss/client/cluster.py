@@ -503,10 +503,6 @@ class Cluster:
 
         return await self._flights.run(("schema", path, state.table_id, schema_id), load, deadline)
 
-    def known_schema(self, state: TableState, schema_id: int) -> Schema | None:
-        """One version of a table's schema if it is known: no waiting."""
-        return self._cache.schema(state, schema_id)
-
     async def _metadata(
         self, request: pb.MetadataRequest, deadline: Deadline, partitions_of: TablePath | None = None
     ) -> None:

@@ -11,34 +11,34 @@ from fluss.client.lookup_queue import LookupQueue, LookupWire, PrefixWire
 from fluss.client.promise import TurnedLoop
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
-from fluss.client.values import RowReader, schema_id_of
+from fluss.client.values import ValueDecoder, schema_id_of
 from fluss.errors import InvalidArgumentError, NonPrimaryKeyTableError
 from fluss.metadata import TableInfo
 from fluss.net.deadline import Deadline
 
 
-class _Reader:
+class _LookupResults:
     """Stored values of one table into dicts, whichever schema wrote them."""
 
     def __init__(self, runner: Runner, info: TableInfo) -> None:
         self._runner = runner
         self._info = info
-        self._readers: dict[int, RowReader] = {
-            info.schema_id: RowReader(info.schema, info.schema, info.kv_format),
+        self._decoders: dict[int, ValueDecoder] = {
+            info.schema_id: ValueDecoder(info.schema, info.schema, info.kv_format),
         }
 
     def known_row(self, value: bytes) -> dict[str, Any] | None:
         """The row, or None if its schema has to be asked for: no waiting."""
-        reader = self._readers.get(schema_id_of(value))
-        return None if reader is None else reader.read(value)
+        decoder = self._decoders.get(schema_id_of(value))
+        return None if decoder is None else decoder.decode(value)
 
     async def row(self, value: bytes, deadline: Deadline | None = None) -> dict[str, Any]:
         schema_id = schema_id_of(value)
-        reader = self._readers.get(schema_id)
-        if reader is None:
+        decoder = self._decoders.get(schema_id)
+        if decoder is None:
             written = await self._runner.run(lambda cluster: cluster.schema(self._info.table_path, schema_id, deadline))
-            reader = self._readers[schema_id] = RowReader(written, self._info.schema, self._info.kv_format)
-        return reader.read(value)
+            decoder = self._decoders[schema_id] = ValueDecoder(written, self._info.schema, self._info.kv_format)
+        return decoder.decode(value)
 
 
 class Lookuper:
@@ -54,7 +54,7 @@ class Lookuper:
         self._runner = runner
         self._state = state
         self._keys = KeyMaker.for_primary_key(info, runner.cluster.config.client_bucketing)
-        self._reader = _Reader(runner, info)
+        self._results = _LookupResults(runner, info)
         self._queue: LookupQueue[bytes | None] = LookupQueue(runner.cluster, state, LookupWire(), None)
         runner.cluster.attach_soon(self._queue)
 
@@ -75,8 +75,8 @@ class Lookuper:
             value = await self._queue.get(self._keys.make(pk), deadline)
         if value is None:
             return None
-        row = self._reader.known_row(value)
-        return row if row is not None else await self._reader.row(value, deadline)
+        row = self._results.known_row(value)
+        return row if row is not None else await self._results.row(value, deadline)
 
     def lookup_on(self, loop: TurnedLoop, pk: object) -> tuple[bool, Any]:
         """Look up while the calling thread turns its own loop: whether the row is known by now, and the row.
@@ -86,8 +86,8 @@ class Lookuper:
         value = self._queue.put(self._keys.make(pk)).wait_on(loop)
         if value is None:
             return True, None
-        row = self._reader.known_row(value)
-        return (True, row) if row is not None else (False, self._reader.row(value))
+        row = self._results.known_row(value)
+        return (True, row) if row is not None else (False, self._results.row(value))
 
     async def lookup_many(self, keys: Any, *, missing: str = "drop", timeout: float | None = None) -> Any:
         """Look many keys up at once; the rows come back as a `pyarrow.Table`, in the order of the keys.
@@ -113,7 +113,7 @@ class PrefixLookuper:
         self._runner = runner
         self._state = state
         self._keys = KeyMaker.for_prefix(info, columns, runner.cluster.config.client_bucketing)
-        self._reader = _Reader(runner, info)
+        self._results = _LookupResults(runner, info)
         self._queue: LookupQueue[list[bytes]] = LookupQueue(runner.cluster, state, PrefixWire(), [])
         runner.cluster.attach_soon(self._queue)
 
@@ -129,7 +129,7 @@ class PrefixLookuper:
         else:
             deadline = self._runner.cluster.deadline(timeout)
             values = await self._queue.get(self._keys.make(prefix), deadline)
-        return [await self._reader.row(value, deadline) for value in values]
+        return [await self._results.row(value, deadline) for value in values]
 
     def __repr__(self) -> str:
         return f"PrefixLookuper({self._state.table_path}, {list(self._keys.names)})"

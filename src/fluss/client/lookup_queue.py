@@ -71,7 +71,7 @@ class Wire(Protocol):
         ...
 
 
-class _Reply:
+class _LookupReply:
     """Decodes an answer where it arrives: a task that waits for it would take two more turns of the loop."""
 
     __slots__ = ("_decode", "_table_id", "_tell")
@@ -100,7 +100,7 @@ class LookupWire:
     """Primary keys; the result of a key is its stored value or None."""
 
     def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], tell: Tell) -> None:
-        link.begin(apis.LOOKUP, [self.encode(table_id, keys)], _Reply(self.decode, table_id, tell))
+        link.begin(apis.LOOKUP, [self.encode(table_id, keys)], _LookupReply(self.decode, table_id, tell))
 
     @staticmethod
     def encode(table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
@@ -125,7 +125,7 @@ class PrefixWire:
         request = pb.PrefixLookupRequest(table_id=table_id)
         for bucket, wanted in keys.items():
             request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, keys=wanted)
-        link.begin(apis.PREFIX_LOOKUP, [request.SerializeToString()], _Reply(self._decode, table_id, tell))
+        link.begin(apis.PREFIX_LOOKUP, [request.SerializeToString()], _LookupReply(self._decode, table_id, tell))
 
     @staticmethod
     def _decode(table_id: int, answer: memoryview) -> list[Found]:

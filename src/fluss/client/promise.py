@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar, cast
-
-from fluss.errors import DeadlineExceededError
 
 T = TypeVar("T")
 
@@ -46,7 +43,7 @@ class Promise(Generic[T]):
         self.done = False
         self._result: T | None = None
         self._error: BaseException | None = None
-        self._waiters: list[asyncio.Future[None] | threading.Event] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
     def resolve(self, result: T) -> None:
         """Give the result. Only the first result or error counts."""
@@ -62,7 +59,7 @@ class Promise(Generic[T]):
             wake((self,))
 
     def resolve_quietly(self, result: T) -> None:
-        """Give the result without waking anyone: for many at once, followed by one `wake(promises)`."""
+        """Give the result without waking its waiter: for many at once, followed by one `wake(promises)`."""
         if not self.done:
             self._result = result
             self.done = True
@@ -101,25 +98,13 @@ class Promise(Generic[T]):
             loop.turn_until(lambda: self.done)
         return self.get()
 
-    def wait_blocking(self, timeout_ms: float | None = None) -> T:
-        """The result; blocks the calling thread. Never call it on the loop that is to make the result."""
-        if not self.done:
-            event = threading.Event()
-            self._waiters.append(event)
-            if self.done:
-                wake((self,))
-            if not event.wait(None if timeout_ms is None else timeout_ms / 1000.0):
-                self._forget(event)
-                raise DeadlineExceededError(f"No answer within {timeout_ms:.0f} ms")
-        return self.get()
-
     def get(self) -> T:
         """The result of a promise that is done, or its error raised."""
         if self._error is not None:
             raise self._error.with_traceback(None)
         return cast("T", self._result)
 
-    def _forget(self, waiter: asyncio.Future[None] | threading.Event) -> None:
+    def _forget(self, waiter: asyncio.Future[None]) -> None:
         with contextlib.suppress(ValueError):
             self._waiters.remove(waiter)
 
@@ -134,10 +119,7 @@ def wake(promises: Iterable[Promise[Any]]) -> None:
                 waiter = waiters.pop()
             except IndexError:  # another thread took the last one
                 break
-            if isinstance(waiter, threading.Event):
-                waiter.set()
-            else:
-                by_loop.setdefault(waiter.get_loop(), []).append(waiter)
+            by_loop.setdefault(waiter.get_loop(), []).append(waiter)
     if not by_loop:
         return
     here = asyncio._get_running_loop()

@@ -10,43 +10,15 @@ import pyarrow as pa
 
 from fluss.errors import FormatError
 from fluss.metadata import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
     DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
     Schema,
-    SmallIntType,
-    StringType,
-    TinyIntType,
 )
 from fluss.rows import compacted, indexed
-from fluss.rows.logical import to_arrow, to_python
+from fluss.rows.logical import PLAIN_TYPES, to_arrow, to_python
 from fluss.rows.slices import Slices
 from fluss.rows.vector import decode_compacted
 
 SCHEMA_ID_BYTES = 2
-
-_PLAIN = (
-    BooleanType,
-    TinyIntType,
-    SmallIntType,
-    IntType,
-    BigIntType,
-    FloatType,
-    DoubleType,
-    CharType,
-    StringType,
-    BinaryType,
-    BytesType,
-    DecimalType,
-)
-"""Types whose logical value is what Python users see."""
 
 
 def schema_id_of(value: bytes) -> int:
@@ -67,8 +39,8 @@ def column_sources(written: Schema, wanted: Schema) -> list[int | None]:
     return [positions.get(column.column_id) for column in wanted.columns]
 
 
-class RowReader:
-    """Reads stored values written with one schema as dicts of another (usually the same)."""
+class ValueDecoder:
+    """Decodes stored values written with one schema into dicts of another (usually the same)."""
 
     def __init__(self, written: Schema, wanted: Schema, kv_format: str) -> None:
         self._types = written.data_types
@@ -79,11 +51,13 @@ class RowReader:
         self._in_place = sources == list(range(len(self._types)))
         self._sources = sources
         self._converters: list[tuple[str, DataType]] = [
-            (column.name, column.data_type) for column in wanted.columns if not isinstance(column.data_type, _PLAIN)
+            (column.name, column.data_type)
+            for column in wanted.columns
+            if not isinstance(column.data_type, PLAIN_TYPES)
         ]
 
-    def read(self, value: bytes) -> dict[str, Any]:
-        """One stored value (with its schema id in front) as a dict of Python values."""
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """Decode one stored value (with its schema id in front) into a dict of Python values."""
         logical = self._decode(self._types, memoryview(value)[SCHEMA_ID_BYTES:], self._names)
         if self._in_place:
             row = dict(zip(self._wanted_names, logical))

@@ -36,7 +36,7 @@ from fluss.rows import kv_key_encoder
 if TYPE_CHECKING:
     from fluss.client.core import FlussConnection, FlussTable
     from fluss.client.scan.batch_scanner import BatchScanner
-    from fluss.lake.session import Session
+    from fluss.lake.session import LakeSession
 
 CURSORS_MAX = 64
 """Buckets of a primary-key table that are listed at the same time. Servers limit how many lists they keep open."""
@@ -475,18 +475,18 @@ async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | No
                 yield batch
 
 
-_sessions: weakref.WeakKeyDictionary[FlussConnection, Session] = weakref.WeakKeyDictionary()
+_sessions: weakref.WeakKeyDictionary[FlussConnection, LakeSession] = weakref.WeakKeyDictionary()
 _sessions_lock = threading.Lock()
 
 
-def _lake_session(connection: FlussConnection) -> Session:
+def _lake_session(connection: FlussConnection) -> LakeSession:
     """The connection that reads of the lake use: they block, and so need one in a thread of its own."""
-    from fluss.lake.session import Session
+    from fluss.lake.session import LakeSession
 
     with _sessions_lock:
         session = _sessions.get(connection)
         if session is None or session.closed:
-            session = _sessions[connection] = Session(connection.config.to_dict())
+            session = _sessions[connection] = LakeSession(connection.config.to_dict())
             weakref.finalize(connection, session.close)
         return session
 

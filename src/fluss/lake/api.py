@@ -31,11 +31,11 @@ OFFSETS_PROPERTY = "fluss-offsets"
 
 
 class LakeTableChangedError(FlussError):
-    """The lake table is not what the Fluss table needs: somebody dropped, replaced, altered or rolled it back."""
+    """The lake table is not what the Fluss table needs: it was dropped, replaced, altered or rolled back."""
 
 
 class LakeCommitConflictError(FlussError):
-    """Somebody else committed first; this attempt wrote nothing that anybody can see."""
+    """Another writer committed first; nothing of this attempt is visible."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LakeBucket:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one bucket on their way into the lake."""
+    """Rows of one bucket that a round moves to the lake."""
 
     batch: pa.RecordBatch
     offsets: np.ndarray[Any, np.dtype[np.int64]]
@@ -61,8 +61,8 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class WriteResult:
-    """Files that a task wrote and nobody sees before they are committed."""
+class WrittenFiles:
+    """Files that a task wrote; readers see them once they are committed."""
 
     payload: Any
     rows: int
@@ -76,7 +76,6 @@ class TieredSnapshot:
 
     snapshot_id: int
     offsets_path: str | None
-    committed_ms: int
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class LakeWriter(ABC):
         return False
 
     @abstractmethod
-    def finish(self) -> WriteResult | None:
+    def finish(self) -> WrittenFiles | None:
         """Close the files; None if there were no rows."""
 
     @abstractmethod
@@ -120,7 +119,7 @@ class LakeWriter(ABC):
         """Remove what was written. Never raises."""
 
 
-class LakeTable(ABC):
+class OpenLakeTable(ABC):
     """One table of the lake, as it is now."""
 
     @abstractmethod
@@ -136,7 +135,7 @@ class LakeTable(ABC):
         """A writer for the rows of one bucket."""
 
     @abstractmethod
-    def commit(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+    def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         """Make the files of all tasks visible at once and return the id of the new snapshot.
 
         With no results an empty snapshot is made, which carries the offsets. `known_id` is the tiered snapshot that
@@ -144,7 +143,7 @@ class LakeTable(ABC):
         """
 
     @abstractmethod
-    def abort(self, results: Sequence[WriteResult]) -> None:
+    def abort(self, results: Sequence[WrittenFiles]) -> None:
         """Remove files that were certainly not committed. Never raises."""
 
     @abstractmethod
@@ -175,11 +174,11 @@ class LakeTable(ABC):
         """Files, bytes and rows of a snapshot (the newest by default)."""
 
     @abstractmethod
-    def compact(self, info: TableInfo, *, files_min: int) -> list[WriteResult]:
+    def compact(self, info: TableInfo, *, files_min: int) -> list[WrittenFiles]:
         """Rewrite buckets of many small files into few; what comes back is to be committed with `commit_compaction`."""
 
     @abstractmethod
-    def commit_compaction(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+    def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         """Like `commit`, for files that replace others without changing any row."""
 
     @abstractmethod
@@ -210,7 +209,7 @@ class Lake(ABC):
         """Add nullable columns after the user's last one. Columns that are there already are fine."""
 
     @abstractmethod
-    def table(self, path: TablePath) -> LakeTable:
+    def table(self, path: TablePath) -> OpenLakeTable:
         """Open a table; raises `LakeTableChangedError` if there is none."""
 
     def close(self) -> None:  # noqa: B027 (most formats have nothing to close)

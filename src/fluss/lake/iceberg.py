@@ -34,13 +34,13 @@ from fluss.lake.api import (
     LakeCommitConflictError,
     LakeSplit,
     LakeStats,
-    LakeTable,
     LakeTableChangedError,
     LakeWriter,
+    OpenLakeTable,
     Options,
     PartitionFilter,
     TieredSnapshot,
-    WriteResult,
+    WrittenFiles,
 )
 from fluss.lake.iceberg_schema import (
     differences,
@@ -52,7 +52,7 @@ from fluss.lake.iceberg_schema import (
     layout_differences,
 )
 from fluss.lake.iceberg_store import IcebergStore
-from fluss.lake.iceberg_writer import AppendWriter, MergeWriter
+from fluss.lake.iceberg_writer import IcebergAppendWriter, IcebergMergeWriter
 from fluss.lake.layout import SYSTEM_COLUMNS, read_schema, to_fluss
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 
@@ -149,7 +149,7 @@ class IcebergLake(Lake):
     def close(self) -> None:
         self._catalog.close()
 
-    def table(self, path: TablePath) -> LakeTable:
+    def table(self, path: TablePath) -> OpenLakeTable:
         return IcebergTable(path, self._load(path))
 
     def _load(self, path: TablePath) -> Table:
@@ -165,7 +165,7 @@ def _identifier(path: TablePath) -> tuple[str, str]:
     return path.database_name, path.table_name
 
 
-class IcebergTable(IcebergStore, LakeTable):
+class IcebergTable(IcebergStore, OpenLakeTable):
     """One Iceberg table, as it was when it was opened; commits look at it anew."""
 
     # -- the table ------------------------------------------------------------------------------------------------
@@ -185,9 +185,9 @@ class IcebergTable(IcebergStore, LakeTable):
     # -- writing --------------------------------------------------------------------------------------------------
 
     def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
-        return MergeWriter(self, bucket, info) if info.has_primary_key() else AppendWriter(self, bucket)
+        return IcebergMergeWriter(self, bucket, info) if info.has_primary_key() else IcebergAppendWriter(self, bucket)
 
-    def commit(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+    def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         added = [file for result in results for file in result.payload["added"]]
         deleted = [file for result in results for file in result.payload["deleted"]]
         bases = {result.payload["base"] for result in results if result.payload["deleted"]}
@@ -196,7 +196,7 @@ class IcebergTable(IcebergStore, LakeTable):
         current = self.table.current_snapshot()
         if newer is not None or (bases and bases != {current.snapshot_id if current else None}):
             raise LakeCommitConflictError(
-                f"the Iceberg table {self.path} was changed by somebody else meanwhile; this round gives up"
+                f"the Iceberg table {self.path} was changed by another writer meanwhile; this round is abandoned"
             )
         # The commit is refused if the table is not at this snapshot any more, so nothing can slip in between.
         transaction = self.table.transaction()
@@ -213,14 +213,14 @@ class IcebergTable(IcebergStore, LakeTable):
             transaction.commit_transaction()
         except (CommitFailedException, ValidationException, LakeCommitConflictError) as error:
             raise LakeCommitConflictError(
-                f"the Iceberg table {self.path} was changed by somebody else meanwhile: {error}"
+                f"the Iceberg table {self.path} was changed by another writer meanwhile: {error}"
             ) from error
         return int(producer.snapshot_id)
 
-    def commit_compaction(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+    def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         return self.commit(results, offsets_path, known_id)
 
-    def abort(self, results: Sequence[WriteResult]) -> None:
+    def abort(self, results: Sequence[WrittenFiles]) -> None:
         for result in results:
             for file in result.payload["added"]:
                 with contextlib.suppress(Exception):
@@ -235,7 +235,7 @@ class IcebergTable(IcebergStore, LakeTable):
                 return found
             if found is None and _property(snapshot, _USER_PROPERTY) == TIERING_USER:
                 path = _property(snapshot, OFFSETS_PROPERTY)
-                found = TieredSnapshot(snapshot.snapshot_id, path, snapshot.timestamp_ms)
+                found = TieredSnapshot(snapshot.snapshot_id, path)
         if known_id is not None:
             raise LakeTableChangedError(
                 f"the history of the Iceberg table {self.path} does not hold snapshot {known_id}, which was tiered "
@@ -278,7 +278,7 @@ class IcebergTable(IcebergStore, LakeTable):
             len(self.table.snapshots()),
         )
 
-    def compact(self, info: TableInfo, *, files_min: int) -> list[WriteResult]:
+    def compact(self, info: TableInfo, *, files_min: int) -> list[WrittenFiles]:
         return iceberg_files.compact(self, files_min)
 
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:

@@ -13,13 +13,13 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import FileScanTask, TableProperties
 from pyiceberg.table.snapshots import Snapshot
 
-from fluss.lake.api import LakeBucket, WriteResult
+from fluss.lake.api import LakeBucket, WrittenFiles
 from fluss.lake.iceberg_store import IcebergStore
 from fluss.lake.iceberg_writer import BucketFiles, result_of
 from fluss.lake.layout import OFFSET_COLUMN, cast_array
 
 
-def compact(table: IcebergStore, files_min: int) -> list[WriteResult]:
+def compact(table: IcebergStore, files_min: int) -> list[WrittenFiles]:
     """Merge the small files of buckets that have many."""
     current = table.table.current_snapshot()
     if current is None:
@@ -44,7 +44,7 @@ def compact(table: IcebergStore, files_min: int) -> list[WriteResult]:
             files.write(pa.RecordBatch.from_arrays(arrays, schema=files.schema))
             rows += batch.num_rows
         result = result_of(files, rows, [task.file for task in tasks], current.snapshot_id)
-        results.append(WriteResult(result.payload, rows, len(tasks), result.size_bytes))
+        results.append(WrittenFiles(result.payload, rows, len(tasks), result.size_bytes))
     return results
 
 
@@ -58,7 +58,7 @@ def _first_offset(table: IcebergStore):  # type: ignore[no-untyped-def]
     return key
 
 
-class _Used:
+class _UsedFiles:
     """The files that snapshots need."""
 
     def __init__(self, table: IcebergStore, snapshots: Iterable[Snapshot]) -> None:
@@ -88,8 +88,8 @@ def expire(table: IcebergStore, keep_min: int, older_than_ms: int, keep_ids: Col
         return []
     ids = [snapshot.snapshot_id for snapshot in expired]
     kept = [snapshot for snapshot in table.table.snapshots() if snapshot.snapshot_id not in ids]
-    live = _Used(table, kept).live
-    gone = _Used(table, expired).live
+    live = _UsedFiles(table, kept).live
+    gone = _UsedFiles(table, expired).live
     table.table.maintenance.expire_snapshots().by_ids(ids).commit()
     table.table.refresh()
     for path in gone - live:
@@ -104,7 +104,7 @@ def sweep(table: IcebergStore, older_than_ms: int) -> list[str]:
     files = list(_files(table.table.location()))
     table.table.refresh()
     metadata = table.table.metadata
-    used = _Used(table, table.table.snapshots()).live
+    used = _UsedFiles(table, table.table.snapshots()).live
     used |= {entry.metadata_file for entry in metadata.metadata_log}
     used.add(table.table.metadata_location)
     used = {_plain(path) for path in used}

@@ -19,9 +19,9 @@ from pyiceberg.table import FileScanTask, TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
-from fluss.lake.api import LakeBucket, LakeWriter, Rows, WriteResult
+from fluss.lake.api import LakeBucket, LakeWriter, Rows, WrittenFiles
 from fluss.lake.iceberg_store import IcebergStore
-from fluss.lake.layout import Shaper, cast_array
+from fluss.lake.layout import LakeBatchConverter, cast_array
 from fluss.metadata import ChangeType, TableInfo
 from fluss.rows import kv_key_encoder
 
@@ -113,39 +113,39 @@ class BucketFiles:
                 self._table.io.delete(path)
 
 
-def result_of(files: BucketFiles, rows: int, deleted: Iterable[DataFile], base: int | None) -> WriteResult:
+def result_of(files: BucketFiles, rows: int, deleted: Iterable[DataFile], base: int | None) -> WrittenFiles:
     files.roll()
     payload = {"added": files.files, "deleted": list(deleted), "base": base}
-    return WriteResult(payload, rows, len(files.files), sum(file.file_size_in_bytes for file in files.files))
+    return WrittenFiles(payload, rows, len(files.files), sum(file.file_size_in_bytes for file in files.files))
 
 
-class AppendWriter(LakeWriter):
+class IcebergAppendWriter(LakeWriter):
     """Rows of a log table."""
 
     def __init__(self, table: IcebergStore, bucket: LakeBucket) -> None:
         self._files = BucketFiles(table, bucket)
-        self._shaper = Shaper(self._files.schema, bucket.bucket, f"the Iceberg table {table.path}")
+        self._converter = LakeBatchConverter(self._files.schema, bucket.bucket, f"the Iceberg table {table.path}")
         self._rows = 0
 
     def write(self, rows: Rows) -> None:
-        self._files.write(self._shaper.shape(rows))
+        self._files.write(self._converter.convert(rows))
         self._rows += rows.batch.num_rows
 
-    def finish(self) -> WriteResult | None:
+    def finish(self) -> WrittenFiles | None:
         return result_of(self._files, self._rows, (), None) if self._rows else None
 
     def abort(self) -> None:
         self._files.remove()
 
 
-class MergeWriter(LakeWriter):
+class IcebergMergeWriter(LakeWriter):
     """Changes of a primary-key table: files that hold a changed key are written anew without it."""
 
     def __init__(self, table: IcebergStore, bucket: LakeBucket, info: TableInfo) -> None:
         self._table = table
         self._bucket = bucket
         self._files = BucketFiles(table, bucket)
-        self._shaper = Shaper(self._files.schema, bucket.bucket, f"the Iceberg table {table.path}")
+        self._converter = LakeBatchConverter(self._files.schema, bucket.bucket, f"the Iceberg table {table.path}")
         self._key_names = info.physical_primary_key
         self._key_types = [info.schema.arrow_schema.field(name).type for name in self._key_names]
         self._encoder = kv_key_encoder(info)
@@ -158,13 +158,13 @@ class MergeWriter(LakeWriter):
         return self._bytes >= _CHANGES_BYTES_MAX
 
     def write(self, rows: Rows) -> None:
-        batch = self._shaper.shape(rows)
+        batch = self._converter.convert(rows)
         kinds = rows.change_types if rows.change_types is not None else bytes(batch.num_rows)
         self._batches.append(batch)
         self._changes.append(np.frombuffer(kinds, np.uint8))
         self._bytes += batch.nbytes
 
-    def finish(self) -> WriteResult | None:
+    def finish(self) -> WrittenFiles | None:
         if not self._batches:
             return None
         changed = pa.Table.from_batches(self._batches, self._files.schema)

@@ -87,7 +87,7 @@ def check_column_names(descriptor: TableDescriptor) -> None:
             )
 
 
-class Shaper:
+class LakeBatchConverter:
     """Rows of a Fluss table in the columns and types of a lake table."""
 
     def __init__(self, target: pa.Schema, bucket: int, what: str) -> None:
@@ -95,7 +95,7 @@ class Shaper:
         self._bucket = bucket
         self._what = what
 
-    def shape(self, rows: Rows) -> pa.RecordBatch:
+    def convert(self, rows: Rows) -> pa.RecordBatch:
         batch = rows.batch
         known = {name: i for i, name in enumerate(batch.schema.names)}
         left = set(known) - set(self._target.names)

@@ -35,16 +35,16 @@ from fluss.lake.api import (
     LakeBucket,
     LakeSplit,
     LakeStats,
-    LakeTable,
     LakeTableChangedError,
     LakeWriter,
+    OpenLakeTable,
     Options,
     PartitionFilter,
     Rows,
     TieredSnapshot,
-    WriteResult,
+    WrittenFiles,
 )
-from fluss.lake.layout import SYSTEM_COLUMNS, Shaper, read_schema, to_fluss
+from fluss.lake.layout import SYSTEM_COLUMNS, LakeBatchConverter, read_schema, to_fluss
 from fluss.lake.paimon_schema import differences, layout_differences, paimon_schema, paimon_type
 from fluss.lake.paimon_store import NATIVE, Landed, PaimonStore, guard
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath, format_partition_value
@@ -101,7 +101,7 @@ class PaimonLake(Lake):
             changes.append(SchemaChange.add_column(column.name, paimon_type(column.data_type), column.comment, move))
         self._catalog.alter_table(_identifier(path), changes)
 
-    def table(self, path: TablePath) -> LakeTable:
+    def table(self, path: TablePath) -> OpenLakeTable:
         return PaimonTable(path, self._load(path))
 
     def _load(self, path: TablePath) -> Any:
@@ -117,7 +117,7 @@ def _identifier(path: TablePath) -> Any:
     return Identifier.create(path.database_name, path.table_name)
 
 
-class PaimonTable(PaimonStore, LakeTable):
+class PaimonTable(PaimonStore, OpenLakeTable):
     """One Paimon table, at the schema it had when it was opened."""
 
     # -- the table ------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class PaimonTable(PaimonStore, LakeTable):
     def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
         return _PaimonWriter(self.table, bucket.bucket, f"the Paimon table {self.path}")
 
-    def commit(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+    def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         messages = self.messages(results)
         builder = self.table.new_batch_write_builder()._with_commit_user(TIERING_USER)
         commit = builder.new_commit()
@@ -152,10 +152,10 @@ class PaimonTable(PaimonStore, LakeTable):
             commit.close()
         return landed.check(offsets_path, self.path)
 
-    def commit_compaction(self, results: Sequence[WriteResult], offsets_path: str, known_id: int | None) -> int:
+    def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         return paimon_files.commit_compaction(self, results, offsets_path, known_id)
 
-    def abort(self, results: Sequence[WriteResult]) -> None:
+    def abort(self, results: Sequence[WrittenFiles]) -> None:
         for message in self.messages(results):
             for file in message.new_files + message.changelog_files:
                 self.table.file_io.delete_quietly(file.file_path)
@@ -205,7 +205,7 @@ class PaimonTable(PaimonStore, LakeTable):
     def stats(self, snapshot_id: int | None = None) -> LakeStats:
         return paimon_files.stats(self, snapshot_id)
 
-    def compact(self, info: TableInfo, *, files_min: int) -> list[WriteResult]:
+    def compact(self, info: TableInfo, *, files_min: int) -> list[WrittenFiles]:
         return paimon_files.compact(self, info, files_min)
 
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
@@ -230,7 +230,7 @@ class _PaimonWriter(LakeWriter):
         self._aware = table.bucket_mode() == BucketMode.HASH_FIXED
         self._bucket = bucket
         self._schema = PyarrowFieldParser.from_paimon_schema(table.table_schema.fields)
-        self._shaper = Shaper(self._schema, bucket, what)
+        self._converter = LakeBatchConverter(self._schema, bucket, what)
         self._kinds = table.is_primary_key_table
         self._rows = 0
         self._native: Any = None
@@ -257,7 +257,7 @@ class _PaimonWriter(LakeWriter):
         return create_native_write_table(self._table)
 
     def write(self, rows: Rows) -> None:
-        batch = self._shaper.shape(rows)
+        batch = self._converter.convert(rows)
         self._rows += batch.num_rows
         bucket = self._bucket if self._aware else None
         if self._native is None:
@@ -267,7 +267,7 @@ class _PaimonWriter(LakeWriter):
             batch = _with_kinds(batch, rows.change_types)
         self._native.write_arrow(batch, bucket)
 
-    def finish(self) -> WriteResult | None:
+    def finish(self) -> WrittenFiles | None:
         if not self._rows:
             self.abort()
             return None
@@ -280,7 +280,7 @@ class _PaimonWriter(LakeWriter):
         self._close()
         files = [file for message in messages for file in message.new_files]
         payload = [serialize_commit_message(message, self._table.partition_keys_fields) for message in messages]
-        return WriteResult(payload, self._rows, len(files), sum(file.file_size for file in files))
+        return WrittenFiles(payload, self._rows, len(files), sum(file.file_size for file in files))
 
     def abort(self) -> None:
         with contextlib.suppress(Exception):

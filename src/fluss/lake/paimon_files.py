@@ -20,7 +20,7 @@ from pypaimon.table.bucket_mode import BucketMode
 from pypaimon.tag.tag_manager import TagManager
 from pypaimon.write.commit_message_serializer import serialize_commit_message
 
-from fluss.lake.api import OFFSETS_PROPERTY, TIERING_USER, LakeStats, LakeTableChangedError, WriteResult
+from fluss.lake.api import OFFSETS_PROPERTY, TIERING_USER, LakeStats, LakeTableChangedError, WrittenFiles
 from fluss.lake.paimon_store import Landed, PaimonStore, guard
 from fluss.metadata import TableInfo
 
@@ -55,7 +55,7 @@ def _snapshots(table: PaimonStore) -> Iterator[Any]:
 # -- compaction ---------------------------------------------------------------------------------------------------
 
 
-def compact(table: PaimonStore, info: TableInfo, files_min: int) -> list[WriteResult]:
+def compact(table: PaimonStore, info: TableInfo, files_min: int) -> list[WrittenFiles]:
     """Merge buckets of many files. The rows stay what they are, so nothing but speed depends on this."""
     latest = table.snapshots.get_latest_snapshot()
     if latest is None:
@@ -86,11 +86,11 @@ def _worth_it(table: PaimonStore, splits: Sequence[Any], files_min: int) -> list
 
 def _rewrite(
     table: PaimonStore, snapshot_id: int, partition: tuple[Any, ...], bucket: int, splits: Sequence[Any]
-) -> WriteResult:
+) -> WrittenFiles:
     from pypaimon.write.native_commit import create_native_write_table, from_native_commit_messages
 
     raw = table.table
-    # The merged rows are no change that anybody has to hear of.
+    # Compaction changes no row, so it has no changelog.
     quiet = raw.copy({"changelog-producer": "none", "write.native.enabled": "true"})
     native = create_native_write_table(quiet)
     if native is None:
@@ -124,7 +124,7 @@ def _rewrite(
         "new": [serialize_commit_message(message, raw.partition_keys_fields) for message in messages],
         "old": old,
     }
-    return WriteResult([payload], rows, len(old), sum(file.file_size for file in new))
+    return WrittenFiles([payload], rows, len(old), sum(file.file_size for file in new))
 
 
 def _like(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -139,14 +139,14 @@ def _like(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def commit_compaction(
-    table: PaimonStore, results: Sequence[WriteResult], offsets_path: str, known_id: int | None
+    table: PaimonStore, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None
 ) -> int:
     from pypaimon.write.commit_message import CommitMessage
 
     messages = []
     for result in results:
         for payload in result.payload:
-            new = table.messages([WriteResult(payload["new"], 0, 0, 0)])
+            new = table.messages([WrittenFiles(payload["new"], 0, 0, 0)])
             files = [file for message in new for file in message.new_files]
             messages.append(
                 CommitMessage(
@@ -180,7 +180,7 @@ def commit_compaction(
 # -- expiry and orphans -------------------------------------------------------------------------------------------
 
 
-class _Used:
+class _UsedFiles:
     """The files that snapshots refer to, by name (names are unique in a table), with their paths."""
 
     def __init__(self, table: PaimonStore) -> None:
@@ -194,7 +194,7 @@ class _Used:
         self.live: set[str] = set()
         """The files that at least one of the snapshots needs."""
 
-    def add(self, snapshots: Iterable[Any]) -> _Used:
+    def add(self, snapshots: Iterable[Any]) -> _UsedFiles:
         for snapshot in snapshots:
             added: set[str] = set()
             deleted: set[str] = set()
@@ -264,8 +264,8 @@ def expire(table: PaimonStore, keep_min: int, older_than_ms: int, keep_ids: Coll
     expired = [snapshot for snapshot in expired if snapshot.id < oldest_kept]
     file_io = table.table.file_io
     # What files are for is read before anything is deleted. A crash half-way leaves unused files to the sweep.
-    live = _Used(table).add(kept + _pinned(table)).live
-    gone = _Used(table).add(expired).paths
+    live = _UsedFiles(table).add(kept + _pinned(table)).live
+    gone = _UsedFiles(table).add(expired).paths
     file_io.overwrite_file_utf8(f"{table.table.table_path}/snapshot/EARLIEST", str(oldest_kept))
     for snapshot in sorted(expired, key=lambda one: one.id):
         file_io.delete_quietly(table.snapshots.get_snapshot_path(snapshot.id))
@@ -281,7 +281,7 @@ def sweep(table: PaimonStore, older_than_ms: int) -> list[str]:
         return []
     # List first: a file that is committed after the listing is then found among the used ones.
     files = list(_files(table))
-    used = _Used(table).add([*_snapshots(table), *_pinned(table)]).live
+    used = _UsedFiles(table).add([*_snapshots(table), *_pinned(table)]).live
     removed = []
     for path, modified_ms in files:
         name = path.rsplit("/", 1)[-1]

@@ -15,7 +15,7 @@ from fluss.lake.api import (
     LakeCommitConflictError,
     LakeTableChangedError,
     TieredSnapshot,
-    WriteResult,
+    WrittenFiles,
 )
 from fluss.metadata import TablePath
 
@@ -57,7 +57,7 @@ class PaimonStore:
         while snapshot is not None and (known_id is None or snapshot.id > known_id):
             if snapshot.commit_user == TIERING_USER:
                 path = (snapshot.properties or {}).get(OFFSETS_PROPERTY)
-                return TieredSnapshot(snapshot.id, path, snapshot.time_millis)
+                return TieredSnapshot(snapshot.id, path)
             snapshot = self.snapshot(snapshot.id - 1)
         return None
 
@@ -65,7 +65,7 @@ class PaimonStore:
         """Return the path of a data file."""
         return str(canonical_data_file_path(self.table, partition, bucket, file.file_name))
 
-    def messages(self, results: Sequence[WriteResult]) -> list[Any]:
+    def messages(self, results: Sequence[WrittenFiles]) -> list[Any]:
         """Return the commit messages that writers left, with the paths of their files."""
         fields, key = self.table.partition_keys_fields, self.table.trimmed_primary_keys_fields
         messages = []
@@ -77,7 +77,7 @@ class PaimonStore:
         return messages
 
     @staticmethod
-    def _serialized(results: Sequence[WriteResult]) -> Iterator[bytes]:
+    def _serialized(results: Sequence[WrittenFiles]) -> Iterator[bytes]:
         for result in results:
             for item in result.payload:
                 # A compaction also says which files it replaces.

@@ -5,7 +5,7 @@ Order of steps, and what a crash after each leaves behind:
 
 1. look for a tiered snapshot that the server does not know, and tell the server (a crash before step 6 of an earlier
    round left it): the round then starts from the right offsets;
-2. tasks write files: a crash leaves files nobody sees, which a later sweep removes;
+2. tasks write files: a crash leaves files that no snapshot refers to, which a later sweep removes;
 3. the server stores the offsets the snapshot will reach (prepare);
 4. the lake commits files and the path of those offsets, all or nothing, unless another service was faster;
 5. the server learns the snapshot (commit): a crash between 4 and 5 is what step 1 mends.
@@ -23,10 +23,10 @@ from typing import Any, Protocol
 
 from fluss.client.admin.types import TieringStats
 from fluss.errors import FencedTieringEpochError, FlussError, TableNotExistError
-from fluss.lake.api import Lake, LakeCommitConflictError, LakeTable, LakeTableChangedError, WriteResult
+from fluss.lake.api import Lake, LakeCommitConflictError, LakeTableChangedError, OpenLakeTable, WrittenFiles
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
-from fluss.lake.session import Session
+from fluss.lake.session import LakeSession
 from fluss.lake.tasks import BucketResult, BucketTask, lake_partition
 from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
 
@@ -39,8 +39,8 @@ Progress = Callable[[str, Mapping[str, Any]], None]
 """Called with the name of what happened and its figures."""
 
 
-class Runner(Protocol):
-    """Runs the tasks of a round, side by side."""
+class TaskRunner(Protocol):
+    """Runs the tasks of a round in parallel."""
 
     def run(self, tasks: Sequence[BucketTask], done: Callable[[BucketResult], None]) -> list[BucketResult]:
         """The results of all tasks, in any order; raises the first error."""
@@ -95,9 +95,9 @@ class Round:
 
     def __init__(
         self,
-        session: Session,
+        session: LakeSession,
         client: Mapping[str, Any],
-        runner: Runner,
+        runner: TaskRunner,
         *,
         lake_options: Mapping[str, str] | None = None,
         settings: RoundSettings | None = None,
@@ -112,7 +112,7 @@ class Round:
         self._progress = progress or (lambda name, figures: None)
         self._on_step = on_step or (lambda name: None)
         self.fenced = threading.Event()
-        """Set when the server gave the table to somebody else: nothing may be committed any more."""
+        """Set when the server gave the table to another service: nothing may be committed any more."""
 
     # -- the steps ------------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Round:
         report.seconds = time.monotonic() - began
         return report
 
-    def _prepared_table(self, lake: Lake, info: TableInfo, known: LakeSnapshot | None) -> LakeTable:
+    def _prepared_table(self, lake: Lake, info: TableInfo, known: LakeSnapshot | None) -> OpenLakeTable:
         """The lake table, made if it was never there, with the columns the Fluss table has now."""
         path = info.table_path
         try:
@@ -157,7 +157,7 @@ class Round:
         return table
 
     def _recover(
-        self, table: LakeTable, info: TableInfo, known: LakeSnapshot | None, report: RoundReport
+        self, table: OpenLakeTable, info: TableInfo, known: LakeSnapshot | None, report: RoundReport
     ) -> LakeSnapshot | None:
         missed = table.tiered_after(known.snapshot_id if known else None)
         if missed is None:
@@ -235,7 +235,7 @@ class Round:
 
     def _write_and_commit(
         self,
-        table: LakeTable,
+        table: OpenLakeTable,
         info: TableInfo,
         tasks: Sequence[BucketTask],
         known: LakeSnapshot | None,
@@ -305,7 +305,7 @@ class Round:
                 f"{now.table_id}); nothing was committed"
             )
 
-    def _tell_server(self, table: LakeTable, table_id: int, snapshot_id: int, offsets_path: str) -> None:
+    def _tell_server(self, table: OpenLakeTable, table_id: int, snapshot_id: int, offsets_path: str) -> None:
         ids = table.tiered_ids(self._settings.snapshots_known_max)
         self._session.run(
             self._session.admin.commit_lake_table_snapshot(
@@ -345,8 +345,8 @@ class Round:
             stats = table.stats(known.snapshot_id)
             report.stats = TieringStats(stats.size_bytes, stats.rows)
 
-    def _compact(self, table: LakeTable, info: TableInfo, known: LakeSnapshot, report: RoundReport) -> LakeSnapshot:
-        results: list[WriteResult] = table.compact(info, files_min=self._settings.compact_files_min)
+    def _compact(self, table: OpenLakeTable, info: TableInfo, known: LakeSnapshot, report: RoundReport) -> LakeSnapshot:
+        results: list[WrittenFiles] = table.compact(info, files_min=self._settings.compact_files_min)
         if not results:
             return known
         try:

@@ -2,9 +2,9 @@
 """The tiering service: asks the server which table is due, runs a round for it, and goes on for ever.
 
 The server hands out one table after another, the one that waited longest first. While a round runs, a second thread
-tells the server that the table is being worked on; a service that dies falls silent, and the table is handed to the
-next one. A table whose round fails is set aside: it is held for a while, longer each time, so that it neither comes
-back at once nor keeps the others waiting, and then given back.
+sends heartbeats; when they stop, the server gives the table to another service. A table whose round fails backs off:
+the service holds it for a while, longer each time, so that it neither comes back at once nor keeps the others waiting,
+and then gives it back.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 from fluss.client.admin.types import TieringHeartbeat, TieringTable
 from fluss.errors import FlussError
-from fluss.lake.rounds import Progress, Round, RoundReport, RoundSettings, Runner
+from fluss.lake.rounds import Progress, Round, RoundReport, RoundSettings, TaskRunner
 from fluss.lake.runners import LocalRunner
-from fluss.lake.session import Session
+from fluss.lake.session import LakeSession
 from fluss.lake.status import lake_tables
 from fluss.metadata import TablePath
 
@@ -33,17 +33,17 @@ class ServiceSettings:
     """Times of the service, in seconds."""
 
     heartbeat_s: float = 10.0
-    """Between two signs of life while a round runs; the server waits for two minutes."""
+    """Between two heartbeats while a round runs; the lease of the server lasts two minutes."""
     poll_s: float = 5.0
-    """Between two questions for work when there is none."""
-    aside_s_min: float = 5.0
-    """How long a table is set aside after its first failure; twice as long after each further one."""
-    aside_s_max: float = 600.0
+    """Between two requests for work when there is none."""
+    backoff_s_min: float = 5.0
+    """How long a table backs off after its first failure; twice as long after each further one."""
+    backoff_s_max: float = 600.0
     round: RoundSettings = field(default_factory=RoundSettings)
 
 
 @dataclass
-class _Aside:
+class _BackingOff:
     table: TieringTable
     reason: str
     until: float
@@ -67,7 +67,7 @@ class TieringService:
         client: Mapping[str, Any],
         *,
         tables: Collection[TablePath] | None = None,
-        runner: Runner | None = None,
+        runner: TaskRunner | None = None,
         lake_options: Mapping[str, str] | None = None,
         settings: ServiceSettings | None = None,
         progress: Progress | None = None,
@@ -75,16 +75,16 @@ class TieringService:
     ) -> None:
         self._client = dict(client)
         self._tables = set(tables) if tables is not None else None
-        self._runner: Runner = runner or LocalRunner()
+        self._runner: TaskRunner = runner or LocalRunner()
         self._lake_options = dict(lake_options or {})
         self._settings = settings or ServiceSettings()
         self._progress = progress or (lambda name, figures: None)
         self._on_step = on_step
-        self._session: Session | None = None
+        self._session: LakeSession | None = None
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._current: tuple[TieringTable, Round] | None = None
-        self._aside: dict[int, _Aside] = {}
+        self._backing_off: dict[int, _BackingOff] = {}
         self._others: dict[int, TieringTable] = {}
         self._failures: dict[TablePath, int] = {}
         self._swept: dict[TablePath, float] = {}
@@ -128,7 +128,7 @@ class TieringService:
                     if report is not None:
                         reports.append(report)
                     else:
-                        failures.append(self._aside[table.table_id].reason)
+                        failures.append(self._backing_off[table.table_id].reason)
                 for path in self._wanted(session):
                     if path not in done and not self._stop.is_set():
                         # Not due yet. A round out of turn is safe: commits of two services shut each other out.
@@ -143,7 +143,7 @@ class TieringService:
             raise FlussError("not all tables were tiered: " + "; ".join(failures))
         return reports
 
-    def _out_of_turn(self, session: Session, path: TablePath) -> list[RoundReport]:
+    def _out_of_turn(self, session: LakeSession, path: TablePath) -> list[RoundReport]:
         reports: list[RoundReport] = []
         while not self._stop.is_set() and (not reports or reports[-1].cut):
             one = self._round(session)
@@ -152,7 +152,7 @@ class TieringService:
             self._tell_finished(reports[-1])
         return reports
 
-    def _wanted(self, session: Session) -> list[TablePath]:
+    def _wanted(self, session: LakeSession) -> list[TablePath]:
         if self._tables is not None:
             return sorted(self._tables, key=str)
         return lake_tables(session)
@@ -166,13 +166,13 @@ class TieringService:
                 self._give_back()
                 table = self._next()
                 if table is None:
-                    self._progress("idle", {"aside": len(self._aside)})
+                    self._progress("idle", {"aside": len(self._backing_off)})
                     self._stop.wait(self._settings.poll_s)
                 else:
                     self._serve_table(table, once=False)
 
-    def _open(self) -> Session:
-        self._session = Session(self._client)
+    def _open(self) -> LakeSession:
+        self._session = LakeSession(self._client)
         self._beat()  # tells the epoch of the coordinator, and whether it can be reached at all
         return self._session
 
@@ -181,10 +181,10 @@ class TieringService:
         if session is None:
             return
         with contextlib.suppress(FlussError), self._lock:
-            held = [aside.table for aside in self._aside.values()] + list(self._others.values())
+            held = [held.table for held in self._backing_off.values()] + list(self._others.values())
             if held and not session.closed:
                 session.run(session.admin.lake_tiering_heartbeat(failed=held))
-        self._aside.clear()
+        self._backing_off.clear()
         self._others.clear()
         session.close()
 
@@ -216,7 +216,7 @@ class TieringService:
             # Libraries of lake formats raise errors of many kinds, and none may end the service.
             if not isinstance(error, FlussError):
                 _log.warning("tiering of %s failed", path, exc_info=True)
-            self._set_aside(table, _reason(error), once=once)
+            self._back_off(table, _reason(error), once=once)
             return None
         finally:
             with self._lock:
@@ -243,7 +243,7 @@ class TieringService:
             },
         )
 
-    def _round(self, session: Session) -> Round:
+    def _round(self, session: LakeSession) -> Round:
         return Round(
             session,
             self._client,
@@ -271,31 +271,25 @@ class TieringService:
 
     # -- tables that fail -----------------------------------------------------------------------------------------
 
-    def _set_aside(self, table: TieringTable, reason: str, *, once: bool) -> None:
+    def _back_off(self, table: TieringTable, reason: str, *, once: bool) -> None:
         path = _path(table)
         count = self._failures[path] = self._failures.get(path, 0) + 1
         settings = self._settings
-        wait_s = min(settings.aside_s_min * 2 ** min(count - 1, 30), settings.aside_s_max)
+        wait_s = min(settings.backoff_s_min * 2 ** min(count - 1, 30), settings.backoff_s_max)
         with self._lock:
-            self._aside[table.table_id] = _Aside(table, f"{path}: {reason}", time.monotonic() + wait_s)
-        _log.warning("table %s is set aside for %.0f s: %s", path, wait_s, reason)
+            self._backing_off[table.table_id] = _BackingOff(table, f"{path}: {reason}", time.monotonic() + wait_s)
+        _log.warning("table %s backs off for %.0f s: %s", path, wait_s, reason)
         figures: dict[str, Any] = {"table": str(path), "reason": reason, "failures": count}
         self._progress("failed", figures if once else {**figures, "aside_s": wait_s})
 
     def _give_back(self) -> None:
         now = time.monotonic()
         with self._lock:
-            due = [aside.table for aside in self._aside.values() if aside.until <= now]
+            due = [held.table for held in self._backing_off.values() if held.until <= now]
             for table in due:
-                del self._aside[table.table_id]
+                del self._backing_off[table.table_id]
         if due:
             self._beat(failed=due)
-
-    @property
-    def set_aside(self) -> dict[TablePath, str]:
-        """Tables that are not served for now, and why."""
-        with self._lock:
-            return {_path(aside.table): aside.reason for aside in self._aside.values()}
 
     # -- heartbeats -----------------------------------------------------------------------------------------------
 
@@ -306,7 +300,7 @@ class TieringService:
     def _renew(self) -> None:
         with self._lock:
             current = self._current
-            held = [aside.table for aside in self._aside.values()] + list(self._others.values())
+            held = [held.table for held in self._backing_off.values()] + list(self._others.values())
         tables = ([current[0]] if current else []) + held
         if not tables:
             return
@@ -314,11 +308,11 @@ class TieringService:
         with self._lock:
             for table_id, error in errors.items():
                 # Fenced: it was given to another service, its lake was turned off, or it was dropped.
-                self._aside.pop(table_id, None)
+                self._backing_off.pop(table_id, None)
                 self._others.pop(table_id, None)
                 if current is not None and current[0].table_id == table_id:
                     current[1].fenced.set()
-                    _log.warning("the round of table %s is given up: %s", _path(current[0]), error)
+                    _log.warning("the round of table %s is abandoned: %s", _path(current[0]), error)
 
     @contextlib.contextmanager
     def _heartbeats(self) -> Any:

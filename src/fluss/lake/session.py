@@ -3,54 +3,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from fluss.client import core
-from fluss.client.admin import FlussAdmin
+from fluss.client.blocking_client import BlockingClient
 from fluss.client.scan import TableScan
-from fluss.config import Config
 from fluss.errors import LakeSnapshotNotExistError, PartitionNotExistsError
 from fluss.metadata import LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
-from fluss.net.background import LoopThread
-
-T = TypeVar("T")
 
 
-class Session:
-    """A connection on a loop in a thread of its own."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._thread = LoopThread("fluss-lake")
-        try:
-            self._connection = self._thread.run(core.FlussConnection.create(Config(dict(options))))
-        except BaseException:
-            self._thread.close()
-            raise
-        self.admin: FlussAdmin = self._connection.get_admin()
-
-    @property
-    def closed(self) -> bool:
-        return self._thread.closed or self._connection.closed
-
-    def run(self, coro: Coroutine[Any, Any, T]) -> T:
-        return self._thread.run(coro)
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Make a plain call on the connection's loop."""
-        return self._thread.call(function)
-
-    def iterate(self, generator: AsyncGenerator[T, None]) -> Iterator[T]:
-        return self._thread.iterate(generator)
-
-    def info(self, path: TablePath) -> TableInfo:
-        return self.run(self.admin.get_table_info(path))
-
-    def table(self, path: TablePath) -> core.FlussTable:
-        return self.run(self._connection.get_table(path))
+class LakeSession(BlockingClient):
+    """A connection with the questions that tiering and union reads ask."""
 
     def scan(self, path: TablePath) -> TableScan:
         table = self.table(path)
@@ -95,24 +60,21 @@ class Session:
             found.update({bucket: answer[bucket.bucket_id] for bucket in members if bucket.bucket_id in answer})
         return found
 
-    def close(self) -> None:
-        if not self.closed:
-            with contextlib.suppress(Exception):
-                self.run(self._connection.close())
-        self._thread.close()
 
+Session = LakeSession
+"""The name that the command line imports."""
 
 _lock = threading.Lock()
-_sessions: dict[tuple[Any, ...], Session] = {}
+_sessions: dict[tuple[Any, ...], LakeSession] = {}
 
 
-def session_of(options: Mapping[str, Any]) -> Session:
+def session_of(options: Mapping[str, Any]) -> LakeSession:
     """The connection of this process for these client options."""
     key = (os.getpid(), *sorted((name, str(value)) for name, value in options.items()))
     with _lock:
         session = _sessions.get(key)
         if session is None or session.closed:
-            session = _sessions[key] = Session(options)
+            session = _sessions[key] = LakeSession(options)
         return session
 
 

@@ -10,7 +10,7 @@ from fluss.errors import FlussError
 from fluss.lake.api import LakeStats
 from fluss.lake.layout import lake_config
 from fluss.lake.registry import open_lake
-from fluss.lake.session import Session
+from fluss.lake.session import LakeSession
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, TableBucket, TableInfo, TablePath
 
 
@@ -54,7 +54,7 @@ class TableLakeStatus:
         return sum(bucket.tiered or 0 for bucket in self.buckets)
 
 
-def lake_tables(session: Session) -> list[TablePath]:
+def lake_tables(session: LakeSession) -> list[TablePath]:
     """All tables whose lake is on."""
     found = []
     for database in sorted(session.run(session.admin.list_databases())):
@@ -69,8 +69,8 @@ def lake_tables(session: Session) -> list[TablePath]:
     return found
 
 
-def lake_status(session: Session, path: TablePath, lake_options: dict[str, str] | None = None) -> TableLakeStatus:
-    """Compare the books of the server, the log and the lake."""
+def lake_status(session: LakeSession, path: TablePath, lake_options: dict[str, str] | None = None) -> TableLakeStatus:
+    """Compare what the server recorded with the log and the lake."""
     info = session.info(path)
     snapshot = session.lake_snapshot(path)
     buckets = session.buckets(info)
@@ -104,7 +104,7 @@ def lake_status(session: Session, path: TablePath, lake_options: dict[str, str] 
     )
 
 
-def _age_s(session: Session, info: TableInfo, bucket: TableBucket, tiered: int | None, end: int) -> float:
+def _age_s(session: LakeSession, info: TableInfo, bucket: TableBucket, tiered: int | None, end: int) -> float:
     """Age of the first row that is not in the lake."""
     scan = session.scan(info.table_path)
     narrow = session.call(lambda: scan.project([0]))

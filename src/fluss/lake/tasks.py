@@ -22,10 +22,10 @@ from fluss.errors import (
     TableNotExistError,
     UnknownTableOrBucketError,
 )
-from fluss.lake.api import LakeBucket, LakeWriter, Rows, WriteResult
+from fluss.lake.api import LakeBucket, LakeWriter, Rows, WrittenFiles
 from fluss.lake.layout import LakeConfig
 from fluss.lake.registry import open_lake
-from fluss.lake.session import Session, session_of
+from fluss.lake.session import LakeSession, session_of
 from fluss.metadata import TableBucket, TableInfo, TablePath
 
 _ROWS_AT_ONCE = 65_536
@@ -58,8 +58,7 @@ class BucketResult:
     start: int
     end: int
     rows: int
-    max_timestamp_ms: int
-    written: WriteResult | None
+    written: WrittenFiles | None
     cut: bool = False
     """Ended by the time limit: there is more in the range."""
     gone: bool = False
@@ -90,17 +89,16 @@ def run_task(task: BucketTask) -> BucketResult:
     except (PartitionNotExistsError, UnknownTableOrBucketError):
         if task.bucket.partition_id is None:
             raise
-        return BucketResult(task.bucket, task.start, task.start, 0, -1, None, gone=True)
+        return BucketResult(task.bucket, task.start, task.start, 0, None, gone=True)
 
 
 def _copy(task: BucketTask, batches: Iterator[RecordBatch], writer: LakeWriter) -> BucketResult:
     collected = _Collected()
-    rows, end, newest_ms, cut = 0, task.stop, -1, False
+    rows, end, cut = 0, task.stop, False
     for found in batches:
         if found.num_records:
             collected.add(found)
             rows += found.num_records
-            newest_ms = max(newest_ms, found.timestamp)
             if collected.full:
                 writer.write(collected.take())
         enough = writer.full or (task.until is not None and time.time() >= task.until)
@@ -109,10 +107,10 @@ def _copy(task: BucketTask, batches: Iterator[RecordBatch], writer: LakeWriter) 
             break
     if collected.count:
         writer.write(collected.take())
-    return BucketResult(task.bucket, task.start, end, rows, newest_ms, writer.finish(), cut)
+    return BucketResult(task.bucket, task.start, end, rows, writer.finish(), cut)
 
 
-def _list_rows(session: Session, task: BucketTask, writer: LakeWriter) -> BucketResult:
+def _list_rows(session: LakeSession, task: BucketTask, writer: LakeWriter) -> BucketResult:
     """All rows of a primary-key bucket as inserts, and the offset they stand for."""
     scan = session.scan(task.table_path)
     scanner = session.call(lambda: scan.create_bucket_batch_scanner(task.bucket))
@@ -131,7 +129,7 @@ def _list_rows(session: Session, task: BucketTask, writer: LakeWriter) -> Bucket
             f"the changelog of {task.bucket} of table {task.table_path} no longer reaches back to its first row, and "
             "this server cannot list rows with the offset they stand for"
         )
-    return BucketResult(task.bucket, task.start, end, rows, -1, writer.finish())
+    return BucketResult(task.bucket, task.start, end, rows, writer.finish())
 
 
 class _Collected:

@@ -20,7 +20,7 @@ from fluss.errors import InvalidArgumentError, TableNotExistError
 from fluss.lake.api import LakeBucket, LakeSplit, LakeTableChangedError
 from fluss.lake.layout import LakeConfig, lake_config, read_schema
 from fluss.lake.registry import open_lake
-from fluss.lake.session import Session
+from fluss.lake.session import LakeSession
 from fluss.lake.tasks import lake_partition
 from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath, partition_name
 
@@ -62,7 +62,7 @@ class UnionPlan:
 
 
 def plan_union(
-    session: Session,
+    session: LakeSession,
     info: TableInfo,
     *,
     lake_options: Mapping[str, str] | None = None,
@@ -118,7 +118,7 @@ def plan_union(
 
 
 def _plan_lake(
-    session: Session,
+    session: LakeSession,
     info: TableInfo,
     lake_options: Mapping[str, str] | None,
     wanted: Callable[[str], bool] | None,
@@ -151,7 +151,7 @@ def _lake_splits(
 
 
 def read_union_split(
-    session: Session, plan: UnionPlan, split: UnionSplit, columns: Sequence[str] | None = None
+    session: LakeSession, plan: UnionPlan, split: UnionSplit, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one part, in the columns and types of the Fluss table.
 
@@ -196,7 +196,7 @@ def _lake_rows(plan: UnionPlan, split: UnionSplit, info: TableInfo, columns: Seq
             yield from table.read(part, info, columns)
 
 
-def _log(session: Session, table: FlussTable, split: UnionSplit, columns: Sequence[str]) -> Iterator[RecordBatch]:
+def _log(session: LakeSession, table: FlussTable, split: UnionSplit, columns: Sequence[str]) -> Iterator[RecordBatch]:
     if split.bucket is None or split.stop <= max(split.start, 0):
         return iter(())
     chosen = session.call(lambda: table.new_scan().project_by_name(columns))
@@ -204,7 +204,7 @@ def _log(session: Session, table: FlussTable, split: UnionSplit, columns: Sequen
 
 
 def _listed(
-    session: Session, table: FlussTable, bucket: TableBucket, columns: Sequence[str]
+    session: LakeSession, table: FlussTable, bucket: TableBucket, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     scanner = session.call(lambda: table.new_scan().project_by_name(columns).create_bucket_batch_scanner(bucket))
     try:
@@ -215,7 +215,7 @@ def _listed(
 
 
 def union_read(
-    session: Session | Mapping[str, Any],
+    session: LakeSession | Mapping[str, Any],
     table_path: TablePath,
     *,
     columns: Sequence[str] | None = None,
@@ -239,7 +239,7 @@ def union_read(
     """
     from fluss.lake.session import session_of
 
-    if not isinstance(session, Session):
+    if not isinstance(session, LakeSession):
         session = session_of(session)
     info = session.info(table_path)
     names = list(columns) if columns is not None else list(info.schema.column_names)
@@ -252,7 +252,7 @@ def union_read(
 
 def union_read_once(client: Mapping[str, Any], table_path: TablePath, columns: Sequence[str]) -> pa.Table:
     """`union_read` with a connection of its own, closed at the end. Scanners find this function by its name."""
-    session = Session(client)
+    session = LakeSession(client)
     try:
         return union_read(session, table_path, columns=columns)
     finally:

@@ -13,7 +13,7 @@ from fluss.metadata.descriptor import (
     TableDescriptorBuilder,
 )
 from fluss.metadata.documents import (
-    FileSystemToken,
+    FileSystemCredentials,
     LakeOffsets,
     LakeSnapshotFiles,
     LakeTable,
@@ -117,7 +117,7 @@ __all__ = [
     "DecimalType",
     "DoubleType",
     "EARLIEST_OFFSET",
-    "FileSystemToken",
+    "FileSystemCredentials",
     "FloatType",
     "IntType",
     "LATEST_OFFSET",

@@ -278,7 +278,7 @@ class RemoteLogPointer:
 
 
 @dataclass(frozen=True)
-class FileSystemToken:
+class FileSystemCredentials:
     """Credentials for remote files. They never show in a repr."""
 
     access_key_id: str = field(repr=False)
@@ -293,7 +293,7 @@ class FileSystemToken:
         return json_bytes(document)
 
     @staticmethod
-    def from_json_bytes(data: bytes | bytearray | memoryview) -> FileSystemToken | None:
+    def from_json_bytes(data: bytes | bytearray | memoryview) -> FileSystemCredentials | None:
         """Read a token; empty bytes mean that none is needed."""
         if not len(data):
             return None
@@ -307,4 +307,4 @@ class FileSystemToken:
             raise FormatError(f"{where}: access_key_id and access_key_secret must be strings")
         if values[2] is not None and not isinstance(values[2], str):
             raise FormatError(f"{where}: security_token must be a string")
-        return FileSystemToken(values[0], values[1], values[2])
+        return FileSystemCredentials(values[0], values[1], values[2])

@@ -198,7 +198,7 @@ def _parse(data_type: DataType, text: str) -> Any:
 def validate_partition_value(value: str, *, creating: bool = False) -> None:
     """Check the characters and the length of a partition value (code 43).
 
-    Values that begin with ``__`` are reserved: they exist, but nobody may create them.
+    Values that begin with ``__`` are reserved: only the server creates them.
     """
     problem = name_problem(value) or (reserved_prefix_problem(value) if creating else None)
     if problem:

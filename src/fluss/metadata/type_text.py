@@ -75,7 +75,7 @@ def parse_data_type(text: str) -> DataType:
     Example:
         parse_data_type("array<string> not null")
     """
-    reader = _Reader(text, "type")
+    reader = _TypeParser(text, "type")
     data_type = reader.data_type()
     reader.expect_end()
     return data_type
@@ -87,7 +87,7 @@ def parse_schema(text: str) -> Schema:
     Example:
         parse_schema("id bigint primary key, name string, price decimal(10,2) comment 'in euros'")
     """
-    reader = _Reader(text, "schema")
+    reader = _TypeParser(text, "schema")
     columns: list[Column] = []
     primary_key: list[str] = []
     while True:
@@ -104,7 +104,7 @@ def parse_schema(text: str) -> Schema:
     return Schema.of(columns, primary_key)
 
 
-class _Reader:
+class _TypeParser:
     """Tokens of a text, read from the left."""
 
     def __init__(self, text: object, what: str) -> None:

@@ -58,7 +58,7 @@ class _BlockingCall:
             left -= _INTERRUPT_CHECK_S
         return self._done.acquire(timeout=left)
 
-    def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+    def abandon(self, loop: asyncio.AbstractEventLoop) -> None:
         self._abandoned = True
         with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it cancelled
             loop.call_soon_threadsafe(self._cancel)
@@ -148,10 +148,10 @@ class LoopThread(Bridge):
             if loop is None:
                 coro.close()
             else:
-                call.give_up(loop)
+                call.abandon(loop)
             raise
         if not finished:
-            call.give_up(loop)
+            call.abandon(loop)
             raise DeadlineExceededError(f"The call did not finish within {timeout:g} s")
         task = call.task
         if task is None or task.cancelled():

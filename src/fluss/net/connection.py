@@ -208,8 +208,8 @@ class Connection:
         )
 
     def abandon(self, reason: str) -> None:
-        """Give the connection up because the server no longer answers. Calls in flight fail with `NetworkError`."""
-        self._transport.fail(NetworkError(f"The connection to server {self.host}:{self.port} was given up: {reason}"))
+        """Abandon the connection because the server no longer answers. Calls in flight fail with `NetworkError`."""
+        self._transport.fail(NetworkError(f"The connection to server {self.host}:{self.port} was abandoned: {reason}"))
 
     # ---- calls ----
 
@@ -308,7 +308,7 @@ class Connection:
         except FlussError as error:
             if self.closed or isinstance(error, FormatError):
                 raise
-            # Servers that do not know ApiVersions refuse it or keep silent; all of them speak version 0.
+            # Servers that do not know ApiVersions refuse it or do not answer; all of them speak version 0.
             _log.debug("%s:%d names no API versions (%s); using version 0", self.host, self.port, error)
             return
         response = parse_message(pb.ApiVersionsResponse, body, require_all=False)

@@ -46,9 +46,6 @@ class Api(Generic[RequestT, ResponseT]):
     request: type[RequestT]
     response: type[ResponseT]
 
-    def served_by(self, server_type: ServerType) -> bool:
-        return server_type in self.roles
-
     def __str__(self) -> str:
         return f"{self.name} ({self.key})"
 

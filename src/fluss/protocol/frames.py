@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames: the length-prefixed envelope around every message on a connection.
 
-Nothing here touches a socket. `FrameReader` owns the receive buffers and is driven by whoever has the bytes: an
+Nothing here touches a socket. `FrameReader` owns the receive buffers and is driven by the owner of the bytes: an
 `asyncio.BufferedProtocol` calls `get_buffer`/`buffer_updated`, a test calls `feed`.
 """
 

@@ -40,7 +40,7 @@ RecordsT = TypeVar("RecordsT")
 """`memoryview` in what a decoder returns, `Sequence[Buffer]` in what an encoder takes."""
 
 BUCKETS_PER_REQUEST_MAX: Final = 50_000
-"""Each costs a server some microseconds, during which nobody else is served."""
+"""Each costs a server some microseconds, during which its event loop serves no other connection."""
 _BUCKET_FIELDS_MAX = 16
 
 BucketParts = tuple["int | None", int, Sequence[Buffer]]

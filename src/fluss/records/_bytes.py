@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every codec of this room shares: parts, checksums, and the way bad bytes are reported."""
+"""What all codecs of this package share: parts, checksums, and the way bad bytes are reported."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ _layouts_by_identity: dict[int, tuple[pa.Schema, SchemaLayout]] = {}
 def layout_of(schema: pa.Schema) -> SchemaLayout:
     """The layout of a schema; remembered, since every batch of a table asks for it."""
     # Hashing a schema costs more than reading a small message, so an object that was seen before is recognised by its
-    # identity; it is kept alive here, so that nobody else gets its id.
+    # identity; it is kept alive here, so that no other object gets its id.
     found = _layouts_by_identity.get(id(schema))
     if found is not None:
         return found[1]

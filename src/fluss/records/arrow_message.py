@@ -4,7 +4,7 @@
 A batch carries exactly one encapsulated message: ``ff ff ff ff``, the size of the metadata, the metadata, the body. The
 metadata is a flatbuffer of a handful of fields, so this module reads just those, with every offset checked. It exists
 because a server must project columns without touching the buffers, and because nothing may be handed to Arrow before
-its lengths are known to be honest.
+its lengths are validated.
 """
 
 from __future__ import annotations

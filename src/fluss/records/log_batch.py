@@ -331,7 +331,7 @@ def build_batch(
 ) -> list[Part]:
     """Put header and statistics in front of a finished records section; the section itself is not copied.
 
-    `crc` is the checksum of the section, if somebody has made it already.
+    `crc` is the checksum of the section, if the caller computed it already.
     """
     if magic is None:
         magic = MAGIC_V1 if statistics else MAGIC_V0

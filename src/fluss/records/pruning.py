@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Skipping batches: whether the statistics of a batch leave room for a row that a filter wants."""
+"""Skipping batches: whether the statistics of a batch allow for a row that a filter selects."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _may_match(
     try:
         return _leaf_may_match(predicate.function, predicate.literals, column, record_count)
     except (TypeError, ArithmeticError):
-        # A literal of another type than the column: whoever evaluates the rows will say so.
+        # A literal of another type than the column: the evaluation of the rows reports it.
         return True
 
 

@@ -45,7 +45,7 @@ def bucket_of(key: bytes, num_buckets: int, lake_format: str | None = None, vari
         key: The bytes of a bucket key encoder.
         num_buckets: The bucket count of the table (of each partition, if it is partitioned).
         lake_format: The ``table.datalake.format`` of the table.
-        variant: Whom to agree with on keys with tail bytes of 0x80 and above: ``java`` or ``pyfluss``.
+        variant: Which client to agree with on keys with tail bytes of 0x80 and above: ``java`` or ``pyfluss``.
     """
     lake = _check(num_buckets, lake_format, variant)
     if lake in _FLUSS_FORMATS:

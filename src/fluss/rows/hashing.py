@@ -30,7 +30,7 @@ _LONG_WORDS = 64
 
 
 def check_variant(variant: str) -> None:
-    """Refuse a variant nobody implements."""
+    """Refuse an unknown variant."""
     if variant not in ("java", "pyfluss"):
         raise InvalidArgumentError(f"bucketing variant must be 'java' or 'pyfluss', not {variant!r}")
 

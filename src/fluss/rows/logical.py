@@ -319,7 +319,7 @@ def to_python(value: Any, dtype: DataType) -> Any:
     DATE, TIME, TIMESTAMP and TIMESTAMP_LTZ become date, time, naive and UTC datetime (digits below the microsecond are
     cut off, since datetime has none: read Arrow to keep them); MAP a dict, ROW a dict by field name.
     """
-    if value is None or isinstance(dtype, _AS_THEY_ARE):
+    if value is None or isinstance(dtype, PLAIN_TYPES):
         return value
     if isinstance(dtype, DateType):
         try:
@@ -348,7 +348,7 @@ def to_python(value: Any, dtype: DataType) -> Any:
     return {field.name: to_python(item, field.data_type) for field, item in zip(dtype.fields, value)}
 
 
-_AS_THEY_ARE = (
+PLAIN_TYPES = (
     BooleanType,
     TinyIntType,
     SmallIntType,
@@ -362,3 +362,4 @@ _AS_THEY_ARE = (
     BytesType,
     DecimalType,
 )
+"""Types whose logical value is what Python users see."""

@@ -33,11 +33,6 @@ def _write(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def varint_size(value: int) -> int:
-    """How many bytes a non-negative value takes."""
-    return max(1, -(-value.bit_length() // 7))
-
-
 def read_varint32(data: bytes | memoryview, pos: int, end: int | None = None) -> tuple[int, int]:
     """Read a signed 32-bit value; returns it and the position after it."""
     pattern, pos = _read(data, pos, len(data) if end is None else end, VARINT32_BYTES_MAX, 32)

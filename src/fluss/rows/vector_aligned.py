@@ -59,7 +59,7 @@ _INLINE_BYTES_MAX = 7
 _FIRST_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 
 
-class _Part(NamedTuple):
+class _VariablePart(NamedTuple):
     """What a column puts behind the slots: bytes for some rows, each in a reserved space of whole words."""
 
     rows: Ints
@@ -72,7 +72,7 @@ def encode_aligned(types: Sequence[DataType], arrays: Sequence[pa.Array], names:
     n = check_columns(types, arrays)
     header = aligned.header_bytes(len(types))
     bits = np.zeros((n, header), np.uint8)
-    slots: list[tuple[Words, _Part | None]] = []
+    slots: list[tuple[Words, _VariablePart | None]] = []
     lengths = np.full(n, header + WORD_BYTES * len(types), np.int64)
     for i, (dtype, array) in enumerate(zip(types, arrays)):
         try:
@@ -103,7 +103,7 @@ def encode_aligned(types: Sequence[DataType], arrays: Sequence[pa.Array], names:
     return Slices.trusted(out[:-WORD_BYTES], starts, lengths)
 
 
-def _write_part(out: Bytes, target: Words, positions: Ints, part: _Part) -> None:
+def _write_part(out: Bytes, target: Words, positions: Ints, part: _VariablePart) -> None:
     slices = part.slices
     scatter(out, positions, slices.data, slices.starts, slices.lengths)
     # The last word of a value brought along what followed it in the source; behind a value there are only zeros.
@@ -112,7 +112,7 @@ def _write_part(out: Bytes, target: Words, positions: Ints, part: _Part) -> None
     target[last] &= _FIRST_BYTES[slices.lengths[ragged] & 7]
 
 
-def _slot(dtype: DataType, array: pa.Array, valid: Mask | None) -> tuple[Words, _Part | None]:
+def _slot(dtype: DataType, array: pa.Array, valid: Mask | None) -> tuple[Words, _VariablePart | None]:
     unsigned = _UNSIGNED.get(type(dtype))
     if unsigned is not None:
         return primitives(array, unsigned).astype(np.uint64), None
@@ -127,14 +127,16 @@ def _slot(dtype: DataType, array: pa.Array, valid: Mask | None) -> tuple[Words, 
         rows = np.flatnonzero(valid) if valid is not None else np.arange(len(array))
         data = np.ascontiguousarray(millis).view(np.uint8)
         eight = np.full(rows.size, WORD_BYTES, np.int64)
-        return nanos.view(np.uint64), _Part(rows, Slices.trusted(data, rows * WORD_BYTES, eight), eight)
+        return nanos.view(np.uint64), _VariablePart(rows, Slices.trusted(data, rows * WORD_BYTES, eight), eight)
     if isinstance(dtype, DecimalType):
         check_decimals(array, dtype)
         if v.is_compact_decimal(dtype):
             return np.ascontiguousarray(decimal_words(array)[:, 0]), None
         slices = big_endian_decimals(array, valid)
         rows = np.flatnonzero(slices.lengths)
-        return slices.lengths.view(np.uint64).copy(), _Part(rows, slices.take(rows), np.full(rows.size, 16, np.int64))
+        return slices.lengths.view(np.uint64).copy(), _VariablePart(
+            rows, slices.take(rows), np.full(rows.size, 16, np.int64)
+        )
     if isinstance(dtype, v.NESTED):
         slices = Slices.from_list(
             [
@@ -146,7 +148,7 @@ def _slot(dtype: DataType, array: pa.Array, valid: Mask | None) -> tuple[Words, 
     return _text_slot(byte_strings(dtype, array))
 
 
-def _text_slot(slices: Slices) -> tuple[Words, _Part | None]:
+def _text_slot(slices: Slices) -> tuple[Words, _VariablePart | None]:
     lengths = slices.lengths
     source = words_at(padded(slices.data, int((slices.starts).max(initial=0)) + 2 * WORD_BYTES))
     inline = source[slices.starts] & _FIRST_BYTES[np.minimum(lengths, _INLINE_BYTES_MAX)]
@@ -156,6 +158,6 @@ def _text_slot(slices: Slices) -> tuple[Words, _Part | None]:
     return _by_reference(slices, np.flatnonzero(long), words)
 
 
-def _by_reference(slices: Slices, rows: Ints, words: Words) -> tuple[Words, _Part | None]:
+def _by_reference(slices: Slices, rows: Ints, words: Words) -> tuple[Words, _VariablePart | None]:
     part = slices.take(rows)
-    return words, _Part(rows, part, part.lengths + 7 & ~np.int64(7))
+    return words, _VariablePart(rows, part, part.lengths + 7 & ~np.int64(7))

@@ -86,14 +86,14 @@ def table_columns(info: TableInfo, schema: s.StructType) -> list[str]:
     return names or [info.schema.column_names[0]]
 
 
-class Shaper:
+class SparkBatchConverter:
     """Brings record batches of a scan to one Spark schema."""
 
     def __init__(self, schema: s.StructType, *, drop_deletes: bool = False) -> None:
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._drop_deletes = drop_deletes
 
-    def shape(self, found: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def convert(self, found: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of about `BATCH_ROWS` rows."""
         waiting: list[pa.RecordBatch] = []
         rows = 0

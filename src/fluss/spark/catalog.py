@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
+from fluss.client.blocking_client import BlockingClient
 from fluss.config import Config
 from fluss.errors import ConfigError, FlussError, InvalidArgumentError
 from fluss.metadata import TableDescriptor, TablePath
-from fluss.spark.connect import Client
 from fluss.spark.options import is_client_option, is_lake_option
 from fluss.spark.types import all_nullable, to_fluss_schema, to_spark_schema
 
@@ -67,7 +67,7 @@ def tables(
     shown = {name: value for name, value in given.items() if not is_client_option(name) and name not in lake_options}
     shown["client.options.file"] = _private_file({**client_options, **lake_options})
     registered = []
-    client = Client(client_options)
+    client = BlockingClient(client_options)
     try:
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {_SOURCES}")
         for database in databases if databases is not None else client.run(client.admin.list_databases()):
@@ -155,7 +155,7 @@ def create_table(
         properties=dict(properties or {}),
         comment=comment,
     )
-    client = Client(_client_options(bootstrap_servers, options))
+    client = BlockingClient(_client_options(bootstrap_servers, options))
     try:
         client.run(client.admin.create_database(parts[0], None, True))
         client.run(client.admin.create_table(TablePath(*parts), descriptor, if_not_exists))

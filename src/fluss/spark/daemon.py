@@ -12,12 +12,12 @@ from pyspark import daemon
 
 import fluss.aio
 import fluss.spark.source
-from fluss.spark.connect import set_aside_what_is_loaded
+from fluss.spark.connect import freeze_loaded_modules
 
 # Names of the client load when they are first used; here, before the fork.
 for _name in ("FlussConnection", "TableScan", "FlussAdmin", "Lookuper"):
     getattr(fluss.aio, _name)
 
 if __name__ == "__main__":
-    set_aside_what_is_loaded()
+    freeze_loaded_modules()
     daemon.manager()

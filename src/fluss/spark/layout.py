@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError, InvalidTimestampError, PartitionNotExistsError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo
-from fluss.spark.connect import Client
 from fluss.spark.options import EARLIEST, LATEST, Offsets
 
 
@@ -42,13 +42,13 @@ class Bucket:
 class Layout:
     """The buckets of a table at one moment."""
 
-    client: Client
+    client: BlockingClient
     info: TableInfo
     partitions: Mapping[int, str]
     """Id to name; -1 to the empty name where the table has no partitions."""
 
     @staticmethod
-    def load(client: Client, info: TableInfo, wanted: Collection[str] | None = None) -> Layout:
+    def load(client: BlockingClient, info: TableInfo, wanted: Collection[str] | None = None) -> Layout:
         """The buckets of a table, or of the wanted partitions of it."""
         if not info.is_partitioned():
             if wanted is not None:

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss import aio
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError
 from fluss.metadata import (
     EARLIEST_OFFSET,
@@ -37,13 +38,12 @@ from fluss.metadata import (
     TablePath,
 )
 from fluss.rows import encode_compacted
-from fluss.spark.connect import Client
 from fluss.spark.layout import Layout
 
 TABLE = "spark_write_ledger"
 COMMITTED = -1
 _SETTLE_S = 0.5
-"""How long an attempt waits before it reads back: what a killed attempt sent last may still be on its way."""
+"""How long an attempt waits before it reads back: the last requests of a killed attempt may still be in flight."""
 
 _SCHEMA = Schema.of(
     [
@@ -66,7 +66,7 @@ class Delivery:
     task: int
 
 
-def create_ledger(client: Client, path: TablePath) -> None:
+def create_ledger(client: BlockingClient, path: TablePath) -> None:
     """Make sure the ledger is there. Called on the driver, once per query."""
     descriptor = TableDescriptor(
         schema=_SCHEMA,
@@ -81,7 +81,7 @@ def create_ledger(client: Client, path: TablePath) -> None:
 class Ledger:
     """The notes of one table's writers."""
 
-    def __init__(self, client: Client, path: TablePath) -> None:
+    def __init__(self, client: BlockingClient, path: TablePath) -> None:
         self._client = client
         self._path = path
         table = client.table(path)
@@ -138,14 +138,18 @@ class Ledger:
 class RowsWritten:
     """The rows that earlier attempts of a task appended, to be left out of what it appends now."""
 
-    def __init__(self, client: Client, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]) -> None:
+    def __init__(
+        self, client: BlockingClient, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]
+    ) -> None:
         self._types = [column.data_type for column in table.get_table_info().schema.columns]
         self._left: Counter[bytes] = Counter()
         if attempts:
             time.sleep(_SETTLE_S)
             self._read_back(client, table, attempts)
 
-    def _read_back(self, client: Client, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]) -> None:
+    def _read_back(
+        self, client: BlockingClient, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]
+    ) -> None:
         info: TableInfo = table.get_table_info()
         layout = Layout.load(client, info)
         start, stop = {}, {}

@@ -12,9 +12,10 @@ from pyspark.sql import types as s
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fluss import aio
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TablePath
-from fluss.spark.connect import Client, client_of
+from fluss.spark.connect import client_of
 from fluss.spark.types import to_spark_schema
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def lookup_join(
     given = {"bootstrap.servers": bootstrap_servers, **(options or {})}
     pairs = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else {name: name for name in on}
     path = TablePath(*table.split("."))
-    client = Client(given)
+    client = BlockingClient(given)
     try:
         info = client.info(path)
     finally:
@@ -96,7 +97,7 @@ class _Join:
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
-    def _look_up(self, client: Client, lookuper: aio.Lookuper, batch: pa.RecordBatch) -> pa.Table:
+    def _look_up(self, client: BlockingClient, lookuper: aio.Lookuper, batch: pa.RecordBatch) -> pa.Table:
         """One row of the table for each row of the batch; every key is asked for once."""
         names = batch.schema.names
         keys = pa.table({key: batch.column(names.index(name)) for name, key in self._pairs.items()})

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from fluss import aio
 from fluss.aio import RecordBatch
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import (
     ConfigError,
     LeaderNotAvailableError,
@@ -19,8 +20,8 @@ from fluss.errors import (
     TableNotExistError,
 )
 from fluss.metadata import Predicate, TableInfo
-from fluss.spark.batches import CHANGE_TYPE, METADATA_FIELDS, Shaper, check_schema, table_columns
-from fluss.spark.connect import Client, client_of, reader_of
+from fluss.spark.batches import CHANGE_TYPE, METADATA_FIELDS, SparkBatchConverter, check_schema, table_columns
+from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filters import parse_filter, prune_partitions, to_predicate
 from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part
@@ -173,7 +174,7 @@ def read_partition(
     if isinstance(partition, LakePart):
         info = client_of(options.client).info(options.table_path)
         found = read_lake_part(options, schema, partition, info, choosing(options, info, filters))
-        return Shaper(schema).shape(found)
+        return SparkBatchConverter(schema).convert(found)
     return iter(())
 
 
@@ -191,11 +192,11 @@ def read_split(
     found = _batches(client, table, options, schema, split, choosing(options, info, filters))
     # Without the column that tells them apart, deletes and old images would look like rows that are there.
     drop_deletes = info.has_primary_key() and (options["ignoreDeletes"] or CHANGE_TYPE not in schema.names)
-    return Shaper(schema, drop_deletes=drop_deletes).shape(found)
+    return SparkBatchConverter(schema, drop_deletes=drop_deletes).convert(found)
 
 
 def _batches(
-    client: Client,
+    client: BlockingClient,
     table: aio.FlussTable,
     options: SourceOptions,
     schema: StructType,
@@ -220,7 +221,7 @@ def _batches(
 
 
 def _log_batches(
-    client: Client, scan: aio.TableScan, split: Split, info: TableInfo, *, go_on: bool
+    client: BlockingClient, scan: aio.TableScan, split: Split, info: TableInfo, *, go_on: bool
 ) -> Iterator[RecordBatch]:
     """The rows of a split of the log; with `go_on`, those that are left where some vanished since it was planned."""
     bucket, position = split.bucket.of(split.table_id), split.start
@@ -247,7 +248,7 @@ def _log_batches(
             position = first
 
 
-def _dropped(client: Client, split: Split, info: TableInfo) -> bool:
+def _dropped(client: BlockingClient, split: Split, info: TableInfo) -> bool:
     bucket = split.bucket
     if bucket.partition_id < 0:
         return False
@@ -256,7 +257,9 @@ def _dropped(client: Client, split: Split, info: TableInfo) -> bool:
     return all(part.partition_id != bucket.partition_id for part in found)
 
 
-def _scan(client: Client, table: aio.FlussTable, columns: list[str], predicate: Predicate | None) -> aio.TableScan:
+def _scan(
+    client: BlockingClient, table: aio.FlussTable, columns: list[str], predicate: Predicate | None
+) -> aio.TableScan:
     def make() -> aio.TableScan:
         scan = table.new_scan()
         if columns != list(table.get_table_info().schema.column_names):

@@ -14,10 +14,10 @@ from pyspark.sql import types as s
 from pyspark.sql.types import StructType
 
 from fluss import aio
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError, InvalidArgumentError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.metadata.validation import check_target_columns
-from fluss.spark.connect import Client
 from fluss.spark.options import SourceOptions
 from fluss.spark.types import to_fluss_type, to_spark_type
 
@@ -151,7 +151,7 @@ class RowsIn:
             ) from None
 
     @contextlib.contextmanager
-    def writer(self, client: Client, table: aio.FlussTable) -> Iterator[Callable[[pa.RecordBatch], object]]:
+    def writer(self, client: BlockingClient, table: aio.FlussTable) -> Iterator[Callable[[pa.RecordBatch], object]]:
         """A function that writes shaped batches; everything is acknowledged when the block ends."""
         if self._mode == "append":
             append = client.call(lambda: table.new_append().create_writer())

@@ -15,14 +15,19 @@ import pyarrow as pa
 
 from fluss import aio
 from fluss.aio import RecordBatch
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import InvalidArgumentError, LogOffsetOutOfRangeError
 from fluss.metadata import EARLIEST_OFFSET, ChangeType, OffsetSpec, TableBucket, TableInfo
 from fluss.rows import Slices, kv_key_encoder
-from fluss.spark.connect import Client
 
 
 def rows_as_of(
-    client: Client, table: aio.FlussTable, bucket: TableBucket, partition: str, offset: int | None, columns: list[str]
+    client: BlockingClient,
+    table: aio.FlussTable,
+    bucket: TableBucket,
+    partition: str,
+    offset: int | None,
+    columns: list[str],
 ) -> Iterator[RecordBatch]:
     """The live rows of a bucket after all changes below `offset` (None: as of now, in whatever state it is)."""
     info = table.get_table_info()
@@ -54,7 +59,7 @@ class _Changed:
     """The keys that changed in a range of the changelog, and what they were before it."""
 
     def __init__(
-        self, info: TableInfo, client: Client, scan: aio.TableScan, bucket: TableBucket, start: int, stop: int
+        self, info: TableInfo, client: BlockingClient, scan: aio.TableScan, bucket: TableBucket, start: int, stop: int
     ) -> None:
         self._encoder = kv_key_encoder(info)
         self._names = info.physical_primary_key
@@ -100,7 +105,7 @@ class _Changed:
 
 
 def _folded(
-    client: Client,
+    client: BlockingClient,
     table: aio.FlussTable,
     bucket: TableBucket,
     partition: str,
@@ -121,7 +126,7 @@ def _folded(
 
 
 def folded_rows(
-    client: Client, table: aio.FlussTable, bucket: TableBucket, start: int, stop: int, columns: list[str]
+    client: BlockingClient, table: aio.FlussTable, bucket: TableBucket, start: int, stop: int, columns: list[str]
 ) -> Iterator[RecordBatch]:
     """The last row of each key changed in [start, stop), without those whose last change is a delete."""
     info = table.get_table_info()
@@ -150,7 +155,7 @@ def folded_rows(
         yield RecordBatch(rows, bucket, offsets[0], offsets[-1], found.timestamp, kinds, offsets, found.writer_id)
 
 
-async def _earliest(client: Client, info: TableInfo, bucket: TableBucket, partition: str) -> int:
+async def _earliest(client: BlockingClient, info: TableInfo, bucket: TableBucket, partition: str) -> int:
     spec, buckets = OffsetSpec.earliest(), [bucket.bucket_id]
     if bucket.partition_id is None:
         found = await client.admin.list_offsets(info.table_path, buckets, spec)

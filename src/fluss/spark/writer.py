@@ -13,9 +13,10 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as d
 from pyspark.sql.types import StructType
 
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import PartitionSpec, TableInfo, TablePath, split_partition_name
-from fluss.spark.connect import Client, client_of
+from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
 from fluss.spark.layout import Layout
 from fluss.spark.ledger import TABLE as LEDGER_TABLE
@@ -38,7 +39,7 @@ class TaskDone(d.WriterCommitMessage):  # type: ignore[misc]
     writers: list[int] = field(default_factory=list)
 
 
-class TableWriter:
+class SparkWriter:
     """What batch and stream writers share. Made on the driver, sent to the tasks."""
 
     def __init__(self, options: SourceOptions, schema: StructType, *, streaming: bool, overwrite: bool) -> None:
@@ -89,7 +90,7 @@ class TableWriter:
         client = client_of(self._options.client)
         return TaskDone(self._write_all(client, iterator, None))
 
-    def _write_all(self, client: Client, batches: Iterator[pa.RecordBatch], before: RowsWritten | None) -> int:
+    def _write_all(self, client: BlockingClient, batches: Iterator[pa.RecordBatch], before: RowsWritten | None) -> int:
         table = client.table(self._options.table_path)
         if table.get_table_info().table_id != self._table_id:
             raise TableNotExistError(
@@ -127,7 +128,7 @@ class TableWriter:
             writers.append(writer_id)
 
         # A connection of its own: its writer ids then belong to this attempt alone.
-        own = Client(self._options.client)
+        own = BlockingClient(self._options.client)
         try:
             own.connection.on_writer_id(note)
             rows = self._write_all(own, iterator, before)
@@ -160,7 +161,7 @@ class TableWriter:
         ledger.commit(first.query, first.batch, notes)
 
 
-class FlussWriter(TableWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
+class FlussWriter(SparkWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
     """Writes a DataFrame to a table."""
 
     def __init__(self, options: SourceOptions, schema: StructType, overwrite: bool) -> None:
@@ -171,7 +172,7 @@ class FlussWriter(TableWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
             replace_rows(client, info, options["overwrite.partitions"])
         elif options["overwrite.partitions"] is not None:
             raise ConfigError("overwrite.partitions belongs to mode('overwrite')")
-        TableWriter.__init__(self, options, schema, streaming=False, overwrite=overwrite)
+        SparkWriter.__init__(self, options, schema, streaming=False, overwrite=overwrite)
 
     @driver_side
     def commit(self, messages: list[Any]) -> None:
@@ -181,14 +182,14 @@ class FlussWriter(TableWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
         """Rows that are in the log stay there; a run of the same transaction again leaves them out."""
 
 
-class FlussStreamWriter(TableWriter, d.DataSourceStreamArrowWriter):  # type: ignore[misc]
+class FlussStreamWriter(SparkWriter, d.DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes the micro-batches of a stream to a table."""
 
     def __init__(self, options: SourceOptions, schema: StructType, overwrite: bool) -> None:
         for name in ("txnAppId", "overwrite.partitions"):
             if options[name] is not None:
                 raise ConfigError(f"{name} is for batch writes; a stream is known by its query and batch ids")
-        TableWriter.__init__(self, options, schema, streaming=True, overwrite=overwrite)
+        SparkWriter.__init__(self, options, schema, streaming=True, overwrite=overwrite)
 
     @driver_side
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
@@ -198,7 +199,7 @@ class FlussStreamWriter(TableWriter, d.DataSourceStreamArrowWriter):  # type: ig
         """The micro-batch runs again; what it wrote is then found in the ledger."""
 
 
-def replace_rows(client: Client, info: TableInfo, partitions: Sequence[str] | None) -> None:
+def replace_rows(client: BlockingClient, info: TableInfo, partitions: Sequence[str] | None) -> None:
     """Empty a table, or some of its partitions: there is no truncation, so they are dropped and made again."""
     path = info.table_path
     if partitions is None:

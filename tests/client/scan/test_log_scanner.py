@@ -326,7 +326,7 @@ def test_nothing_is_fetched_twice_for_a_bounded_read(run, config, database):
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, 0)
             await asyncio.sleep(0.1)
-            assert conn.metrics()["scanner_fetches_total"] == 0, "nobody asked for a batch yet"
+            assert conn.metrics()["scanner_fetches_total"] == 0, "no batch was requested yet"
             assert (await scanner.to_arrow()).num_rows == 100
             assert conn.metrics()["scanner_rows_total"] == 100
             assert (await scanner.poll_arrow(5000)).num_rows == 100

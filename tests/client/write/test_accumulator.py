@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows one by one into chunks: nothing lost, nothing mixed up, whoever comes and whatever interrupts."""
+"""Rows one by one into chunks: nothing lost, nothing mixed up, with any number of threads and interrupts."""
 
 from __future__ import annotations
 

@@ -73,12 +73,12 @@ def test_rows_leave_after_the_linger_time(run, config, database):
         await writer.append((0, "warm")).wait()
         handles = [writer.append((i, "x")) for i in range(1, 5)]
         await asyncio.sleep(0.1)
-        assert not handles[-1].done(), "nobody waits for them, so they wait for company"
+        assert not handles[-1].done(), "without a waiter, rows linger for more of them"
         await asyncio.sleep(0.6)
         assert handles[-1].done()
         started = time.monotonic()
         await writer.append((9, "x")).wait()
-        assert time.monotonic() - started < 0.2, "somebody waits: nothing is gained by lingering"
+        assert time.monotonic() - started < 0.2, "there is a waiter, so rows do not linger"
 
     run(with_table(config, database, use, FIELDS))
 
@@ -521,7 +521,7 @@ def test_closing_while_threads_write(config, database, run):
         await asyncio.sleep(0.3)
         began = time.monotonic()
         await asyncio.to_thread(conn.close)
-        assert time.monotonic() - began < CLOSE_TIMEOUT_S, "it was not closed but given up"
+        assert time.monotonic() - began < CLOSE_TIMEOUT_S, "it was not closed but abandoned"
         for thread in threads:
             thread.join(10)
             assert not thread.is_alive()

@@ -69,7 +69,7 @@ class LogScanner(Generic[ItemT]):
         """What a poll fetched but had no room for."""
         self._polling = asyncio.Lock()
         self._leftover_lock = threading.Lock()
-        """Leftovers are handed out in any thread, and put aside on the loop."""
+        """Leftovers are stored on the loop, and taken in any thread."""
         self._latest: set[TableBucket] = set()
         """Buckets whose subscription waits for the latest offset."""
         self._resolving: asyncio.Task[None] | None = None

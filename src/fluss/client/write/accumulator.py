@@ -156,7 +156,7 @@ def _row_sink(accumulator: RowAccumulator) -> Generator[WriteResultHandle, Any, 
 class RowAccumulator:
     """The rows of one writer that are not converted yet. `with accumulator:` guards everything in it.
 
-    Every chunk gets a number under the lock; chunks that several threads convert at the same time are put back into the
+    Every chunk gets a number under the lock; chunks that several threads convert at the same time are restored to the
     order of their numbers on the event loop. The number of rows is derived from the length of `flat` alone: an
     interrupt between two steps cannot make two counts disagree.
     """

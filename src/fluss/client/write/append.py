@@ -15,10 +15,10 @@ from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
-from fluss.client.write.lane import Target
+from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
 from fluss.client.write.sender import Sender
-from fluss.client.write.writer import Conversion, Key, RoutedRows, TableWriter
+from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
 from fluss.errors import FlussError, InvalidArgumentError, RecordTooLargeError
 from fluss.metadata import TableBucket, TableInfo
 from fluss.records import (
@@ -88,7 +88,7 @@ class ArrowEncoder:
         return encode_arrow_body(batch, compression=self._compression, level=self._level, statistics=statistics)
 
 
-class AppendWriter(TableWriter):
+class AppendWriter(WriterBase):
     """Appends rows to a log table.
 
     Example:
@@ -100,7 +100,7 @@ class AppendWriter(TableWriter):
     def __init__(self, sender: Sender, info: TableInfo, config: Config) -> None:
         if info.has_primary_key():
             raise InvalidArgumentError(f"table {info.table_path} has a primary key: write to it with new_upsert()")
-        super().__init__(sender, info, config, Target(info.table_path, info.table_id, is_kv=False))
+        super().__init__(sender, info, config, WriteTarget(info.table_path, info.table_id, is_kv=False))
         columns = info.schema.columns
         what = f"table {info.table_path}"
         self._width = len(columns)
@@ -131,7 +131,7 @@ class AppendWriter(TableWriter):
         """
         return self._collect(self._reader.read(row))
 
-    append_arrow_batch = TableWriter.write_arrow_batch
+    append_arrow_batch = WriterBase.write_arrow_batch
 
     # -- rows ------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from fluss.metadata import TableBucket, TablePath
 
 
 @dataclass(frozen=True)
-class Target:
+class WriteTarget:
     """Where batches of one writer go, and with which kind of request."""
 
     table_path: TablePath
@@ -44,7 +44,7 @@ class Lane:
         "writer_id",
     )
 
-    def __init__(self, target: Target, partition_name: str | None, bucket_id: int) -> None:
+    def __init__(self, target: WriteTarget, partition_name: str | None, bucket_id: int) -> None:
         self.target = target
         self.partition_name = partition_name
         self.bucket_id = bucket_id

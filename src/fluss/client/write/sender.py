@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fluss.client.retry import DEFAULT_BACKOFF
 from fluss.client.singleflight import SingleFlight
 from fluss.client.write.batch import BatchBuilder, Encoder, WriteBatch
-from fluss.client.write.lane import Lane, Target
+from fluss.client.write.lane import Lane, WriteTarget
 from fluss.client.write.memory import MemoryBudget
 from fluss.errors import (
     ConnectionClosedError,
@@ -128,12 +128,12 @@ class Sender:
         self.request_timeout_ms = config.request_timeout_ms
         self.dynamic_partitions = config.writer_dynamic_create_partition_enabled
         self.throttle_ms_max = config.writer_kv_backpressure_max_throttle_ms
-        self._lanes: dict[tuple[Target, str | None, int], Lane] = {}
-        self._outbox: dict[tuple[int, Target], tuple[Connection, list[tuple[Lane, WriteBatch]]]] = {}
+        self._lanes: dict[tuple[WriteTarget, str | None, int], Lane] = {}
+        self._outbox: dict[tuple[int, WriteTarget], tuple[Connection, list[tuple[Lane, WriteBatch]]]] = {}
         self._outbox_scheduled = False
         self._progress = asyncio.Event()
         self._order = itertools.count()
-        self._writer_ids: dict[Target, int] = {}
+        self._writer_ids: dict[WriteTarget, int] = {}
         """The newest writer id of each target; its lanes share it, since sequences count per bucket."""
         self._flights = SingleFlight()
         # Compressing a batch takes milliseconds and leaves the interpreter: threads of their own keep the loop quick.
@@ -152,7 +152,7 @@ class Sender:
 
     def submit(
         self,
-        target: Target,
+        target: WriteTarget,
         partition_name: str | None,
         bucket_id: int,
         builder: BatchBuilder,
@@ -172,7 +172,7 @@ class Sender:
         lane.queue.append(batch)
         self._start(lane)
 
-    def queued_batches(self, target: Target, partition_name: str | None, bucket_id: int) -> int:
+    def queued_batches(self, target: WriteTarget, partition_name: str | None, bucket_id: int) -> int:
         """Return how many batches for this bucket are queued or in flight."""
         lane = self._lanes.get((target, partition_name, bucket_id))
         return 0 if lane is None else len(lane.queue) + len(lane.in_flight)
@@ -373,7 +373,7 @@ class Sender:
             return known
         return await self._flights.run(lane.target, lambda: self._new_writer_id(lane.target, deadline), deadline)
 
-    async def _new_writer_id(self, target: Target, deadline: Deadline) -> int:
+    async def _new_writer_id(self, target: WriteTarget, deadline: Deadline) -> int:
         writer_id = await self._init_writer(target.table_path, deadline)
         if self.on_writer_id is not None:
             await self.on_writer_id(writer_id)
@@ -442,7 +442,7 @@ class Sender:
                 size += batch.size_bytes
             self._send(connection, target, group)
 
-    def _send(self, connection: Connection, target: Target, group: list[tuple[Lane, WriteBatch]]) -> None:
+    def _send(self, connection: Connection, target: WriteTarget, group: list[tuple[Lane, WriteBatch]]) -> None:
         buckets = []
         for _, batch in group:
             assert batch.seal is not None

@@ -15,10 +15,10 @@ from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_o
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
-from fluss.client.write.lane import Target
+from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
 from fluss.client.write.sender import Sender
-from fluss.client.write.writer import Conversion, Key, RoutedRows, TableWriter
+from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, RecordTooLargeError
 from fluss.metadata import Column, DataType, TableInfo
 from fluss.records import encode_kv_body, seal_kv_batch
@@ -74,7 +74,7 @@ class KvEncoder:
         return seal, sum(part.size_bytes for part in contents)
 
 
-class UpsertWriter(TableWriter):
+class UpsertWriter(WriterBase):
     """Upserts into and deletes from a primary-key table; with `columns`, only those columns are changed.
 
     Example:
@@ -95,7 +95,7 @@ class UpsertWriter(TableWriter):
             sender,
             info,
             config,
-            Target(info.table_path, info.table_id, is_kv=True, target_columns=tuple(targets or ())),
+            WriteTarget(info.table_path, info.table_id, is_kv=True, target_columns=tuple(targets or ())),
         )
         schema = info.schema
         what = f"table {info.table_path}"
@@ -168,7 +168,7 @@ class UpsertWriter(TableWriter):
             pk = [pk[i] for i in self._delete_reader.positions]
         return self._collect(self._delete_reader.read(pk), is_delete=True)
 
-    upsert_arrow_batch = TableWriter.write_arrow_batch
+    upsert_arrow_batch = WriterBase.write_arrow_batch
 
     def delete_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Delete the rows whose primary keys the batch holds; other columns are ignored.

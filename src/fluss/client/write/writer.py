@@ -31,7 +31,7 @@ from fluss.client.write.accumulator import Chunk, RowAccumulator
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import BatchBuilder, BucketRows, ChunkShare, Encoder, WriteBatch, settle_shares
 from fluss.client.write.handle import Positions, Ticket, WriteResultHandle, make_handle
-from fluss.client.write.lane import Lane, Target
+from fluss.client.write.lane import Lane, WriteTarget
 from fluss.client.write.routing import BadRows
 from fluss.client.write.sender import Sender
 from fluss.client.write.sizing import BatchSizer
@@ -56,7 +56,7 @@ _EARLY_BYTES = 128 * 1024
 Key = tuple["str | None", int]
 """Partition name or None, bucket id."""
 
-_WriterT = TypeVar("_WriterT", bound="TableWriter")
+_WriterT = TypeVar("_WriterT", bound="WriterBase")
 
 RoutedRows = tuple[Key, BucketRows, "Positions | None"]
 
@@ -102,14 +102,14 @@ class ConvertedChunk:
         self.reserved_bytes = reserved_bytes
 
 
-class TableWriter:
+class WriterBase:
     """Base of `AppendWriter` and `UpsertWriter`. Create it on the connection's loop."""
 
     _batch_reader: BatchReader
     _busy_batches = 1
     """With so many batches of a bucket in flight its server is busy, and the next one may grow to its full size."""
 
-    def __init__(self, sender: Sender, info: TableInfo, config: Config, target: Target) -> None:
+    def __init__(self, sender: Sender, info: TableInfo, config: Config, target: WriteTarget) -> None:
         self._sender = sender
         self._loop = sender.loop
         self._info = info

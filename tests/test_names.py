@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No class name stands for two concepts: a name that is defined twice is listed here, with the reason."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent.parent / "src" / "fluss"
+
+FACES = "the blocking and the asynchronous face of one concept"
+SIDES = "the same concept in client and server, which never import each other"
+
+DEFINED_TWICE = {
+    "AppendWriter": FACES,
+    "BatchScanner": FACES,
+    "Bridge": "`db` adds to the bridge of `net` what its objects share",
+    "Database": FACES,
+    "FlussConnection": FACES,
+    "FlussTable": FACES,
+    "Follow": FACES,
+    "LogScanner": FACES,
+    "MemoryBudget": SIDES,
+    "Metrics": SIDES,
+    "ProducerOffsets": SIDES,
+    "RemoteLogManifest": "the manifest, and the public name for where it is stored",
+    "Source": "private to two modules of `db`",
+    "Table": FACES,
+    "TableBase": "what the two faces of a table share, in the client and in `db`",
+    "TableScan": FACES,
+    "TableWriter": FACES,
+    "TieringTable": SIDES,
+    "UpsertWriter": FACES,
+    "_Change": "private to one module of the server and one of `db`",
+    "_UsedFiles": "the same concept for Paimon and for Iceberg",
+}
+"""Class names with two definitions, and why. The list only gets shorter."""
+
+
+def definitions() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(SOURCES.rglob("*.py")):
+        if not path.name.endswith("_pb2.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    found[node.name].append(f"{path.relative_to(SOURCES)}:{node.lineno}")
+    return found
+
+
+def test_a_class_name_stands_for_one_concept() -> None:
+    twice = {name: places for name, places in definitions().items() if len(places) > 1}
+    new = {name: places for name, places in twice.items() if name not in DEFINED_TWICE}
+    assert not new, f"choose another name: {new}"
+    # The server may choose other names for what both sides have.
+    gone = {name for name, reason in DEFINED_TWICE.items() if name not in twice and reason != SIDES}
+    assert not gone, f"defined once now; take off the list: {gone}"
+    assert all(len(places) == 2 for places in twice.values()), "defined more than twice"
