@@ -34,7 +34,7 @@ _Key = tuple[int, TableBucket]
 
 
 @dataclass
-class _Segment:
+class _CachedRows:
     """Rows of a log from one offset up to another, as far as their columns were read."""
 
     end: int
@@ -48,7 +48,7 @@ class LogCache:
     def __init__(self, bytes_max: int | None = None) -> None:
         self._bytes_max = CACHE_BYTES_MAX if bytes_max is None else bytes_max
         self._bytes = 0
-        self._logs: OrderedDict[_Key, dict[int, _Segment]] = OrderedDict()
+        self._logs: OrderedDict[_Key, dict[int, _CachedRows]] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
@@ -92,7 +92,7 @@ class LogCache:
         if self._bytes + size > self._bytes_max:
             return
         if segment is None:
-            segment = self._logs.setdefault(key, {}).setdefault(start, _Segment(end, batch.num_rows))
+            segment = self._logs.setdefault(key, {}).setdefault(start, _CachedRows(end, batch.num_rows))
         segment.columns.update(new)
         self._bytes += size
 
