@@ -18,11 +18,17 @@ from benchmarks.harness import Bar, Result, Settings, alternate, ratio_of
 
 ROWS = 5_000_000
 LOOKUPS = 50
+QUERIES = {
+    "sql, count(*) and sum(x)": "select count(*), sum(x) from {}",
+    "sql, sum(x) group by k": "select k, sum(x) from {} group by k order by k",
+}
+FIRST = "sql, first query"
+ONE_ROW = "sql, one row by its key"
 
 
 def sql_cases(settings: Settings) -> Iterator[Result]:
     """Aggregates over a log table, and a row of a primary-key table by its key."""
-    if not settings.wanted("sql"):
+    if not any(settings.wanted(name) for name in (*QUERIES, FIRST, ONE_ROW)):
         return
     rows = settings.rows(ROWS)
     random = np.random.default_rng(1)
@@ -41,7 +47,7 @@ def sql_cases(settings: Settings) -> Iterator[Result]:
         files = duckdb.connect()
         yield from _aggregates(settings, db, files, parquet, rows)
         files.close()
-        if settings.wanted("sql, one row by its key"):
+        if settings.wanted(ONE_ROW):
             db.create_table("keyed", table.select(["id", "x", "s"]), primary_key="id", buckets=2)
             yield _one_row(settings, db, rows)
 
@@ -49,11 +55,7 @@ def sql_cases(settings: Settings) -> Iterator[Result]:
 def _aggregates(
     settings: Settings, db: fluss.Database, files: duckdb.DuckDBPyConnection, parquet: Path, rows: int
 ) -> Iterator[Result]:
-    queries = {
-        "sql, count(*) and sum(x)": "select count(*), sum(x) from {}",
-        "sql, sum(x) group by k": "select k, sum(x) from {} group by k order by k",
-    }
-    for name, query in queries.items():
+    for name, query in QUERIES.items():
         if not settings.wanted(name):
             continue
         ours, theirs = query.format("log"), query.format(f"'{parquet}'")
@@ -68,8 +70,8 @@ def _aggregates(
         )
         rates = [[rows / seconds / 1e6 for seconds in side] for side in (mine, peer)]
         yield Result(name, rates[0], rates[1], "M rows/s", ratio_of(*rates), Bar(0.5, 1.0), note="peer: Parquet")
-    if settings.wanted("sql, first query"):
-        text = queries["sql, count(*) and sum(x)"]
+    if settings.wanted(FIRST):
+        text = QUERIES["sql, count(*) and sum(x)"]
         mine, peer = alternate(
             _timed(lambda: db.sql(text.format("log")).fetchall(), lambda: setattr(db, "_sql_engine", None)),
             _timed(lambda: files.sql(text.format(f"'{parquet}'")).fetchall()),
@@ -78,7 +80,7 @@ def _aggregates(
         )
         rates = [[rows / seconds / 1e6 for seconds in side] for side in (mine, peer)]
         note = "nothing kept of earlier queries"
-        yield Result("sql, first query", rates[0], rates[1], "M rows/s", ratio_of(*rates), Bar(0.1, 0.5), note=note)
+        yield Result(FIRST, rates[0], rates[1], "M rows/s", ratio_of(*rates), Bar(0.1, 0.5), note=note)
 
 
 def _one_row(settings: Settings, db: fluss.Database, rows: int) -> Result:
@@ -91,7 +93,7 @@ def _one_row(settings: Settings, db: fluss.Database, rows: int) -> Result:
         return (time.perf_counter() - began) / LOOKUPS * 1e3
 
     mine, _ = alternate(ask, None, settings.repeats)
-    return Result("sql, one row by its key", mine, [], "ms", None, Bar(10.0, 5.0, "ms", False))
+    return Result(ONE_ROW, mine, [], "ms", None, Bar(10.0, 5.0, "ms", False))
 
 
 def _timed(run: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> Callable[[], float]:

@@ -411,6 +411,11 @@ def test_queries_give_what_the_model_gives(
     expected = duckdb.connect()
     expected.register("rows", pa.Table.from_pylist(list(model.values()), schema=SCHEMA))
     expected.execute("create table t as select * from rows")
+    data = duckdb.connect()
+    data.register("t", table.dataset())
+    # Older versions push comparisons of floating point numbers down in a form that loses NaN; `db.sql` knows that.
+    if int(duckdb.__version__.split(".")[0]) < 2:
+        data = expected
     for chosen in filters:
         where = "where " + joined.join(f"({one})" for one in chosen) if chosen else ""
         for query in (
@@ -418,8 +423,9 @@ def test_queries_give_what_the_model_gives(
             f"select s, count(*), sum(x) filter (not isnan(x)) from t {where} group by s order by all",
             f"select count(*) from t {where}",
         ):
-            ours, theirs = db.sql(query).fetchall(), expected.execute(query).fetchall()
-            assert repr(ours) == repr(theirs), query  # NaN differs from itself in Python
+            theirs = repr(expected.execute(query).fetchall())  # NaN differs from itself in Python
+            assert repr(db.sql(query).fetchall()) == theirs, query
+            assert repr(data.execute(query).fetchall()) == theirs, query
         if chosen:
             text = joined.join(f"({one})" for one in chosen)
             wanted = expected.execute(f"select count(*) from t where {text}").fetchone()

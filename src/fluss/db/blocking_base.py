@@ -257,6 +257,7 @@ class FollowBase(Generic[ItemT]):
             # Here and not on the loop: there the next batch is fetched meanwhile.
             for part in expand(found):
                 yield from part
+                del part  # before the next is made: see ChangeBatch._expand
 
 
 def open_database(

@@ -211,16 +211,21 @@ class ChangeBatch(_At):
         return f"ChangeBatch({len(self)} rows, bucket={self.bucket.bucket_id}, offset={self.offset})"
 
     def _expand(self, types: Sequence[DataType], model: RowModel[T]) -> Iterator[list[Change[T]]]:
-        """The changes one by one, some at a time: a hundred thousand objects at once are slow to make."""
-        origin, kinds = self._origin, self._kinds
+        """The changes one by one, some at a time.
+
+        A hundred thousand objects at once are slow to make, and so are a few while those before them are still held:
+        the garbage collector looks at everything that lives again and again.
+        """
         for start in range(0, self.batch.num_rows, _CHANGES_AT_ONCE):
-            rows = model.make(rows_to_python(self.batch.slice(start, _CHANGES_AT_ONCE), types))
-            offsets = self.offsets[start : start + _CHANGES_AT_ONCE]
-            if kinds is None:
-                yield [Change(row, 0, offset, origin) for row, offset in zip(rows, offsets)]
-            else:
-                some = kinds[start : start + _CHANGES_AT_ONCE]
-                yield [Change(row, kind, offset, origin) for row, kind, offset in zip(rows, some, offsets)]
+            yield self._some(start, types, model)
+
+    def _some(self, start: int, types: Sequence[DataType], model: RowModel[T]) -> list[Change[T]]:
+        origin, end = self._origin, start + _CHANGES_AT_ONCE
+        rows = model.make(rows_to_python(self.batch.slice(start, _CHANGES_AT_ONCE), types))
+        offsets = self.offsets[start:end]
+        if self._kinds is None:
+            return [Change(row, 0, offset, origin) for row, offset in zip(rows, offsets)]
+        return [Change(row, kind, offset, origin) for row, kind, offset in zip(rows, self._kinds[start:end], offsets)]
 
 
 class Pairing(Generic[T]):
