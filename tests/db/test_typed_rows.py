@@ -240,13 +240,13 @@ def test_mypy_knows_the_rows(tmp_path: Path, program: str, is_right: bool) -> No
 
 
 def test_pyright_knows_the_rows(tmp_path: Path) -> None:
-    pytest.importorskip("pyright")
+    pytest.importorskip("basedpyright")
     config = tmp_path / "pyrightconfig.json"
     config.write_text(json.dumps({"extraPaths": [str(ROOT / "src")], "include": ["*.py"]}))
     for name, program in {"rows": PROGRAM, "full_client": FULL_CLIENT, "wrong": WRONG}.items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(program))
     done = subprocess.run(
-        [sys.executable, "-m", "pyright", "--outputjson", "--project", str(config)],
+        [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(config)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
