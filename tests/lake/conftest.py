@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from tests.lake.support import LakeHarness, lake_server_options
+from tests.lake.support import LakeHarness, lake_harness, lake_server_options
 
-from fluss.lake.session import LakeSession, close_sessions
+from fluss.lake.session import close_sessions
 from fluss.server.local import LocalServer
 
 _numbers = itertools.count(1)
@@ -33,25 +34,22 @@ def lake_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
 
 @pytest.fixture(params=["paimon", "iceberg"])
 def lake(request: pytest.FixtureRequest, lake_servers: dict[str, tuple[LocalServer, Path]]) -> Iterator[LakeHarness]:
-    yield from _harness(lake_servers, request.param)
+    with _harness(lake_servers, request.param) as harness:
+        yield harness
 
 
 @pytest.fixture
 def paimon(lake_servers: dict[str, tuple[LocalServer, Path]]) -> Iterator[LakeHarness]:
-    yield from _harness(lake_servers, "paimon")
+    with _harness(lake_servers, "paimon") as harness:
+        yield harness
 
 
 @pytest.fixture
 def iceberg(lake_servers: dict[str, tuple[LocalServer, Path]]) -> Iterator[LakeHarness]:
-    yield from _harness(lake_servers, "iceberg")
-
-
-def _harness(servers: dict[str, tuple[LocalServer, Path]], lake_format: str) -> Iterator[LakeHarness]:
-    server, warehouse = servers[lake_format]
-    session = LakeSession({"bootstrap.servers": server.bootstrap_servers})
-    harness = LakeHarness(lake_format, server, warehouse, session, f"lake_{next(_numbers)}")
-    harness.create_database()
-    try:
+    with _harness(lake_servers, "iceberg") as harness:
         yield harness
-    finally:
-        session.close()
+
+
+def _harness(servers: dict[str, tuple[LocalServer, Path]], lake_format: str) -> AbstractContextManager[LakeHarness]:
+    server, warehouse = servers[lake_format]
+    return lake_harness(server, lake_format, warehouse, f"lake_{next(_numbers)}")

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,18 @@ class LakeHarness:
             return catalog.load_table((path.database_name, path.table_name)).scan(snapshot_id=snapshot_id).to_arrow()
         finally:
             catalog.close()
+
+
+@contextmanager
+def lake_harness(server: LocalServer, lake_format: str, warehouse: Path, database: str) -> Iterator[LakeHarness]:
+    """A harness on a running server, with a database and a session of its own."""
+    session = LakeSession({"bootstrap.servers": server.bootstrap_servers})
+    harness = LakeHarness(lake_format, server, warehouse, session, database)
+    try:
+        harness.create_database()
+        yield harness
+    finally:
+        session.close()
 
 
 def rows_of(table: pa.Table, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.lake.support import PARTITIONED, LakeHarness, lake_server_options, row
+from tests.lake.support import PARTITIONED, LakeHarness, lake_harness, lake_server_options, row
 from tests.spark.conftest import SparkHarness
 
 from fluss.errors import ConfigError, FlussError
 from fluss.lake.api import LakeTableChangedError
 from fluss.lake.registry import FORMATS
-from fluss.lake.session import LakeSession, close_sessions
+from fluss.lake.session import close_sessions
 from fluss.metadata import OffsetSpec, PartitionSpec, TablePath
 from fluss.server.local import LocalServer
 from fluss.spark.batches import source_schema
@@ -43,12 +43,11 @@ def quick(lake_format: str) -> pytest.MarkDecorator:
 @pytest.fixture(scope="module", params=FORMATS)
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeHarness]:
     warehouse: Path = tmp_path_factory.mktemp(request.param)
-    with LocalServer(options=lake_server_options(request.param, warehouse)) as server:
-        session = LakeSession({"bootstrap.servers": server.bootstrap_servers})
-        harness = LakeHarness(request.param, server, warehouse, session, "spark_lake")
-        harness.create_database()
+    with (
+        LocalServer(options=lake_server_options(request.param, warehouse)) as server,
+        lake_harness(server, request.param, warehouse, "spark_lake") as harness,
+    ):
         yield harness
-        session.close()
         close_sessions()
 
 

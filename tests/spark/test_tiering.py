@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.lake.support import PARTITIONED, ROW, LakeHarness, lake_server_options, row, rows_of
+from tests.lake.support import PARTITIONED, ROW, LakeHarness, lake_harness, lake_server_options, row, rows_of
 
 from fluss.errors import FlussError
-from fluss.lake.session import LakeSession
 from fluss.metadata import TableBucket
 from fluss.server.local import LocalServer
 
@@ -22,12 +21,11 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module", params=["paimon", "iceberg"])
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeHarness]:
     warehouse: Path = tmp_path_factory.mktemp(request.param)
-    with LocalServer(options=lake_server_options(request.param, warehouse)) as server:
-        session = LakeSession({"bootstrap.servers": server.bootstrap_servers})
-        harness = LakeHarness(request.param, server, warehouse, session, "spark_lake")
-        harness.create_database()
+    with (
+        LocalServer(options=lake_server_options(request.param, warehouse)) as server,
+        lake_harness(server, request.param, warehouse, "spark_lake") as harness,
+    ):
         yield harness
-        session.close()
 
 
 def test_tables_of_all_kinds(lake: LakeHarness, spark: SparkSession) -> None:

@@ -519,7 +519,7 @@ class Cluster:
         self._cache.learn(response, partitions_of)
         self._pool.update(self._cache.server_nodes())
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- lifecycle ------------------------------------------------------------------------------------------------
 
     def attach(self, part: Attached) -> None:
         """Remember a writer, scanner or lookuper (weakly), to be ended with the connection."""

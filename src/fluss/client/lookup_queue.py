@@ -53,7 +53,7 @@ Found = tuple[TableBucket, "FlussError | None", Sequence[Any]]
 """A bucket's part of an answer: an error, or one result per key in the order of the keys."""
 
 
-Tell = Callable[["list[Found] | FlussError"], None]
+OnAnswer = Callable[["list[Found] | FlussError"], None]
 """Takes the outcome of a request."""
 
 
@@ -66,20 +66,20 @@ class Link(Protocol):
 class Wire(Protocol):
     """How keys are sent: the difference between lookup and prefix lookup."""
 
-    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], tell: Tell) -> None:
-        """Ask a server; `tell` takes the answer, later and on the loop of the link."""
+    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
+        """Ask a server; `on_answer` takes the answer, later and on the loop of the link."""
         ...
 
 
 class _LookupReply:
     """Decodes an answer where it arrives: a task that waits for it would take two more turns of the loop."""
 
-    __slots__ = ("_decode", "_table_id", "_tell")
+    __slots__ = ("_decode", "_on_answer", "_table_id")
 
-    def __init__(self, decode: Callable[[int, memoryview], list[Found]], table_id: int, tell: Tell) -> None:
+    def __init__(self, decode: Callable[[int, memoryview], list[Found]], table_id: int, on_answer: OnAnswer) -> None:
         self._decode = decode
         self._table_id = table_id
-        self._tell = tell
+        self._on_answer = on_answer
 
     def done(self) -> bool:
         return False
@@ -88,19 +88,19 @@ class _LookupReply:
         try:
             found = self._decode(self._table_id, answer)
         except FlussError as error:
-            self._tell(error)
+            self._on_answer(error)
         else:
-            self._tell(found)
+            self._on_answer(found)
 
     def set_exception(self, error: FlussError, /) -> None:
-        self._tell(error)
+        self._on_answer(error)
 
 
 class LookupWire:
     """Primary keys; the result of a key is its stored value or None."""
 
-    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], tell: Tell) -> None:
-        link.begin(apis.LOOKUP, [self.encode(table_id, keys)], _LookupReply(self.decode, table_id, tell))
+    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
+        link.begin(apis.LOOKUP, [self.encode(table_id, keys)], _LookupReply(self.decode, table_id, on_answer))
 
     @staticmethod
     def encode(table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
@@ -121,11 +121,11 @@ class LookupWire:
 class PrefixWire:
     """Key prefixes; the result of a prefix is the list of stored values under it."""
 
-    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], tell: Tell) -> None:
+    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
         request = pb.PrefixLookupRequest(table_id=table_id)
         for bucket, wanted in keys.items():
             request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, keys=wanted)
-        link.begin(apis.PREFIX_LOOKUP, [request.SerializeToString()], _LookupReply(self._decode, table_id, tell))
+        link.begin(apis.PREFIX_LOOKUP, [request.SerializeToString()], _LookupReply(self._decode, table_id, on_answer))
 
     @staticmethod
     def _decode(table_id: int, answer: memoryview) -> list[Found]:
@@ -234,7 +234,7 @@ class _Dispatcher(ABC, Generic[T]):
         metrics.add("lookup_batches_total")
         self._in_flight[node_id] += 1
 
-        def tell(answer: list[Found] | FlussError) -> None:
+        def on_answer(answer: list[Found] | FlussError) -> None:
             self._in_flight[node_id] -= 1
             if isinstance(answer, FlussError):
                 metrics.add("request_errors_total")
@@ -246,9 +246,9 @@ class _Dispatcher(ABC, Generic[T]):
             self._pump(node_id)
 
         try:
-            self._wire.ask(link, self._state.table_id, keys, tell)
+            self._wire.ask(link, self._state.table_id, keys, on_answer)
         except FlussError as error:
-            tell(error)
+            on_answer(error)
 
     def _lost(self, node_id: int) -> None:
         """The connection to a server broke."""

@@ -24,7 +24,7 @@ TIERING_USER = "__fluss_lake_tiering"
 """Who commits tiered data, in every format: how a restarted service knows its own snapshots."""
 
 PartitionFilter = Callable[[tuple[str, ...]], bool]
-"""Whether a read wants a partition, told by the values of its keys as Fluss writes them."""
+"""Select partitions of a read by the values of their keys, as Fluss writes them."""
 
 OFFSETS_PROPERTY = "fluss-offsets"
 """Snapshot property with the path of the file that says which log offsets the snapshot reaches."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An Iceberg table as its writers and its housekeeping see it: history, files, rows."""
+"""An Iceberg table as its writers and its maintenance see it: history, files, rows."""
 
 from __future__ import annotations
 

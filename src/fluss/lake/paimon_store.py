@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Paimon table as its commits and its housekeeping see it: snapshots, files, raw rows."""
+"""A Paimon table as its commits and its maintenance see it: snapshots, files, raw rows."""
 
 from __future__ import annotations
 

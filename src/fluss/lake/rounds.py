@@ -168,7 +168,7 @@ class Round:
                 "(by a very old service); it cannot be continued"
             )
         try:
-            self._tell_server(table, info.table_id, missed.snapshot_id, missed.offsets_path)
+            self._report_to_server(table, info.table_id, missed.snapshot_id, missed.offsets_path)
         except FlussError as error:
             if error.is_retriable:
                 raise
@@ -284,7 +284,7 @@ class Round:
                 table.abort(written)
             raise
         self._on_step("lake committed")
-        self._tell_server(table, info.table_id, snapshot_id, offsets_path)
+        self._report_to_server(table, info.table_id, snapshot_id, offsets_path)
         self._on_step("server committed")
         report.snapshot_id, report.offsets = snapshot_id, ends
         report.rows = sum(result.rows for result in results)
@@ -305,7 +305,7 @@ class Round:
                 f"{now.table_id}); nothing was committed"
             )
 
-    def _tell_server(self, table: OpenLakeTable, table_id: int, snapshot_id: int, offsets_path: str) -> None:
+    def _report_to_server(self, table: OpenLakeTable, table_id: int, snapshot_id: int, offsets_path: str) -> None:
         ids = table.tiered_ids(self._settings.snapshots_known_max)
         self._session.run(
             self._session.admin.commit_lake_table_snapshot(
@@ -363,7 +363,7 @@ class Round:
             table.abort(results)
             raise
         self._on_step("compacted")
-        self._tell_server(table, info.table_id, snapshot_id, offsets_path)
+        self._report_to_server(table, info.table_id, snapshot_id, offsets_path)
         report.compacted = sum(one.files for one in results)
         return self._session.lake_snapshot(info.table_path) or known
 

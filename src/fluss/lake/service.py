@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tiering service: asks the server which table is due, runs a round for it, and goes on for ever.
+"""The tiering service: asks the server which table is due, runs a round for it, and repeats that until it is stopped.
 
 The server hands out one table after another, the one that waited longest first. While a round runs, a second thread
 sends heartbeats; when they stop, the server gives the table to another service. A table whose round fails backs off:
@@ -89,7 +89,7 @@ class TieringService:
         self._failures: dict[TablePath, int] = {}
         self._swept: dict[TablePath, float] = {}
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- lifecycle ------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """End after the step that is running now; may be called from any thread or signal handler."""
@@ -173,7 +173,7 @@ class TieringService:
 
     def _open(self) -> LakeSession:
         self._session = LakeSession(self._client)
-        self._beat()  # tells the epoch of the coordinator, and whether it can be reached at all
+        self._beat()  # returns the epoch of the coordinator, or fails if the server cannot be reached
         return self._session
 
     def _close(self) -> None:

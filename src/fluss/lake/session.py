@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection per process and set of client options, for code that waits: tasks come and go, connections stay."""
+"""One connection per process and set of client options, for blocking code; many tasks share it."""
 
 from __future__ import annotations
 

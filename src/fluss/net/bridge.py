@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bridge from code that waits with its whole thread to code that runs on an event loop.
+"""The bridge from blocking code to an event loop.
 
 There is one: the blocking face of the client, its readers, and the sessions of lake and Spark all wait through it. Its
 three verbs are `run` (a coroutine), `call` (a plain function) and `iterate` (an asynchronous generator).

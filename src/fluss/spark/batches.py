@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow batches as Spark wants them: exactly its schema, of a size that suits it, with metadata columns if wanted."""
+"""Arrow batches for Spark: exactly its schema, of a suitable size, with metadata columns on request."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exactly-once appends to log tables: a ledger of who wrote what.
+"""Exactly-once appends to log tables: a ledger of which attempt wrote which rows.
 
 A log cannot take rows back, so a task that runs again must not append what an earlier attempt appended. Every attempt
 notes, before its first row leaves, the id of the writer that will send it and the ends of the log at that time. An

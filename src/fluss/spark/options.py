@@ -437,7 +437,7 @@ def _check_side(values: Mapping[str, Any], streaming: bool) -> None:
         )
         for name in batch_only:
             if name in values:
-                raise ConfigError(f"{name} is for batch reads; a stream takes scan.startup.mode and goes on for ever")
+                raise ConfigError(f"{name} is for batch reads; a stream takes scan.startup.mode and has no end")
     else:
         if values.get("scan.startup.mode") == "latest":
             raise ConfigError("scan.startup.mode 'latest' would read nothing in a batch; use it with readStream")

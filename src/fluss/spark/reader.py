@@ -168,7 +168,7 @@ def choosing(options: SourceOptions, info: TableInfo, filters: Sequence[d.Filter
 def read_partition(
     options: SourceOptions, schema: StructType, partition: d.InputPartition, filters: Sequence[d.Filter] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, whatever it reads, as Spark wants them."""
+    """The rows of one task in the schema of Spark."""
     if isinstance(partition, Split):
         return read_split(options, schema, partition, filters)
     if isinstance(partition, LakePart):
@@ -181,7 +181,7 @@ def read_partition(
 def read_split(
     options: SourceOptions, schema: StructType, split: Split, filters: Sequence[d.Filter] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one split as Spark wants them."""
+    """The rows of one split in the schema of Spark."""
     client = reader_of(options.client)
     table = client.table(options.table_path)
     info = table.get_table_info()

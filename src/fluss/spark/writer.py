@@ -31,7 +31,7 @@ BATCH_PROPERTY = "streaming.sql.batchId"
 
 @dataclass
 class TaskDone(d.WriterCommitMessage):  # type: ignore[misc]
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     rows: int
     skipped: int = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`FlussAdmin`: everything one can ask or tell a cluster about its tables and itself."""
+"""`FlussAdmin`: administration of a cluster, its databases and its tables."""
 
 from __future__ import annotations
 

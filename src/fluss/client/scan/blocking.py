@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounded reads for code that waits with its whole thread."""
+"""Bounded reads for blocking code."""
 
 from __future__ import annotations
 
