@@ -31,7 +31,8 @@ export async function show(body, { table }) {
   // One drawing per frame of the screen, however many events came.
   function draw() {
     drawing = false;
-    const some = waiting.slice(-KEPT);
+    // Buckets are read on their own: what came together is shown in the order of time.
+    const some = waiting.sort((a, b) => a.time_ms - b.time_ms).slice(-KEPT);
     waiting = [];
     rows.prepend(...some.reverse().map(row));
     while (rows.childElementCount > KEPT) rows.lastElementChild.remove();
