@@ -17,8 +17,10 @@ def test_percentiles_are_close_to_the_true_ones() -> None:
         metrics.request(1014, seconds=number / 1e5, size_bytes=1, error_code=0)
     (figures,) = metrics.latencies().values()
     assert figures["count"] == 1_000
-    assert percentile_ms(figures["slots"], 0.5) == pytest.approx(5.0, rel=0.15)
-    assert percentile_ms(figures["slots"], 0.99) == pytest.approx(9.9, rel=0.15)
+    assert percentile_ms(figures["slots"], 0.5) == pytest.approx(5.0, rel=0.1)
+    highest = percentile_ms(figures["slots"], 0.99)
+    assert highest is not None
+    assert 9.9 <= highest <= 2 * 9.9
 
 
 def test_extreme_times_have_a_slot() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss import aio
+from fluss.console.feeds import SharedFeed
 from fluss.console.settings import Settings
 from fluss.console.sql import SqlRunner
 from fluss.errors import InvalidArgumentError
@@ -20,6 +21,8 @@ from fluss.errors import InvalidArgumentError
 CURSORS_MAX = 8
 CURSOR_IDLE_S = 120.0
 _CONNECT_S_MAX = 10.0
+_OPTIONS = {"scanner.kv.fetch.max-bytes": "64kb"}
+"""A page has a hundred rows: with steps of 4 MB, as for whole tables, the first page of a large one takes seconds."""
 
 
 class Cursor:
@@ -71,6 +74,8 @@ class Client:
         self._connecting = asyncio.Lock()
         self._cursors: dict[str, Cursor] = {}
         self._operator: bool | None = None
+        self.shared_feeds: dict[str, SharedFeed] = {}
+        """The newest changes of tables, read once for all browsers that look at them."""
         self.sql = SqlRunner(settings, user, password)
 
     async def db(self) -> aio.Database:
@@ -82,6 +87,7 @@ class Client:
                     user=self.user,
                     password=self._password,
                     timeout=_CONNECT_S_MAX,
+                    options=_OPTIONS,
                 )
             return self._db
 
@@ -145,6 +151,8 @@ class Client:
         for cursor_id in list(self._cursors):
             with contextlib.suppress(Exception):  # the connection is closed next, whatever state the list is in
                 await self.close_cursor(cursor_id)
+        for feed in list(self.shared_feeds.values()):
+            await feed.close()
         await self.sql.close()
         if self._db is not None:
             await self._db.close()

@@ -207,7 +207,7 @@ async def read_json(request: Request) -> Mapping[str, Any]:
     return body
 
 
-def event_stream(state: State, events: AsyncIterator[dict[str, Any]]) -> Response:
+def event_stream(state: State, events: AsyncIterator[dict[str, Any] | bytes]) -> Response:
     """Server-sent events. The next one is made when the browser has taken those before: nothing piles up."""
     if state.streams >= STREAMS_MAX:
         raise InvalidArgumentError(f"{STREAMS_MAX} streams are open already. Close a page of the console.")
@@ -217,7 +217,7 @@ def event_stream(state: State, events: AsyncIterator[dict[str, Any]]) -> Respons
         try:
             yield b": the first byte opens the stream\n\n"
             async for event in events:
-                yield b"data: " + json.dumps(event).encode() + b"\n\n"
+                yield b"data: " + (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n\n"
         except FlussError as error:
             yield b"event: problem\ndata: " + json.dumps({"error": error.message}).encode() + b"\n\n"
         finally:

@@ -30,7 +30,7 @@ that."""
 
 
 def percentile_ms(slots: Sequence[int], part: float) -> float | None:
-    """The time within which a part of the requests was answered, estimated within its slot; None without requests."""
+    """The time within which a part of the requests was answered, at most twice too much; None without requests."""
     wanted = sum(slots) * part
     below = 0
     for slot, count in enumerate(slots):

@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from fluss.client.scan.values import rows_to_python
+from fluss.console.feeds import SharedFeed
 from fluss.console.state import Call, event_stream
 from fluss.console.values import row_values
 from fluss.db.changes import ChangeBatch
@@ -42,10 +43,18 @@ async def live(call: Call) -> Any:
     """Follow a table. With `all`, every change is sent as fast as the browser takes them; else the newest win."""
     table = await call.table()
     start = start_of(call.text("start", "latest"))
-    return event_stream(call.state, _events(table, start, every=call.maybe("all") == "1"))
+    every = call.maybe("all") == "1"
+    if start == "latest" and not every:
+        feeds = call.client.shared_feeds
+        key = f"{table.name} {table.info.table_id} {table.info.schema_id}"
+        feed = feeds.get(key)
+        if feed is None or feed.ended:
+            feed = feeds[key] = SharedFeed(lambda: _events(table, start, every=False), lambda: feeds.pop(key, None))
+        return event_stream(call.state, feed.subscribe())
+    return event_stream(call.state, _events(table, start, every=every))
 
 
-async def _events(table: Any, start: Any, *, every: bool) -> AsyncIterator[dict[str, Any]]:
+async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict[str, Any], None]:
     info: TableInfo = table.info
     columns = list(table.columns)
     types = [info.schema.column(name).data_type for name in columns]
