@@ -27,7 +27,11 @@ demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to lo
 
 .PHONY: test
 test: $(READY) ## Run the test suite
-	$(BIN)/python -m pytest -q -m "not slow and not interop" -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 2 --dist loadgroup
+
+.PHONY: test-ui
+test-ui: $(READY) ## Drive all pages of the web console in headless Chromium (apt-get install chromium chromium-driver)
+	$(BIN)/python -m pytest -q -rs tests/ui $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## Check style, types and generated code

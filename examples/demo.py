@@ -15,6 +15,7 @@ import importlib.util
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -282,13 +283,14 @@ def show_lookups(console: Console, watcher: Watcher) -> None:
 @click.option("--rows", default=100_000, show_default=True, type=click.IntRange(1), help="How many orders to generate.")
 @click.option("--seconds", default=45.0, show_default=True, type=click.FloatRange(1), help="How long they stream in.")
 @click.option("--keep", is_flag=True, help="Keep the data, and say how to open it again.")
-def main(rows: int, seconds: float, keep: bool) -> None:
+@click.option("--ui", is_flag=True, help="Keep the web console open at the end, until Ctrl-C.")
+def main(rows: int, seconds: float, keep: bool, ui: bool) -> None:
     """Show the main job: live orders, a Spark pipeline, results to look up, a lake behind it."""
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="fluss-demo-"))
     began = time.monotonic()
     try:
-        ok = run(console, folder, rows, seconds, keep)
+        ok = run(console, folder, rows, seconds, keep, ui)
     except KeyboardInterrupt:
         console.print("[yellow]Stopped.[/yellow]")
         ok = False
@@ -302,11 +304,16 @@ def main(rows: int, seconds: float, keep: bool) -> None:
     sys.exit(0 if ok else 1)
 
 
-def run(console: Console, folder: Path, rows: int, seconds: float, keep: bool) -> bool:
+def run(console: Console, folder: Path, rows: int, seconds: float, keep: bool, ui: bool) -> bool:
     lake = all(importlib.util.find_spec(name) is not None for name in ("pypaimon", "pypaimon_rust"))
     options = {"datalake.format": "paimon", "datalake.paimon.warehouse": str(folder / "lake")} if lake else {}
-    with fluss.LocalServer(folder / "data", options=options) as server:
+    with (
+        fluss.LocalServer(folder / "data", options=options) as server,
+        web_console(server.bootstrap_servers) as address,
+    ):
         console.print(f"[green]1.[/green] Embedded server ready at [bold]{server.bootstrap_servers}[/bold]")
+        if address is not None:
+            console.print(f"   Look at it in the browser: [bold]{address}[/bold]")
         shop = Shop(server.bootstrap_servers, lake=lake)
         asyncio.run(shop.create())
         console.print(f"[green]2.[/green] Tables shop.orders (log), shop.customers ({CUSTOMER_COUNT} rows), shop.sales")
@@ -346,7 +353,26 @@ def run(console: Console, folder: Path, rows: int, seconds: float, keep: bool) -
                 f"  {Path(sys.executable).name} -m fluss.server --data-dir {folder / 'data'}{again}", soft_wrap=True
             )
         say_what_next(console)
+        if ui and address is not None:
+            console.print(f"The console stays open at [bold]{address}[/bold] until Ctrl-C.")
+            with contextlib.suppress(KeyboardInterrupt):
+                threading.Event().wait()
         return complete
+
+
+@contextlib.contextmanager
+def web_console(server: str) -> Iterator[str | None]:
+    """Run `fluss ui` meanwhile; gives its address, or None where it is not installed."""
+    command = [sys.executable, "-m", "fluss.cli", "ui", "-b", server, "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        yield line.removeprefix("console ").strip() or None
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
 
 
 def wait_for_first(watcher: Watcher, query: StreamingQuery) -> None:

@@ -253,8 +253,12 @@ def _run_fluss(arguments: list[str], environment: dict[str, str], given: str | N
     assert command is not None, f"there is no command 'fluss {arguments[0]}'"
     if arguments[0] == "server":
         parsed = command.make_context("server", arguments[1:], parent=context)
-        options = {k: v for k, v in parsed.params.items() if k not in ("watch_stdin", "config_file")}
+        others = ("watch_stdin", "config_file")
+        options = {k: v for k, v in parsed.params.items() if k not in others and not k.startswith("ui")}
         build_config(config_file=None, **options)
+        return ""
+    if arguments[0] == "ui":
+        command.make_context("ui", arguments[1:], parent=context)
         return ""
     if arguments[0] == "tail" and not {"-n", "--limit", "--no-follow", "--timeout"} & set(arguments):
         arguments = [*arguments, "--timeout", "0"]

@@ -8,7 +8,7 @@ from importlib import import_module
 import click
 
 _COMMANDS = {
-    "server": ("fluss.server.command", "server"),
+    "server": ("fluss.cli.ui", "server"),
     "ls": ("fluss.cli.catalog", "ls"),
     "tables": ("fluss.cli.catalog", "tables"),
     "describe": ("fluss.cli.catalog", "describe"),
@@ -17,6 +17,7 @@ _COMMANDS = {
     "get": ("fluss.cli.rows", "get"),
     "tier": ("fluss.cli.tier", "tier"),
     "lake": ("fluss.cli.lake", "lake"),
+    "ui": ("fluss.cli.ui", "ui"),
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
+from fluss.server.auth import Principal
 from fluss.server.channel import Channel
 from fluss.server.services import Services
 
@@ -32,6 +33,10 @@ class OpenSession(Protocol):
     """What the management of connections needs of one of them."""
 
     channel: Channel
+    peer: str
+    listener: str
+    principal: Principal
+    is_established: bool
 
     @property
     def requests_in_work(self) -> int:

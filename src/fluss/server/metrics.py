@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from fluss.errors import ErrorCode
 from fluss.protocol.apis import api_name
@@ -23,6 +24,23 @@ Labels = tuple[tuple[str, str], ...]
 Gauge = Callable[[], float]
 
 
+_LATENCY_SLOTS = 64
+"""One slot for each power of two of microseconds: counting a request costs 0.1 µs, an exact histogram several times
+that."""
+
+
+def percentile_ms(slots: Sequence[int], part: float) -> float | None:
+    """The time within which a part of the requests was answered, at most twice too much; None without requests."""
+    wanted = sum(slots) * part
+    below = 0
+    for slot, count in enumerate(slots):
+        if count and below + count >= wanted:
+            floor_us, width_us = (2.0 ** (slot - 1), 2.0 ** (slot - 1)) if slot else (0.0, 1.0)
+            return (floor_us + width_us * (wanted - below) / count) / 1000
+        below += count
+    return None
+
+
 def _camel(api: str) -> str:
     head, *tail = api.lower().split("_")
     return head + "".join(part.capitalize() for part in tail)
@@ -31,13 +49,14 @@ def _camel(api: str) -> str:
 class _Requests:
     """Figures of the requests of one API."""
 
-    __slots__ = ("count", "labels", "milliseconds", "size_bytes")
+    __slots__ = ("count", "labels", "latencies", "milliseconds", "size_bytes")
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
         self.count = 0
         self.milliseconds = 0.0
         self.size_bytes = 0
+        self.latencies = [0] * _LATENCY_SLOTS
 
 
 class ServerMetrics:
@@ -71,6 +90,7 @@ class ServerMetrics:
         requests.count += 1
         requests.milliseconds += seconds * 1000
         requests.size_bytes += size_bytes
+        requests.latencies[int(seconds * 1e6).bit_length()] += 1
         if error_code not in _EXPECTED_CODES:
             self.add("tabletserver_request_errors_total", 1, requests.labels)
 
@@ -83,6 +103,14 @@ class ServerMetrics:
                 ("tabletserver_request_requestBytes_total", requests.size_bytes),
             ):
                 self._counters.setdefault(name, {})[requests.labels] = amount
+
+    def latencies(self) -> dict[str, dict[str, Any]]:
+        """Per request: how many there were since the start, and how many in each slot of time; see `percentile_ms`."""
+        return {
+            labels[0][1]: {"count": requests.count, "slots": list(requests.latencies)}
+            for requests in self._requests.values()
+            for labels in [requests.labels]
+        }
 
     def forget_table(self, database: str, table: str) -> None:
         """Drop the series of a table that is gone."""

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the console holds for one identity: its connection, its open result lists, its SQL engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator
+from time import monotonic
+from typing import Any
+
+import pyarrow as pa
+
+from fluss import aio
+from fluss.console.feeds import SharedFeed
+from fluss.console.settings import Settings
+from fluss.console.sql import SqlRunner
+from fluss.errors import InvalidArgumentError
+
+CURSORS_MAX = 8
+CURSOR_IDLE_S = 120.0
+_CONNECT_S_MAX = 10.0
+_OPTIONS = {"scanner.kv.fetch.max-bytes": "64kb"}
+"""A page has a hundred rows: with steps of 4 MB, as for whole tables, the first page of a large one takes seconds."""
+
+
+class Cursor:
+    """Rows that are read page by page: the next ones are read when they are asked for."""
+
+    def __init__(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.used_at = monotonic()
+        self._batches = batches
+        self._rest: list[pa.RecordBatch] = []
+        self._ended = False
+        self._lock = asyncio.Lock()
+
+    async def page(self, rows: int) -> tuple[list[pa.RecordBatch], bool]:
+        """The next rows, and whether there are more."""
+        async with self._lock:
+            self.used_at = monotonic()
+            # One row more than wanted is read, so that the last page is known to be the last.
+            while not self._ended and sum(batch.num_rows for batch in self._rest) <= rows:
+                batch = await anext(self._batches, None)
+                if batch is None:
+                    self._ended = True
+                else:
+                    self._rest.append(batch)
+            page: list[pa.RecordBatch] = []
+            while self._rest and rows > 0:
+                first = self._rest.pop(0)
+                page.append(first.slice(0, rows))
+                if first.num_rows > rows:
+                    self._rest.insert(0, first.slice(rows))
+                rows -= page[-1].num_rows
+            return page, bool(self._rest)
+
+    async def close(self) -> None:
+        """Stop reading, and give back what the server holds for it."""
+        async with self._lock:
+            self._ended = True
+            await self._batches.aclose()
+
+
+class Client:
+    """The connection of one user (or of the console), shared by the sessions of that user."""
+
+    def __init__(self, settings: Settings, user: str | None, password: str | None) -> None:
+        self.user = user
+        self._settings = settings
+        self._password = password
+        self._db: aio.Database | None = None
+        self._connecting = asyncio.Lock()
+        self._cursors: dict[str, Cursor] = {}
+        self._operator: bool | None = None
+        self.shared_feeds: dict[str, SharedFeed] = {}
+        """The newest changes of tables, read once for all browsers that look at them."""
+        self.sql = SqlRunner(settings, user, password)
+
+    async def db(self) -> aio.Database:
+        """The connection; made at first use."""
+        async with self._connecting:
+            if self._db is None:
+                self._db = await aio.connect(
+                    self._settings.bootstrap_servers,
+                    user=self.user,
+                    password=self._password,
+                    timeout=_CONNECT_S_MAX,
+                    options=_OPTIONS,
+                )
+            return self._db
+
+    async def table(self, name: str) -> aio.Table[dict[str, Any]]:
+        """Open a table by its full name."""
+        return await (await self.db()).table(name)
+
+    async def admin(self) -> aio.FlussAdmin:
+        """The full client's view of the cluster."""
+        return (await self.db()).connection.get_admin()
+
+    def config(self) -> dict[str, Any]:
+        """The options of the full client, for what opens connections of its own."""
+        options: dict[str, Any] = {"bootstrap.servers": self._settings.bootstrap_servers}
+        if self.user is not None:
+            options |= {
+                "security.protocol": "sasl",
+                "security.sasl.mechanism": "PLAIN",
+                "security.sasl.username": self.user,
+                "security.sasl.password": self._password or "",
+            }
+        return options
+
+    async def require_operator(self) -> None:
+        """Fail unless the user may see the configuration of the cluster, and so figures, clients, users and log."""
+        if self._operator is None:
+            await (await self.admin()).describe_cluster_configs()
+            self._operator = True
+
+    # -- result lists ---------------------------------------------------------------------------------------------
+
+    async def open_cursor(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> Cursor:
+        """Keep a result list open; the one that was not used for longest is closed if there are too many."""
+        cursor = Cursor(batches)
+        self._cursors[cursor.id] = cursor
+        while len(self._cursors) > CURSORS_MAX:
+            oldest = min(self._cursors.values(), key=lambda one: one.used_at)
+            await self.close_cursor(oldest.id)
+        return cursor
+
+    def cursor(self, cursor_id: str) -> Cursor:
+        found = self._cursors.get(cursor_id)
+        if found is None:
+            raise InvalidArgumentError(
+                f"This list of rows was closed, because it was not used for {CURSOR_IDLE_S:.0f} s. Load it again."
+            )
+        return found
+
+    async def close_cursor(self, cursor_id: str) -> None:
+        cursor = self._cursors.pop(cursor_id, None)
+        if cursor is not None:
+            await cursor.close()
+
+    async def close_idle(self) -> None:
+        """Close the lists that no browser asks for any more."""
+        limit = monotonic() - CURSOR_IDLE_S
+        for cursor in [one for one in self._cursors.values() if one.used_at < limit]:
+            await self.close_cursor(cursor.id)
+
+    async def close(self) -> None:
+        for cursor_id in list(self._cursors):
+            with contextlib.suppress(Exception):  # the connection is closed next, whatever state the list is in
+                await self.close_cursor(cursor_id)
+        for feed in list(self.shared_feeds.values()):
+            await feed.close()
+        await self.sql.close()
+        if self._db is not None:
+            await self._db.close()

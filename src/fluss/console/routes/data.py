@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data: rows page by page, lookups by key, and changes of single rows."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.client.scan.values import rows_to_python
+from fluss.console.settings import BODY_BYTES_MAX, ROWS_PER_PAGE_MAX
+from fluss.console.state import Call
+from fluss.console.values import from_text, row_values, to_json
+from fluss.db.changes import KINDS
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import DataType, OffsetSpec, TableBucket, TableInfo
+
+
+def rows_of(batches: list[pa.RecordBatch], types: list[DataType], columns: list[str]) -> list[Any]:
+    """The cells of batches."""
+    return [row_values(row, columns) for batch in batches for row in rows_to_python(batch, types)]
+
+
+def _types(info: TableInfo, columns: list[str]) -> list[DataType]:
+    return [info.schema.column(name).data_type for name in columns]
+
+
+async def rows(call: Call) -> Any:
+    """The first rows that match a filter, and a cursor to go on with."""
+    table = await call.table()
+    info = await table.refresh()
+    chosen = [name for name in (call.maybe("columns") or "").split("\n") if name] or list(table.columns)
+    snapshot = call.maybe("snapshot")
+    if snapshot is not None and not snapshot.isdigit():
+        raise InvalidArgumentError(f"A lake snapshot is named by its number, not {snapshot!r:.40}.")
+    batches = table.batches(chosen, call.maybe("where"), None, int(snapshot) if snapshot else None)
+    cursor = await call.client.open_cursor(batches)
+    try:
+        found, more = await cursor.page(call.number("limit", 100, 1, ROWS_PER_PAGE_MAX))
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error says what went wrong
+            await call.client.close_cursor(cursor.id)
+        raise
+    types = _types(info, chosen)
+    if not more:
+        await call.client.close_cursor(cursor.id)
+    return {
+        "columns": chosen,
+        "types": [str(kind) for kind in types],
+        "key": list(info.primary_keys),
+        "rows": rows_of(found, types, chosen),
+        "cursor": cursor.id if more else None,
+    }
+
+
+async def next_rows(call: Call) -> Any:
+    """The next rows of a cursor."""
+    table = await call.table()
+    cursor = call.client.cursor(call.text("cursor"))
+    found, more = await cursor.page(call.number("limit", 100, 1, ROWS_PER_PAGE_MAX))
+    if not more:
+        await call.client.close_cursor(cursor.id)
+    columns = list(found[0].schema.names) if found else []
+    return {
+        "rows": rows_of(found, _types(table.info, columns), columns),
+        "cursor": cursor.id if more else None,
+    }
+
+
+async def close_rows(call: Call) -> Any:
+    """Give back a cursor that is not needed any more."""
+    await call.client.close_cursor(call.text("cursor"))
+    return {}
+
+
+async def log_page(call: Call) -> Any:
+    """Records of one bucket by offset: of the log, or of the changelog of a primary-key table."""
+    table = await call.table()
+    info: TableInfo = table.info
+    number = call.number("bucket", 0, 0, max(0, info.num_buckets - 1))
+    limit = call.number("limit", 100, 1, ROWS_PER_PAGE_MAX)
+    admin = await call.client.admin()
+    partition = call.maybe("partition")
+    if info.is_partitioned():
+        known = {one.partition_name: one.partition_id for one in await table.partitions()}
+        if partition is None or partition not in known:
+            raise InvalidArgumentError(
+                f"Choose a partition of {table.name}: {', '.join(sorted(known)[:20]) or 'none'}."
+            )
+        bucket = TableBucket.with_partition(info.table_id, known[partition], number)
+        first = await admin.list_partition_offsets(table.path, partition, [number], OffsetSpec.earliest())
+        end = await admin.list_partition_offsets(table.path, partition, [number], OffsetSpec.latest())
+    else:
+        bucket = TableBucket(info.table_id, number)
+        first = await admin.list_offsets(table.path, [number], OffsetSpec.earliest())
+        end = await admin.list_offsets(table.path, [number], OffsetSpec.latest())
+    earliest, latest = first[number], end[number]
+    wanted = call.number("offset", earliest, -(2**62), 2**62)
+    # A negative offset counts from the end, as in Python.
+    start = min(max(latest + wanted if wanted < 0 else wanted, earliest), latest)
+    stop = min(start + limit, latest)
+    columns = list(table.columns)
+    found: list[dict[str, Any]] = []
+    if stop > start:
+        handle = await (await call.client.db()).connection.get_table(table.path)
+        batches = handle.new_scan().read_batches({bucket: start}, {bucket: stop})
+        async with contextlib.aclosing(batches) as records:
+            async for one in records:
+                kinds = one.change_types
+                offsets = one.offsets if one.offsets is not None else range(one.base_offset, one.last_offset + 1)
+                for at, row in enumerate(rows_to_python(one.batch, _types(info, columns))):
+                    found.append(
+                        {
+                            "offset": int(offsets[at]),
+                            "kind": KINDS[0 if kinds is None else kinds[at]],
+                            "time_ms": one.timestamp,
+                            "row": row_values(row, columns),
+                        }
+                    )
+    return {
+        "columns": columns,
+        "types": [str(kind) for kind in _types(info, columns)],
+        "records": found[:limit],
+        "earliest": earliest,
+        "latest": latest,
+        "start": start,
+        "next": stop if stop < latest else None,
+    }
+
+
+async def lookup(call: Call) -> Any:
+    """The row with a key; uncut, so that it can be changed."""
+    table = await call.table()
+    row = await table.get(_key(table.info, call.mapping("key")))
+    return {"row": None if row is None else {name: to_json(row[name], BODY_BYTES_MAX) for name in table.columns}}
+
+
+def _key(info: TableInfo, given: dict[str, Any]) -> dict[str, Any]:
+    if not info.primary_keys:
+        raise InvalidArgumentError(f"Table {info.table_path} has no primary key: its rows cannot be looked up.")
+    return {name: from_text(given.get(name), info.schema.column(name).data_type, name) for name in info.primary_keys}
+
+
+def _row(info: TableInfo, given: dict[str, Any]) -> dict[str, Any]:
+    known = set(info.schema.column_names)
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise InvalidArgumentError(f"Table {info.table_path} has no column {unknown[0]!r}.")
+    return {name: from_text(value, info.schema.column(name).data_type, name) for name, value in given.items()}
+
+
+async def save(call: Call) -> Any:
+    """Append a row to a log, or insert or replace the row with its key."""
+    call.require_writable()
+    table = await call.table()
+    row = _row(table.info, call.mapping("row"))
+    result = await (table.upsert(row) if table.primary_key else table.append(row))
+    return {"rows": result.rows}
+
+
+async def update(call: Call) -> Any:
+    """Change some columns of one row."""
+    call.require_writable()
+    table = await call.table()
+    changed = _row(table.info, call.mapping("row"))
+    result = await table.update([{**_key(table.info, call.mapping("key")), **changed}])
+    return {"rows": result.rows}
+
+
+async def delete(call: Call) -> Any:
+    """Delete the row with a key."""
+    call.require_writable()
+    table = await call.table()
+    result = await table.delete([_key(table.info, call.mapping("key"))])
+    return {"rows": result.rows}
+
+
+ROUTES = (
+    ("rows", rows, False),
+    ("rows/next", next_rows, False),
+    ("rows/close", close_rows, True),
+    ("records", log_page, False),
+    ("lookup", lookup, True),
+    ("rows/save", save, True),
+    ("rows/update", update, True),
+    ("rows/delete", delete, True),
+)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live: the changes of a table as they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from fluss.client.scan.values import rows_to_python
+from fluss.console.feeds import SharedFeed
+from fluss.console.state import Call, event_stream
+from fluss.console.values import row_values
+from fluss.db.changes import ChangeBatch
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import DataType, TableInfo
+
+WINDOW_S = 0.1
+"""How long changes are collected before they are sent together."""
+SHOWN_MAX = 200
+"""Changes of one window that are sent; of more the newest, and how many were left out."""
+_QUIET_S = 10.0
+"""After so long without changes, an empty event shows that the stream is alive."""
+
+
+def start_of(text: str) -> Any:
+    """Where to begin: earliest, latest, a time, or the position of an earlier change."""
+    text = text.strip() or "latest"
+    if text in ("earliest", "latest") or text.startswith("{"):
+        return text
+    try:
+        moment = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise InvalidArgumentError(
+            f"Begin at 'earliest', 'latest' or a time such as 2026-07-01T12:30, not {text!r:.60}."
+        ) from None
+    return moment if moment.tzinfo is not None else moment.astimezone()
+
+
+async def live(call: Call) -> Any:
+    """Follow a table. With `all`, every change is sent as fast as the browser takes them; else the newest win."""
+    table = await call.table()
+    start = start_of(call.text("start", "latest"))
+    every = call.maybe("all") == "1"
+    if start == "latest" and not every:
+        feeds = call.client.shared_feeds
+        key = f"{table.name} {table.info.table_id} {table.info.schema_id}"
+        feed = feeds.get(key)
+        if feed is None or feed.ended:
+            feed = feeds[key] = SharedFeed(lambda: _events(table, start, every=False), lambda: feeds.pop(key, None))
+        return event_stream(call.state, feed.subscribe())
+    return event_stream(call.state, _events(table, start, every=every))
+
+
+async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict[str, Any], None]:
+    info: TableInfo = table.info
+    columns = list(table.columns)
+    types = [info.schema.column(name).data_type for name in columns]
+    partitions = {one.partition_id: one.partition_name for one in await table.partitions()}
+    yield {"columns": columns, "types": [str(kind) for kind in types], "key": list(info.primary_keys)}
+    async with table.follow(start, columns=columns, batches=True) as feed:
+        pending: asyncio.Task[ChangeBatch] | None = None
+        try:
+            while True:
+                window: list[ChangeBatch] = []
+                count = 0
+                deadline: float | None = None
+                while not (every and count >= SHOWN_MAX):
+                    pending = pending or asyncio.ensure_future(feed.__anext__())
+                    now = asyncio.get_running_loop().time()
+                    timeout = _QUIET_S if deadline is None else max(0.0, deadline - now)
+                    done, _ = await asyncio.wait({pending}, timeout=timeout)
+                    if not done:
+                        break
+                    batch, pending = pending.result(), None
+                    window.append(batch)
+                    count += len(batch)
+                    deadline = deadline if deadline is not None else asyncio.get_running_loop().time() + WINDOW_S
+                    if deadline <= asyncio.get_running_loop().time():
+                        break
+                if any(one.bucket.partition_id not in (None, *partitions) for one in window):
+                    partitions = {one.partition_id: one.partition_name for one in await table.partitions()}
+                limit = None if every else SHOWN_MAX
+                for event in window_events(window, columns, types, partitions, limit):
+                    yield event
+        finally:
+            if pending is not None:
+                pending.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await pending
+
+
+def window_events(
+    window: Sequence[ChangeBatch],
+    columns: list[str],
+    types: list[DataType],
+    partitions: dict[int, str],
+    shown_max: int | None,
+) -> list[dict[str, Any]]:
+    """What is sent of the batches of one window: the newest changes and a count, or all in parts."""
+    if not window:
+        return [{"changes": [], "count": 0, "skipped": 0}]
+    total = sum(len(batch) for batch in window)
+    left = total if shown_max is None else shown_max
+    changes: list[dict[str, Any]] = []
+    for batch in reversed(window):
+        if left <= 0:
+            break
+        part = _changes(batch, min(left, len(batch)), columns, types, partitions)
+        left -= len(batch)
+        changes[:0] = part
+    records = sum(2 if change["kind"] == "update" and change["old"] is not None else 1 for change in changes)
+    position = str(window[-1].position)
+    if shown_max is not None:
+        return [{"changes": changes, "count": total, "skipped": total - records, "position": position}]
+    parts = [changes[at : at + SHOWN_MAX] for at in range(0, len(changes), SHOWN_MAX)] or [[]]
+    events: list[dict[str, Any]] = [{"changes": part, "count": len(part), "skipped": 0} for part in parts]
+    events[-1]["position"] = position
+    return events
+
+
+def _changes(
+    batch: ChangeBatch, newest: int, columns: list[str], types: list[DataType], partitions: dict[int, str]
+) -> list[dict[str, Any]]:
+    """The newest records of a batch, with the two of an update joined."""
+    first = len(batch) - newest
+    kinds = batch.kinds[first:]
+    if first and kinds and kinds[0] == "update_after":
+        first += 1  # its other half is left out already
+        kinds = kinds[1:]
+    rows = rows_to_python(batch.batch.slice(first), types)
+    offsets = batch.offsets[first:]
+    common = {
+        "bucket": batch.bucket.bucket_id,
+        "partition": None if batch.bucket.partition_id is None else partitions.get(batch.bucket.partition_id, "?"),
+        "time_ms": int(batch.timestamp.timestamp() * 1000),
+    }
+    found: list[dict[str, Any]] = []
+    before: Any = None
+    for kind, row, offset in zip(kinds, rows, offsets):
+        cells = row_values(row, columns)
+        if kind == "update_before":
+            before = cells
+            continue
+        change = {**common, "offset": int(offset), "kind": "update" if kind == "update_after" else kind}
+        change["old"] = before if kind == "update_after" else cells if kind == "delete" else None
+        change["new"] = None if kind == "delete" else cells
+        before = None
+        found.append(change)
+    return found
+
+
+ROUTES = (("live", live, False),)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schema: what a table is, how it became so, and forms to create and alter tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluss.console.codegen import TableForm, alter_code, create_code
+from fluss.console.state import Call
+from fluss.console.values import hint_of
+from fluss.errors import FlussError, InvalidArgumentError
+from fluss.metadata import TableInfo
+from fluss.metadata.properties import TABLE_PROPERTIES
+
+_VERSIONS_MAX = 50
+
+
+def describe_columns(info: TableInfo) -> list[dict[str, Any]]:
+    """The columns, with what each is used for."""
+    generated = info.schema.get_auto_increment_columns()
+    return [
+        {
+            "name": column.name,
+            "type": str(column.data_type),
+            "comment": column.comment,
+            "key": column.name in info.primary_keys,
+            "partition": column.name in info.partition_keys,
+            "bucket": column.name in info.bucket_keys,
+            "generated": column.name in generated,
+            "hint": hint_of(column.data_type),
+        }
+        for column in info.schema.columns
+    ]
+
+
+async def table(call: Call) -> Any:
+    """All about one table."""
+    opened = await call.table()
+    info: TableInfo = opened.info
+    return {
+        "name": opened.name,
+        "id": info.table_id,
+        "schema_id": info.schema_id,
+        "kind": "primary key" if info.has_primary_key() else "log",
+        "columns": describe_columns(info),
+        "primary_key": list(info.primary_keys),
+        "partition_keys": list(info.partition_keys),
+        "bucket_keys": list(info.bucket_keys),
+        "buckets": info.num_buckets,
+        "comment": info.comment,
+        "created_ms": info.created_time,
+        "modified_ms": info.modified_time,
+        "lake": info.lake_format if info.config.lake_enabled else None,
+        "partitions": [one.partition_name for one in (await opened.partitions())[:500]],
+        "properties": describe_properties(info.properties),
+        "custom_properties": dict(list(info.custom_properties.items())[:200]),
+    }
+
+
+def describe_properties(values: dict[str, str]) -> list[dict[str, Any]]:
+    """Every property with its value, default and meaning; the given ones that are not in the table come last."""
+    known = [
+        {
+            "name": row.key,
+            "type": row.kind,
+            "default": row.default_text,
+            "meaning": row.doc,
+            "alterable": row.dynamic,
+            "value": values.get(row.key),
+        }
+        for row in TABLE_PROPERTIES.values()
+    ]
+    others = [
+        {"name": name, "type": "", "default": "", "meaning": "", "alterable": False, "value": value}
+        for name, value in values.items()
+        if name not in TABLE_PROPERTIES
+    ]
+    return known + others
+
+
+async def properties(call: Call) -> Any:
+    """The properties that a new table can have."""
+    return {"properties": describe_properties({})}
+
+
+async def history(call: Call) -> Any:
+    """The versions of the schema, newest first."""
+    opened = await call.table()
+    admin = await call.client.admin()
+    newest = opened.info.schema_id
+    found: list[dict[str, Any]] = []
+    for number in range(newest, max(0, newest - _VERSIONS_MAX), -1):
+        try:
+            version = await admin.get_table_schema(opened.path, number)
+        except FlussError:
+            break  # versions before a certain one may be gone
+        columns = [[column.name, str(column.data_type)] for column in version.schema.columns]
+        found.append({"schema_id": version.schema_id, "columns": columns})
+    return {"versions": found}
+
+
+def _form(call: Call) -> TableForm:
+    name, columns = call.text("name").strip(), call.text("columns").strip()
+    if not name or not columns:
+        raise InvalidArgumentError("A new table needs a name and columns, such as: id bigint not null, item string")
+    buckets = call.maybe("buckets")
+    return TableForm(
+        name,
+        columns,
+        call.names("primary_key"),
+        call.names("partition_by"),
+        call.number("buckets", None, 1, 100_000) if buckets else None,
+        {str(key): str(value) for key, value in (call.body.get("properties") or {}).items()},
+        call.maybe("comment"),
+    )
+
+
+async def create_preview(call: Call) -> Any:
+    """The code that does what the form for a new table does."""
+    return create_code(_form(call), call.state.settings.bootstrap_servers)
+
+
+async def create(call: Call) -> Any:
+    """Create a table."""
+    call.require_writable()
+    form = _form(call)
+    db = await call.client.db()
+    made = await db.create_table(form.name, form.columns, **form.arguments())
+    return {"name": made.name}
+
+
+def _alteration(call: Call) -> tuple[list[tuple[str, str]], dict[str, str | None]]:
+    added = []
+    for item in call.body.get("add_columns") or []:
+        name, kind = str(item.get("name", "")).strip(), str(item.get("type", "")).strip()
+        if not name or not kind:
+            raise InvalidArgumentError("A new column needs a name and a type.")
+        added.append((name, kind))
+    changed = {
+        str(name): None if value is None else str(value) for name, value in (call.body.get("properties") or {}).items()
+    }
+    return added, changed
+
+
+async def alter_preview(call: Call) -> Any:
+    """The code that does what the form for changes does."""
+    return alter_code(call.text("table"), call.state.settings.bootstrap_servers, *_alteration(call))
+
+
+async def alter(call: Call) -> Any:
+    """Add columns, set and reset properties."""
+    call.require_writable()
+    opened = await call.table()
+    added, changed = _alteration(call)
+    for name, kind in added:
+        await opened.add_column(name, kind)
+    if changed:
+        await opened.set_properties(changed)
+    return {"name": opened.name}
+
+
+async def drop(call: Call) -> Any:
+    """Drop a table; the browser repeats its name, so that a slip of the mouse is not enough."""
+    call.require_writable()
+    name = call.text("table")
+    if call.text("confirm") != name:
+        raise InvalidArgumentError(f"Enter the name {name!r} to drop the table with all its rows.")
+    await (await call.client.db()).drop_table(name)
+    return {}
+
+
+ROUTES = (
+    ("table", table, False),
+    ("table/history", history, False),
+    ("table/properties", properties, False),
+    ("table/create/code", create_preview, True),
+    ("table/create", create, True),
+    ("table/alter/code", alter_preview, True),
+    ("table/alter", alter, True),
+    ("table/drop", drop, True),
+)

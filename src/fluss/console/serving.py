@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running the console: in the foreground, or as a child process of the embedded server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fluss.console.settings import Settings, is_loopback
+from fluss.errors import ConfigError, MissingDependencyError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from fluss.server.config import ServerConfig
+    from fluss.server.server import Server
+
+_STOP_S_MAX = 3.0
+_KEEP_ALIVE_S = 30
+
+
+def bind(settings: Settings) -> socket.socket:
+    """Listen, or say why that is not possible."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((settings.host.strip("[]"), settings.port))
+        sock.listen(128)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(
+            f"Cannot serve the console on {settings.host}:{settings.port}: {error.strerror or error}. "
+            "Choose another port with --ui-port, 0 for any free one."
+        ) from None
+    return sock
+
+
+class Console:
+    """A console that is bound to its port. `run` serves until it is stopped."""
+
+    def __init__(self, settings: Settings, inspection: socket.socket | None = None) -> None:
+        try:
+            import uvicorn
+
+            from fluss.console.app import build_app
+        except ImportError:
+            raise MissingDependencyError(
+                "The console needs Starlette and uvicorn: pip install 'fluss-python[console,sql]'"
+            ) from None
+        self._listener = bind(settings)
+        self.port = int(self._listener.getsockname()[1])
+        self.settings = replace(settings, port=self.port)
+        self.app = build_app(self.settings, inspection)
+        config = uvicorn.Config(
+            self.app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            ws="none",
+            limit_concurrency=500,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=1,
+        )
+        self._server: uvicorn.Server = uvicorn.Server(config)
+
+    async def run(self, ready: Callable[[str], None]) -> None:
+        """Serve until `stop` or a signal; `ready` gets the address to open."""
+        serving = asyncio.ensure_future(self._server.serve([self._listener]))
+        while not self._server.started and not serving.done():
+            await asyncio.wait([serving], timeout=0.01)  # uvicorn has no event for it
+        if self._server.started:
+            ready(self.app.state.console.url(self.port))
+        await serving
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._server.should_exit = True
+
+
+def serve(settings: Settings, ready: Callable[[str], None], inspection: socket.socket | None = None) -> None:
+    """Serve until Ctrl-C, SIGTERM, or, as a child, until the server is gone."""
+    console = Console(settings, inspection)
+    if inspection is not None:
+        _watch_parent(console)
+    asyncio.run(console.run(ready))
+
+
+def _watch_parent(console: Console) -> None:
+    """End with the server: it holds the other end of standard input, which ends however the server ends."""
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 1024):
+                pass
+        console.stop()
+
+    threading.Thread(target=wait, name="fluss-console-parent", daemon=True).start()
+
+
+@contextlib.asynccontextmanager
+async def beside(server: Server, settings: Settings) -> AsyncIterator[None]:
+    """Run the console as a child process while the server runs.
+
+    A process of its own: pages, SQL and JSON take none of the server's time, and a console that fails takes nothing
+    down with it. It learns what the protocol does not tell over a socket pair that only it has.
+    """
+    from fluss.server.inspection import Inspector
+
+    ours, theirs = socket.socketpair()
+    inspector = Inspector(server, ours)
+    command = [
+        sys.executable,
+        "-m",
+        "fluss.console",
+        "--bootstrap-servers",
+        _reachable(server.listeners[client_listener(server.config)].address),
+    ]
+    command += ["--host", settings.host, "--port", str(settings.port), "--inspection-fd", str(theirs.fileno())]
+    command += ["--read-only"] if settings.read_only else []
+    command += [word for name in settings.allowed_hosts for word in ("--allow-host", name)]
+    inspector.start()
+    child = await asyncio.to_thread(_start, command, theirs.fileno())
+    theirs.close()
+    try:
+        yield
+    finally:
+        assert child.stdin is not None
+        child.stdin.close()
+        await asyncio.to_thread(_end, child)
+        await inspector.stop()
+
+
+def _start(command: list[str], fd: int) -> subprocess.Popen[bytes]:
+    """Start the child; it imports the same package as this process, also when it is not installed."""
+    environment = dict(os.environ)
+    source = str(Path(__file__).resolve().parents[2])
+    known = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = source if not known else f"{source}{os.pathsep}{known}"
+    return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[fd], env=environment)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_STOP_S_MAX)
+        return
+    child.kill()
+    child.wait()
+
+
+def client_listener(config: ServerConfig) -> str:
+    """The listener to connect to: not the internal one, where no access rule is checked, if there is another."""
+    names = [endpoint.listener for endpoint in config.bind_endpoints]
+    return next((name for name in names if name != config.internal_listener), config.internal_listener)
+
+
+def _reachable(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return f"{ {'0.0.0.0': '127.0.0.1', '::': '[::1]', '[::]': '[::1]'}.get(host, host) }:{port}"
+
+
+def check_exposure(settings: Settings, *, server_has_users: bool) -> None:
+    """Refuse to serve other machines without users that could log in."""
+    if not is_loopback(settings.host) and not server_has_users:
+        raise ConfigError(
+            f"The console can be reached from other machines on {settings.host}, so users have to log in, but the "
+            "server has none. Set 'security.protocol.map' and 'security.sasl.plain.credentials', or omit --ui-host."
+        )

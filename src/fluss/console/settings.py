@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a console is started with, and the limits of everything it does."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+DEFAULT_PORT = 9124
+
+ROWS_PER_PAGE_MAX = 500
+ROWS_OF_SQL_MAX = 1_000
+ROWS_OF_EXPORT_MAX = 1_000_000
+TABLES_MAX = 2_000
+BUCKETS_MAX = 1_000
+CELL_CHARS_MAX = 2_000
+BODY_BYTES_MAX = 4 * 1024 * 1024
+UPLOAD_BYTES_MAX = 256 * 1024 * 1024
+SQL_SECONDS_MAX = 60.0
+STREAMS_MAX = 64
+SESSIONS_MAX = 256
+SESSION_IDLE_S = 12 * 3600.0
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a console connects to, and what it lets its users do."""
+
+    bootstrap_servers: str
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    read_only: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    """More names under which browsers may reach it, without port."""
+    metrics_url: str | None = None
+    """The Prometheus page of the server, such as ``http://host:9249/metrics``."""
+
+    @property
+    def must_login(self) -> bool:
+        """Beyond this machine every user logs in."""
+        return not is_loopback(self.host)
+
+    @property
+    def needs_link(self) -> bool:
+        """Whether only the printed link opens the console: it acts with credentials that other local users lack."""
+        return self.user is not None and not self.must_login

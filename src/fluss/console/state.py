@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all requests of one console share, and how a request becomes JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from fluss.console.clients import Client
+from fluss.console.inspection import Inspection
+from fluss.console.sampling import Sampler
+from fluss.console.security import Session, Sessions
+from fluss.console.settings import BODY_BYTES_MAX, STREAMS_MAX, Settings
+from fluss.errors import (
+    AuthenticateError,
+    AuthorizationError,
+    DatabaseNotExistError,
+    FlussError,
+    InvalidArgumentError,
+    NetworkError,
+    TableNotExistError,
+)
+
+logger = logging.getLogger("fluss.console")
+
+_STATUS: tuple[tuple[type[FlussError], int], ...] = (
+    (AuthorizationError, 403),
+    (AuthenticateError, 401),
+    (TableNotExistError, 404),
+    (DatabaseNotExistError, 404),
+    (NetworkError, 502),
+)
+_CHECK_S = 15.0
+T = TypeVar("T")
+
+
+class State:
+    """A running console."""
+
+    def __init__(self, settings: Settings, sock: socket.socket | None = None) -> None:
+        self.settings = settings
+        self.sessions = Sessions(settings.port)
+        self.inspection = Inspection(sock, settings.metrics_url)
+        self.sampler = Sampler(self.inspection)
+        self.link_token = secrets.token_urlsafe(24) if settings.needs_link else None
+        self.asks_login = settings.must_login
+        """Whether users log in; becomes true when the server turns out to ask for it."""
+        self.server_checks_users = False
+        """Whether the server is known to refuse users that it does not know."""
+        self.shared = Client(settings, settings.user, settings.password)
+        self.users: dict[str, tuple[Client, str]] = {}
+        """The clients of users who logged in, with their passwords' fingerprint."""
+        self.streams = 0
+        self.tiering = asyncio.Lock()
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._watch = asyncio.get_running_loop().create_task(self._close_idle())
+
+    async def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])
+        await self.sampler.stop()
+        for client in {id(one): one for one in [self.shared, *self.sessions.clients()]}.values():
+            with contextlib.suppress(FlussError):
+                await client.close()
+
+    async def _close_idle(self) -> None:
+        while True:
+            await asyncio.sleep(_CHECK_S)
+            for client in [self.shared, *self.sessions.clients()]:
+                with contextlib.suppress(FlussError):
+                    await client.close_idle()
+
+    def url(self, port: int) -> str:
+        """The address to open."""
+        host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(self.settings.host, self.settings.host)
+        shown = f"[{host}]" if ":" in host else host
+        link = f"/?token={self.link_token}" if self.link_token is not None else ""
+        return f"http://{shown}:{port}{link}"
+
+
+def state_of(request: Request) -> State:
+    state: State = request.app.state.console
+    return state
+
+
+class Call:
+    """One request to the API: who asks, and with what."""
+
+    def __init__(self, request: Request, session: Session, body: Mapping[str, Any]) -> None:
+        self.request = request
+        self.session = session
+        self.client = session.client
+        self.state = state_of(request)
+        self.body = body
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """An argument that is a text."""
+        value = self.body.get(name, self.request.query_params.get(name, default))
+        if not isinstance(value, str):
+            raise InvalidArgumentError(f"The argument {name!r} is missing.")
+        return value
+
+    def maybe(self, name: str) -> str | None:
+        """An argument that may be absent or empty."""
+        value = self.body.get(name, self.request.query_params.get(name))
+        return str(value) if value not in (None, "") else None
+
+    def number(self, name: str, default: int | None, minimum: int, maximum: int) -> int:
+        """An argument that is a whole number within limits."""
+        value = self.body.get(name, self.request.query_params.get(name, default))
+        try:
+            found = int(str(value))
+        except (TypeError, ValueError):
+            raise InvalidArgumentError(f"The argument {name!r} is a whole number, not {value!r:.40}.") from None
+        return min(max(found, minimum), maximum)
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """An argument that is an object."""
+        value = self.body.get(name)
+        if not isinstance(value, dict):
+            raise InvalidArgumentError(f"The argument {name!r} is an object.")
+        return value
+
+    def names(self, name: str) -> list[str]:
+        """An argument that is a list of texts."""
+        value = self.body.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise InvalidArgumentError(f"The argument {name!r} is a list of names.")
+        return value
+
+    def require_writable(self) -> None:
+        """Fail if the console was started with --read-only."""
+        if self.state.settings.read_only:
+            raise AuthorizationError("This console is read-only. Start it without --read-only to change something.")
+
+    async def table(self) -> Any:
+        """The table that the argument `table` names."""
+        return await self.client.table(self.text("table"))
+
+
+Handler = Callable[[Call], Awaitable[Any]]
+
+
+def api(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """Make an endpoint of a function that takes a call and gives what JSON can hold, or a response."""
+
+    @functools.wraps(handler)
+    async def endpoint(request: Request) -> Response:
+        state = state_of(request)
+        session = state.sessions.find(request)
+        if session is None or (state.asks_login and session.client is state.shared):
+            return JSONResponse({"error": "The session has ended. Reload the page.", "session": False}, 401)
+        try:
+            body = await read_json(request) if request.method == "POST" else {}
+            answer = await handler(Call(request, session, body))
+        except Exception as error:
+            return error_response(error)
+        return answer if isinstance(answer, Response) else JSONResponse(answer)
+
+    return endpoint
+
+
+def error_response(error: Exception) -> Response:
+    """The answer that tells the browser what went wrong."""
+    if isinstance(error, FlussError):
+        status = next((code for kind, code in _STATUS if isinstance(error, kind)), 400)
+        return JSONResponse({"error": error.message, "kind": type(error).__name__}, status)
+    logger.exception("A request of the console failed", exc_info=error)
+    return JSONResponse({"error": f"The console failed: {type(error).__name__}. Its log has the details."}, 500)
+
+
+async def read_body(request: Request, bytes_max: int) -> bytes:
+    """The body, up to a limit."""
+    parts = bytearray()
+    async for part in request.stream():
+        parts += part
+        if len(parts) > bytes_max:
+            raise InvalidArgumentError(f"The request is larger than {bytes_max // 1024 // 1024} MB.")
+    return bytes(parts)
+
+
+async def read_json(request: Request) -> Mapping[str, Any]:
+    """The JSON object of a request; other bodies are left to the handler."""
+    if not request.headers.get("content-type", "").startswith("application/json"):
+        return {}
+    try:
+        body = json.loads(await read_body(request, BODY_BYTES_MAX) or b"{}")
+    except ValueError:
+        raise InvalidArgumentError("The request is not JSON.") from None
+    if not isinstance(body, dict):
+        raise InvalidArgumentError("The request is not a JSON object.")
+    return body
+
+
+def event_stream(state: State, events: AsyncIterator[dict[str, Any] | bytes]) -> Response:
+    """Server-sent events. The next one is made when the browser has taken those before: nothing piles up."""
+    if state.streams >= STREAMS_MAX:
+        raise InvalidArgumentError(f"{STREAMS_MAX} streams are open already. Close a page of the console.")
+    state.streams += 1
+
+    async def lines() -> AsyncIterator[bytes]:
+        try:
+            yield b": the first byte opens the stream\n\n"
+            async for event in events:
+                yield b"data: " + (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n\n"
+        except FlussError as error:
+            yield b"event: problem\ndata: " + json.dumps({"error": error.message}).encode() + b"\n\n"
+        finally:
+            state.streams -= 1
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+
+    return StreamingResponse(lines(), media_type="text/event-stream")

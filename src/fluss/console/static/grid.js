@@ -1,0 +1,36 @@
+// A table of values. Every list it shows is bounded by the server.
+import { h } from "./dom.js";
+
+export function text(value) {
+  if (value === null || value === undefined) return "null";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+export function isNumber(type) { return /^(tinyint|smallint|int|integer|bigint|float|double|decimal|hugeint|ubigint|uinteger)/i.test(type || ""); }
+
+export function cell(value, type) {
+  const name = value === null || value === undefined ? "null" : isNumber(type) ? "number" : "";
+  const shown = text(value);
+  return h("td", { class: name, title: shown.length > 40 ? shown : null }, shown);
+}
+
+export function grid(columns, types, rows, label, onRow = null) {
+  const head = h("tr", {}, columns.map((name, at) =>
+    h("th", { scope: "col", class: isNumber(types[at]) ? "number" : "" }, name, types[at] ? h("small", {}, types[at]) : null)));
+  const body = h("tbody", {}, rows.map((row) => {
+    const line = h("tr", {}, row.map((value, at) => cell(value, types[at])));
+    if (onRow) line.addEventListener("dblclick", () => onRow(row));
+    return line;
+  }));
+  return h("div", { class: "grid", tabindex: 0, role: "region", "aria-label": label }, h("table", {}, h("thead", {}, head), body));
+}
+
+export function list(columns, rows, label) {
+  const head = h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.number ? "number" : "" }, column.name)));
+  const body = rows.map((row) => h("tr", {}, columns.map((column) => {
+    const value = column.value(row);
+    return h("td", { class: [column.number ? "number" : "", column.wrap ? "wrap" : ""].join(" ").trim() }, value);
+  })));
+  return h("div", { class: "grid", tabindex: 0, role: "region", "aria-label": label },
+    h("table", {}, h("thead", {}, head), h("tbody", {}, body)));
+}

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every route of the API, against a real server and its console."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import fluss
+from fluss.console.routes import access, data, lake, live, overview, queries, schema, storage, upload
+
+from .conftest import Browser, Running
+
+MARKUP = "<img src=x onerror=alert(1)>\"'&"
+
+
+@pytest.fixture
+def orders(db: fluss.Database) -> Iterator[str]:
+    table = db.create_table("orders", "id bigint not null, item string, price double", primary_key="id", buckets=3)
+    table.upsert([{"id": n, "item": f"tea {n % 7}", "price": n / 2} for n in range(500)])
+    yield "fluss.orders"
+    db.drop_table("orders")
+
+
+@pytest.fixture
+def events(db: fluss.Database) -> Iterator[str]:
+    table = db.create_table("events", "n bigint, kind string")
+    table.append([{"n": n, "kind": "click"} for n in range(250)])
+    yield "fluss.events"
+    db.drop_table("events")
+
+
+def test_tables_and_health(browser: Browser, orders: str) -> None:
+    assert {"name": "fluss", "tables": ["orders"], "more": 0} in browser.get("tables").json["databases"]
+    health = browser.get("health").json
+    assert health["status"] == "GREEN"
+    assert {"name": orders, "rows": 500, "buckets": 3} in health["tables"]
+    assert health["servers"]
+
+
+def test_overview_streams_samples(browser: Browser, orders: str) -> None:
+    with browser.events("overview/stream") as stream:
+        for event in stream:
+            assert event["problem"] is None
+            sample = event["samples"][-1]
+            if "apis" in sample:
+                break
+    assert sample["tables"] >= 1
+    assert sample["memory_bytes"] > 0
+    assert sample["connections"] >= 1
+    put = next(one for one in sample["apis"] if one["request"] == "putKv")
+    assert put["p50_ms"] > 0
+    assert put["p99_ms"] >= put["p50_ms"]
+
+
+def test_rows_page_by_page(browser: Browser, orders: str) -> None:
+    found = browser.get("rows", table=orders, limit=200).json
+    assert found["columns"] == ["id", "item", "price"]
+    assert found["key"] == ["id"]
+    ids = [row[0] for row in found["rows"]]
+    while found["cursor"]:
+        found = browser.get("rows/next", table=orders, cursor=found["cursor"], limit=200).json
+        ids += [row[0] for row in found["rows"]]
+    assert sorted(ids) == list(range(500))
+    assert browser.get("rows/next", table=orders, cursor="gone").status == 400
+
+
+def test_rows_with_filter_and_columns(browser: Browser, orders: str) -> None:
+    found = browser.get("rows", table=orders, where="price > 240 and id < 490", columns="id\nprice").json
+    assert found["columns"] == ["id", "price"]
+    assert sorted(row[0] for row in found["rows"]) == list(range(481, 490))
+    assert found["cursor"] is None
+    answer = browser.get("rows", table=orders, where="prize > 1")
+    assert answer.status == 400
+    assert "prize" in answer.json["error"]
+    assert browser.get("rows", table="fluss.nothing").status == 404
+    assert browser.get("rows", table=orders, snapshot="x").status == 400
+
+
+def test_a_cursor_is_given_back(browser: Browser, orders: str) -> None:
+    cursor = browser.get("rows", table=orders, limit=10).json["cursor"]
+    assert browser.post("rows/close", cursor=cursor).status == 200
+    assert browser.get("rows/next", table=orders, cursor=cursor).status == 400
+
+
+def test_records_by_offset(browser: Browser, events: str) -> None:
+    found = browser.get("records", table=events, offset=100, limit=50).json
+    assert [one["offset"] for one in found["records"]] == list(range(100, 150))
+    assert found["records"][0]["row"] == [100, "click"]
+    assert found["records"][0]["kind"] == "append"
+    assert (found["earliest"], found["latest"], found["next"]) == (0, 250, 150)
+    newest = browser.get("records", table=events, offset=-10, limit=50).json
+    assert [one["offset"] for one in newest["records"]] == list(range(240, 250))
+    assert newest["next"] is None
+
+
+def test_lookup_and_edit(browser: Browser, orders: str) -> None:
+    assert browser.post("lookup", table=orders, key={"id": "7"}).json["row"] == {"id": 7, "item": "tea 0", "price": 3.5}
+    assert browser.post("rows/save", table=orders, row={"id": "7", "item": MARKUP, "price": None}).json == {"rows": 1}
+    assert browser.post("lookup", table=orders, key={"id": "7"}).json["row"]["item"] == MARKUP
+    assert browser.post("rows/update", table=orders, key={"id": "7"}, row={"price": "1.25"}).status == 200
+    assert browser.post("lookup", table=orders, key={"id": "7"}).json["row"] == {"id": 7, "item": MARKUP, "price": 1.25}
+    assert browser.post("rows/delete", table=orders, key={"id": "7"}).status == 200
+    assert browser.post("lookup", table=orders, key={"id": "7"}).json == {"row": None}
+    wrong = browser.post("rows/save", table=orders, row={"id": "seven"})
+    assert wrong.status == 400
+    assert "seven" in wrong.json["error"]
+    assert browser.post("rows/save", table=orders, row={"id": "1", MARKUP: "1"}).status == 400
+
+
+def test_live_changes(browser: Browser, orders: str, db: fluss.Database) -> None:
+    with browser.events("live", table=orders, start="latest") as stream:
+        head = next(stream)
+        assert head["key"] == ["id"]
+        time.sleep(0.3)
+        db.table("orders").update(3, price=99.0)
+        event = next(event for event in stream if event["changes"])
+        assert event["changes"][0]["kind"] == "update"
+        assert event["changes"][0]["old"] == [3, "tea 3", 1.5]
+        assert event["changes"][0]["new"] == [3, "tea 3", 99.0]
+        position = event["position"]
+        db.table("orders").delete(3)
+        event = next(event for event in stream if event["changes"])
+        assert (event["changes"][0]["kind"], event["changes"][0]["new"]) == ("delete", None)
+    with browser.events("live", table=orders, start=position) as stream:
+        event = next(event for event in stream if event.get("changes"))
+        assert event["changes"][0]["kind"] == "delete"
+
+
+def test_live_from_the_start_sends_every_change_if_asked(browser: Browser, events: str) -> None:
+    for every, expected in (("1", 250), ("0", 200)):
+        seen, counted = 0, 0
+        with browser.events("live", table=events, start="earliest", all=every) as stream:
+            for event in stream:
+                seen += len(event.get("changes", ()))
+                counted += event.get("count", 0)
+                if counted == 250:
+                    break
+        assert seen == expected
+
+
+def test_live_refuses_what_is_no_position(browser: Browser, events: str) -> None:
+    assert browser.get("live", table=events, start="yesterday").status == 400
+
+
+def test_a_stream_that_is_not_read_holds_back_nothing(browser: Browser, events: str, db: fluss.Database) -> None:
+    with browser.events("live", table=events, start="earliest", all="1"):
+        rows = pa.table({"n": list(range(200_000)), "kind": ["x" * 50] * 200_000})
+        writer = threading.Thread(target=lambda: db.table("events").append(rows))
+        writer.start()
+        writer.join(20)
+        assert not writer.is_alive()
+        assert browser.get("tables").status == 200
+
+
+def test_sql(browser: Browser, orders: str) -> None:
+    found = browser.post("sql", query="select item, count(*) as n from orders group by item order by item").json
+    assert found["columns"] == ["item", "n"]
+    assert found["rows"][0] == ["tea 0", 72]
+    assert not found["more"]
+    cut = browser.post("sql", query="select a.id from orders a, orders b").json
+    assert (len(cut["rows"]), cut["more"]) == (1_000, True)
+    assert browser.post("sql", query="insert into orders values (1000, 'x', 1)").status == 200
+    assert browser.post("sql", query="select price from orders where id = 1000").json["rows"] == [[1.0]]
+    assert browser.get("sql/words").json["tables"]["orders"] == ["id", "item", "price"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from read_csv('/etc/passwd')",
+        "copy orders to '/tmp/stolen.csv'",
+        "set enable_external_access=true",
+        "install httpfs",
+        "attach 'x.db'",
+        "select * from nothing",
+        "selec 1",
+        "",
+    ],
+)
+def test_sql_that_is_refused(browser: Browser, orders: str, query: str) -> None:
+    answer = browser.post("sql", query=query)
+    assert answer.status == 400 or (answer.status == 404 and "nothing" in query)
+    assert answer.json["error"]
+
+
+def test_sql_export(browser: Browser, orders: str) -> None:
+    text = browser.post("sql/export", query="select id, item from orders where id < 2 order by id", format="csv")
+    assert text.body.decode().splitlines() == ['"id","item"', '0,"tea 0"', '1,"tea 1"']
+    assert "attachment" in text.headers["content-disposition"]
+    binary = browser.post("sql/export", query="select * from orders", format="parquet")
+    assert pyarrow.parquet.read_table(io.BytesIO(binary.body)).num_rows == 500
+    assert browser.post("sql/export", query="select 1", format="exe").status == 400
+
+
+def test_schema(browser: Browser, orders: str) -> None:
+    about = browser.get("table", table=orders).json
+    assert about["kind"] == "primary key"
+    assert [(one["name"], one["key"]) for one in about["columns"]] == [("id", True), ("item", False), ("price", False)]
+    ttl = next(one for one in about["properties"] if one["name"] == "table.log.ttl")
+    assert ttl["meaning"]
+    assert ttl["default"]
+    change = {"add_columns": [{"name": "note", "type": "string"}], "properties": {"table.log.ttl": "3d"}}
+    code = browser.post("table/alter/code", table=orders, **change).json
+    assert "add_column('note', 'string')" in code["python"]
+    assert "fluss alter fluss.orders add column note string" in code["cli"]
+    assert browser.post("table/alter", table=orders, **change).status == 200
+    about = browser.get("table", table=orders).json
+    assert about["columns"][-1]["name"] == "note"
+    versions = browser.get("table/history", table=orders).json["versions"]
+    assert [len(one["columns"]) for one in versions] == [4, 3]
+    assert browser.get("table/properties").json["properties"]
+
+
+def test_create_and_drop(browser: Browser, db: fluss.Database) -> None:
+    form = {
+        "name": "made",
+        "columns": "id bigint not null, day string not null, item string",
+        "primary_key": ["id", "day"],
+        "partition_by": ["day"],
+        "buckets": "2",
+        "properties": {"table.log.ttl": "3d"},
+        "comment": MARKUP,
+    }
+    code = browser.post("table/create/code", **form).json
+    compile(code["python"], "form", "exec")
+    compile(code["spark"], "form", "exec")
+    assert "--key id,day" in code["cli"]
+    assert browser.post("table/create", **form).json == {"name": "fluss.made"}
+    assert browser.get("table", table="fluss.made").json["comment"] == MARKUP
+    assert browser.post("table/drop", table="fluss.made", confirm="made").status == 400
+    assert browser.post("table/drop", table="fluss.made", confirm="fluss.made").status == 200
+    assert "made" not in db.tables()
+    assert browser.post("table/create", name="", columns="").status == 400
+
+
+def test_the_python_code_of_a_form_works(browser: Browser, running: Running, db: fluss.Database) -> None:
+    form = {"name": "coded", "columns": "id bigint not null, item string", "primary_key": ["id"], "buckets": "2"}
+    namespace: dict[str, object] = {}
+    exec(browser.post("table/create/code", **form).json["python"], namespace)
+    namespace["db"].close()  # type: ignore[attr-defined]
+    assert db.table("coded").info.num_buckets == 2
+    db.drop_table("coded")
+
+
+def test_storage(browser: Browser, orders: str) -> None:
+    found = browser.get("storage", table=orders).json
+    assert [one["bucket"] for one in found["buckets"]] == [0, 1, 2]
+    assert sum(one["rows"] for one in found["buckets"]) == 500
+    assert all(one["log_bytes"] > 0 and one["segments"] >= 1 for one in found["buckets"])
+    assert all(one["latest"] > one["earliest"] for one in found["buckets"])
+
+
+def test_partitions(browser: Browser, db: fluss.Database) -> None:
+    table = db.create_table("days", "n bigint, day string not null", partition_by="day")
+    table.add_partition({"day": "a"})
+    table.add_partition({"day": "b"})
+    table.append([{"n": 1, "day": "a"}, {"n": 2, "day": "b"}])
+    buckets = browser.get("storage", table="fluss.days").json["buckets"]
+    assert sorted((one["partition"], one["latest"]) for one in buckets) == [("a", 1), ("b", 1)]
+    assert all(one["log_bytes"] > 0 for one in buckets)
+    assert browser.get("records", table="fluss.days", partition="b").json["records"][0]["row"] == [2, "b"]
+    assert browser.get("records", table="fluss.days").status == 400
+    db.drop_table("days")
+
+
+def test_lake_that_is_off(browser: Browser, orders: str) -> None:
+    assert browser.get("lake", table=orders).json == {"enabled": False, "format": None}
+    assert browser.post("lake/tier", table="fluss.nothing").status == 404
+
+
+def test_clients_access_and_log(browser: Browser) -> None:
+    found = browser.get("clients").json
+    assert found["total"] == len(found["clients"]) >= 1
+    assert {"peer", "user", "idle_s", "bytes_in", "requests"} <= set(found["clients"][0])
+    about = browser.get("access").json
+    assert about["acls"] == []
+    assert about["problem"]
+    assert about["listeners"]["FLUSS"]["users"] == []
+    assert isinstance(browser.get("log", level="debug").json["lines"], list)
+    assert browser.get("log", level="loud").status == 400
+    assert browser.get("access/effective", table="fluss.x", principal="User:a").status == 400
+
+
+def test_upload(browser: Browser, db: fluss.Database) -> None:
+    text = b"id,item,at\n1,tea,2026-07-01\n2,<b>coffee</b>,2026-07-02\n"
+    seen = browser.upload("upload/preview", text, file="a.csv").json
+    assert [name for name, _ in seen["columns"]] == ["id", "item", "at"]
+    assert seen["rows"][1] == [2, "<b>coffee</b>", "2026-07-02"]
+    made = browser.upload("upload/create", text, file="a.csv", name="up", key="id", buckets=2)
+    assert made.json == {"name": "fluss.up", "rows": 2}
+    assert db.table("up").get(2)["at"] == dt.date(2026, 7, 2)
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pa.table({"a": [1.5]}), out)
+    assert browser.upload("upload/preview", out.getvalue(), file="b.parquet").json["total"] == 1
+    for name, content in (("b.exe", b"x"), ("b.parquet", b"x"), ("b.csv", b"")):
+        assert browser.upload("upload/preview", content, file=name).status == 400
+    db.drop_table("up")
+
+
+def test_every_route_has_a_test() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    for module in (overview, data, live, queries, schema, storage, lake, access, upload):
+        for path, _, _ in module.ROUTES:
+            assert f'"{path}"' in text, path
+
+
+def test_a_failing_request_tells_what_is_wrong(browser: Browser) -> None:
+    answer = browser.get("rows")
+    assert answer.status == 400
+    assert "'table'" in answer.json["error"]
+    headers = {"Content-Type": "application/json", "X-Fluss-Console": "1"}
+    assert browser.send("POST", "/api/sql", b"[1]", headers).status == 400
+    assert browser.send("POST", "/api/sql", b"{", headers).status == 400
+    assert browser.send("POST", "/api/sql", b'"' + b"x" * 5_000_000 + b'"', headers).status == 400

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fluss ui`: the console alone, for a server that runs elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import fluss
+from fluss.console.inspection import parse_metrics
+from fluss.console.serving import bind
+from fluss.console.settings import Settings
+
+from .conftest import SOURCE, Browser
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_console_for_another_server() -> None:
+    port = _free_port()
+    with fluss.LocalServer(options={"metrics.prometheus.port": port}) as server:
+        command = [sys.executable, "-m", "fluss.cli", "ui", "-b", server.bootstrap_servers, "--port", "0"]
+        process = subprocess.Popen(
+            [*command, "--metrics-url", f"http://127.0.0.1:{port}/metrics"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        )
+        assert process.stdout is not None
+        try:
+            found = re.fullmatch(r"console http://127\.0\.0\.1:(\d+)\n", process.stdout.readline())
+            assert found is not None
+            browser = Browser(int(found[1])).open()
+            assert browser.get("session").json["embedded"] is False
+            with browser.events("overview/stream") as stream:
+                event = next(stream)
+                assert event["problem"] is None
+                assert event["samples"][-1]["connections"] >= 1
+            refused = browser.get("clients")
+            assert refused.status == 400
+            assert "--ui" in refused.json["error"]
+        finally:
+            process.terminate()
+            process.wait(20)
+            process.stdout.close()
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(fluss.ConfigError, match=rf"127\.0\.0\.1:{port}"):
+            bind(Settings("", port=port))
+
+
+def test_metrics_are_read_with_their_labels() -> None:
+    found = parse_metrics('# TYPE x counter\nx{table="a\\"b\\\\c\\n",n="1"} 2.5\ny 3\nz NaNo\nbroken\n')
+    assert found["x"] == {(("table", 'a"b\\c\n'), ("n", "1")): 2.5}
+    assert found["y"] == {(): 3.0}

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server tells the console about itself."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from fluss.server.inspection import RecentLog
+from fluss.server.metrics import Metrics, percentile_ms
+
+
+def test_percentiles_are_close_to_the_true_ones() -> None:
+    metrics = Metrics()
+    for number in range(1, 1_001):
+        metrics.request(1014, seconds=number / 1e5, size_bytes=1, error_code=0)
+    (figures,) = metrics.latencies().values()
+    assert figures["count"] == 1_000
+    assert percentile_ms(figures["slots"], 0.5) == pytest.approx(5.0, rel=0.1)
+    highest = percentile_ms(figures["slots"], 0.99)
+    assert highest is not None
+    assert 9.9 <= highest <= 2 * 9.9
+
+
+def test_extreme_times_have_a_slot() -> None:
+    metrics = Metrics()
+    for seconds in (0.0, 1e-9, 1e9):
+        metrics.request(1014, seconds=seconds, size_bytes=1, error_code=0)
+    (figures,) = metrics.latencies().values()
+    assert sum(figures["slots"]) == 3
+    assert percentile_ms([0] * 64, 0.5) is None
+    assert percentile_ms(figures["slots"], 0.5) < 0.01  # type: ignore[operator]
+
+
+def test_the_newest_log_lines_are_kept_by_level() -> None:
+    log = RecentLog(lines_max=3)
+    for number, level in enumerate((logging.ERROR, logging.INFO, logging.WARNING, logging.INFO)):
+        log.handle(logging.LogRecord("fluss.x", level, "", 0, "line %d", (number,), None))
+    assert [line["message"] for line in log.lines(logging.INFO, 10)] == ["line 1", "line 2", "line 3"]
+    assert [line["message"] for line in log.lines(logging.WARNING, 10)] == ["line 2"]
+    assert [line["message"] for line in log.lines(logging.DEBUG, 1)] == ["line 3"]
+    assert log.lines(logging.DEBUG, 0) == []

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real headless Chromium on a real console. Screenshots of failures are kept in `build/ui`."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.console.conftest import Running, server_with_console
+
+import fluss
+
+ROOT = Path(__file__).resolve().parents[2]
+FAILURES = ROOT / "build" / "ui"
+PICTURES = ROOT / "docs" / "images"
+WAIT_S = 20
+MARKUP = "<img src=x onerror=\"document.title='pwned'\">"
+
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+]
+
+
+def _missing() -> str | None:
+    """Why the suite cannot run here."""
+    if not (shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")):
+        return "Chromium is not installed: apt-get install chromium chromium-driver"
+    if not shutil.which("chromedriver"):
+        return "chromedriver is not installed: apt-get install chromium-driver"
+    try:
+        import selenium  # noqa: F401
+    except ImportError:
+        return "the driver is not installed: pip install selenium"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = _missing()
+    for item in items:
+        if "tests/ui" in item.path.as_posix():
+            item.add_marker(pytest.mark.ui)
+            if reason is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+class Page:
+    """A window of the browser."""
+
+    def __init__(self, driver: Any, url: str) -> None:
+        self.driver = driver
+        self.url = url
+
+    def open(self, page: str, table: str = "") -> Page:
+        from urllib.parse import quote
+
+        self.driver.get("about:blank")
+        self.driver.get(f"{self.url}/#/{page}" + (f"/{quote(table, safe='')}" if table else ""))
+        self.until(lambda: self.script("return document.body.dataset.shown || ''").startswith(f"{page}/"))
+        return self
+
+    def script(self, text: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(text, *arguments)
+
+    def until(self, condition: Any) -> Any:
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.driver, WAIT_S, 0.05).until(lambda _: condition())
+
+    @property
+    def text(self) -> str:
+        return str(self.script("return document.getElementById('main').innerText"))
+
+    def wait_for(self, text: str) -> None:
+        self.until(lambda: text in self.text)
+
+    def element(self, css: str) -> Any:
+        return self.until(lambda: self.driver.find_elements("css selector", css))[0]
+
+    def elements(self, css: str) -> list[Any]:
+        return list(self.driver.find_elements("css selector", css))
+
+    def field(self, label: str) -> Any:
+        """The control with a label."""
+        return self.until(
+            lambda: self.script(
+                "return [...document.querySelectorAll('label')]"
+                ".find(one => one.innerText.trim().startsWith(arguments[0]))?.control ?? null",
+                label,
+            )
+        )
+
+    def button(self, text: str) -> Any:
+        return self.until(
+            lambda: self.script(
+                "return [...document.querySelectorAll('button')]"
+                ".filter(one => one.innerText.trim() === arguments[0] && one.offsetParent).at(-1) ?? null",
+                text,
+            )
+        )
+
+    def problems(self) -> list[str]:
+        """Errors that the browser logged, also violations of the content security policy."""
+        return [one["message"] for one in self.driver.get_log("browser") if one["level"] == "SEVERE"]
+
+    def picture(self, name: str) -> None:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.driver.save_screenshot(str(PICTURES / f"{name}.png"))
+
+
+@pytest.fixture(scope="session")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    lake = tmp_path_factory.mktemp("lake")
+    options = ("-D", "datalake.format=paimon", "-D", f"datalake.paimon.warehouse={lake}")
+    with server_with_console(tmp_path_factory.mktemp("ui"), *options) as running:
+        asyncio.run(_fill(running.server))
+        yield running
+
+
+async def _fill(address: str) -> None:
+    async with await fluss.aio.connect(address, timeout=20) as db:
+        orders = await db.create_table(
+            "orders",
+            "id bigint not null, item string, price double, status string",
+            primary_key="id",
+            buckets=4,
+            comment="What customers ordered.",
+        )
+        items = ["green tea", "espresso", "lemonade", "oat milk", "croissant", "bagel"]
+        rows = [
+            {"id": n, "item": items[n % 6], "price": 2.5 + n % 9, "status": ("new", "paid", "sent")[n % 3]}
+            for n in range(20_000)
+        ]
+        await orders.upsert(rows)
+        events = await db.create_table("events", "at timestamp(3), kind string, user_id bigint", buckets=2)
+        import datetime as dt
+
+        await events.append([{"at": dt.datetime(2026, 7, 1), "kind": "click", "user_id": n} for n in range(1_000)])
+        tiered = await db.create_table(
+            "tiered", "id bigint, item string", properties={"table.datalake.enabled": "true"}
+        )
+        await tiered.append([{"id": n, "item": "x"} for n in range(100)])
+        nasty = await db.create_table(
+            "nasty", f"id bigint not null, `{MARKUP}` string", primary_key="id", comment=MARKUP
+        )
+        await nasty.upsert([{"id": 1, MARKUP: f"<script>document.title='pwned'</script>{MARKUP}"}])
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
+    options.add_argument("--window-size=1280,940")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+    found = webdriver.Chrome(options=options, service=service)
+    try:
+        yield found
+    finally:
+        found.quit()
+
+
+@pytest.fixture
+def page(driver: Any, console: Running, request: pytest.FixtureRequest) -> Iterator[Page]:
+    driver.set_window_size(1280, 940)
+    found = Page(driver, console.url)
+    driver.get_log("browser")
+    yield found
+    failed = getattr(request.node, "failed", False)
+    if failed:
+        FAILURES.mkdir(parents=True, exist_ok=True)
+        driver.save_screenshot(str(FAILURES / f"{request.node.name}.png"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome: Any = yield
+    if outcome.get_result().failed:
+        item.failed = True  # type: ignore[attr-defined]
+
+
+@contextmanager
+def changes(address: str, per_second: int = 40) -> Iterator[None]:
+    """Orders that change all the time."""
+    ended = threading.Event()
+
+    def work() -> None:
+        with fluss.connect(address, timeout=20) as db:
+            orders = db.table("orders")
+            number = 0
+            while not ended.wait(1 / per_second):
+                number += 1
+                if number % 13 == 0:
+                    orders.delete(10_000 + number)
+                else:
+                    status = ("new", "paid", "sent")[number % 3]
+                    orders.update(number * 7 % 9_000, price=round(time.time() % 9, 2), status=status)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(20)

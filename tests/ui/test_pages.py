@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All pages of the console in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from tests.console.conftest import Running
+
+import fluss
+
+from .conftest import MARKUP, Page, changes
+
+PAGES = ("overview", "sql", "create", "upload", "clients", "access")
+TABLE_PAGES = ("data", "live", "edit", "schema", "storage", "lake")
+
+
+def test_overview(page: Page, console: Running) -> None:
+    with changes(console.server):
+        page.open("overview")
+        page.wait_for("fluss.orders")
+        page.until(lambda: len(page.elements("svg.chart path.line")) >= 4)
+        page.wait_for("putKv")
+        page.until(lambda: page.script("return document.querySelector('path.line').getAttribute('d').length") > 150)
+        page.picture("console-overview")
+    assert "green" in page.text
+    assert page.problems() == []
+
+
+def test_data(page: Page) -> None:
+    page.open("data", "fluss.orders").wait_for("rows 1 to 100")
+    page.button("Next ›").click()
+    page.wait_for("rows 101 to 200")
+    page.button("‹ Previous").click()
+    page.wait_for("rows 1 to 100")
+    where = page.field("Filter")
+    where.send_keys("id >= 100 and id < 103\n")
+    page.wait_for("rows 1 to 3, the last")
+    where.clear()
+    where.send_keys("prize = 1\n")
+    page.wait_for("prize")
+    assert page.elements(".problem")
+
+
+def test_records_by_offset(page: Page) -> None:
+    page.open("data", "fluss.events")
+    page.script("arguments[0].value = 'records'; arguments[0].dispatchEvent(new Event('change'))", page.field("Show"))
+    page.wait_for("offsets 0 to 100")
+    page.field("Offset").send_keys("-5\n")
+    page.until(lambda: len(page.elements("tbody tr")) == 5)
+    assert page.problems() == []
+
+
+def test_live(page: Page, console: Running) -> None:
+    page.open("live", "fluss.orders").wait_for("live")
+    with changes(console.server):
+        page.until(lambda: len(page.elements("tbody tr")) > 15)
+        page.until(lambda: page.elements("td.changed .old"))
+        page.picture("console-live")
+        page.button("Pause").click()
+        page.wait_for("paused")
+        before = page.script("return document.querySelectorAll('tbody tr').length")
+        page.script("return new Promise(done => setTimeout(done, 600))")
+        assert page.script("return document.querySelectorAll('tbody tr').length") == before
+        page.button("Resume").click()
+        page.until(lambda: page.script("return document.querySelectorAll('tbody tr').length") > before)
+    assert page.problems() == []
+
+
+def test_lookup_and_edit(page: Page, console: Running) -> None:
+    page.open("edit", "fluss.orders")
+    page.field("id").send_keys("15000\n")
+    page.wait_for("Save changes")
+    price = page.field("price")
+    price.clear()
+    price.send_keys("77.5")
+    page.button("Save changes").click()
+    page.button("Change").click()
+    page.until(lambda: "was changed" in page.element("#toasts").text)
+    page.button("Delete row").click()
+    page.button("Delete").click()
+    page.wait_for("Deleted.")
+    with fluss.connect(console.server, timeout=20) as db:
+        assert db.table("orders").get(15_000) is None
+    page.button("New row").click()
+    page.wait_for("New row")
+    assert page.problems() == []
+
+
+def test_sql(page: Page) -> None:
+    page.open("sql")
+    area = page.element("textarea")
+    area.clear()
+    page.script("return new Promise(done => setTimeout(done, 300))")
+    area.send_keys("select item, count(*) as n from ord")
+    page.until(lambda: page.elements(".completions li"))
+    assert page.elements(".completions li")[0].text == "orders"
+    area.send_keys("\t")
+    assert area.get_attribute("value").endswith("from orders ")
+    area.send_keys("group by all order by n desc, item")
+    page.button("Run").click()
+    page.wait_for("6 rows in")
+    assert page.elements("svg.chart rect")
+    page.picture("console-sql")
+    area.clear()
+    area.send_keys("selec")
+    page.script("arguments[0].dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true}))", area)
+    page.until(lambda: page.elements(".problem"))
+
+
+def test_schema_and_its_code(page: Page) -> None:
+    page.open("schema", "fluss.orders").wait_for("What customers ordered.")
+    assert "table.log.ttl" in page.script("return document.getElementById('main').textContent")
+    page.field("New column").send_keys("note")
+    page.field("Type").send_keys("string")
+    page.button("Show code").click()
+    page.wait_for("add_column('note', 'string')")
+    assert page.problems() == []
+
+
+def test_create_a_table(page: Page) -> None:
+    page.open("create")
+    page.field("Name").send_keys("by_form")
+    page.field("Columns").send_keys("id bigint not null, item string")
+    page.field("Primary key").send_keys("id")
+    page.button("Show code").click()
+    page.wait_for("db.create_table(")
+    page.button("Create table").click()
+    page.until(lambda: "#/schema/fluss.by_form" in page.driver.current_url)
+    page.wait_for("History of the schema")
+    assert page.problems() == []
+
+
+def test_upload(page: Page, tmp_path: Path) -> None:
+    path = tmp_path / "My sales.csv"
+    path.write_text("id,item\n1,tea\n2,<b>coffee</b>\n", encoding="utf-8")
+    page.open("upload")
+    page.element("input[type=file]").send_keys(str(path))
+    page.wait_for("2 rows, 2 columns")
+    page.button("Create table and load").click()
+    page.until(lambda: "#/data/fluss.my_sales" in page.driver.current_url)
+    page.wait_for("<b>coffee</b>")
+    assert page.problems() == []
+
+
+def test_storage(page: Page) -> None:
+    page.open("storage", "fluss.orders").wait_for("Skew")
+    assert len(page.elements("tbody tr")) == 4
+    assert page.problems() == []
+
+
+def test_lake(page: Page) -> None:
+    page.open("lake", "fluss.orders").wait_for("The lake is off")
+    page.open("lake", "fluss.tiered").wait_for("100 rows")
+    page.button("Tier now").click()
+    page.wait_for("up to date")
+    page.open("data", "fluss.tiered")
+    page.until(lambda: len(page.elements("select option")) >= 3)
+    assert page.problems() == []
+
+
+def test_clients_access_and_log(page: Page) -> None:
+    page.open("clients").wait_for("127.0.0.1:")
+    page.open("access").wait_for("Access rules are off")
+    page.wait_for("everyone")
+    assert page.problems() == []
+
+
+@pytest.mark.parametrize("name", TABLE_PAGES)
+def test_markup_is_shown_as_text(page: Page, name: str) -> None:
+    page.open(name, "fluss.nasty")
+    page.wait_for("fluss.nasty")
+    page.script("return new Promise(done => setTimeout(done, 300))")
+    assert "pwned" not in page.driver.title
+    assert page.elements("main img, main script") == []
+    if name in ("data", "schema"):
+        page.wait_for(MARKUP)
+    assert page.problems() == []
+
+
+def test_markup_in_names_and_errors(page: Page) -> None:
+    page.driver.get("about:blank")
+    page.driver.get(f"{page.url}/#/data/{quote(MARKUP, safe='')}")
+    page.until(lambda: page.elements(".problem"))
+    assert MARKUP in page.text
+    page.open("sql")
+    area = page.element("textarea")
+    area.clear()
+    area.send_keys(f'select * from "{MARKUP}"')
+    page.button("Run").click()
+    page.until(lambda: page.elements(".problem"))
+    assert "pwned" not in page.driver.title
+    assert page.elements("main img") == []
+
+
+def test_themes_narrow_windows_and_keyboard(page: Page) -> None:
+    page.open("overview")
+    theme = page.script("return document.documentElement.dataset.theme")
+    page.element("#theme").click()
+    assert page.script("return document.documentElement.dataset.theme") != theme
+    page.element("#theme").click()
+    page.driver.set_window_size(420, 800)
+    for name in PAGES:
+        page.open(name)
+        wide = page.script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 1, name
+    assert not page.element("nav").is_displayed()
+    page.element("#menu").click()
+    assert page.element("nav").is_displayed()
+    page.driver.set_window_size(1280, 940)
+    page.open("overview")
+    page.script("document.activeElement.blur(); document.querySelector('.skip').focus()")
+    page.driver.switch_to.active_element.send_keys("\n")
+    assert page.script("return document.activeElement.id") == "main"
+
+
+@pytest.mark.parametrize("name", [*PAGES, *TABLE_PAGES])
+def test_pages_are_accessible(page: Page, name: str) -> None:
+    """What assistive technology needs: names of controls, headings, and text that can be read on its background."""
+    page.open(name, "fluss.orders" if name in TABLE_PAGES else "")
+    page.script("return new Promise(done => setTimeout(done, 400))")
+    for theme in ("light", "dark"):
+        page.script("document.documentElement.dataset.theme = arguments[0]", theme)
+        assert page.script((Path(__file__).parent / "accessibility.js").read_text(encoding="utf-8")) == [], theme
