@@ -35,6 +35,7 @@ _SECTIONS: dict[str, dict[str, _Entry]] = {
         "count": _Entry("fluss.cli.read", "count", "Count rows."),
         "get": _Entry("fluss.cli.rows", "get", "Look up a row by its key."),
         "tail": _Entry("fluss.cli.tail", "tail", "Print changes as they happen."),
+        "sql": _Entry("fluss.cli.sql", "sql", "Query tables with SQL, or start a shell."),
         "put": _Entry("fluss.cli.rows", "put", "Write or delete some rows."),
         "load": _Entry("fluss.cli.load", "load", "Load files into a table."),
         "export": _Entry("fluss.cli.load", "export", "Write a table to a file."),
