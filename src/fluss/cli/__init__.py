@@ -42,6 +42,16 @@ _SECTIONS: dict[str, dict[str, _Entry]] = {
     },
     "Server": {
         "server": _Entry("fluss.server.command", "server", "Run the embedded server."),
+        "status": _Entry("fluss.cli.admin", "status", "Show the state of a server."),
+        "doctor": _Entry("fluss.cli.admin", "doctor", "Find out what is wrong, and how to fix it."),
+        "offsets": _Entry("fluss.cli.admin", "offsets", "Show offsets of a table, also at a time."),
+        "snapshots": _Entry("fluss.cli.admin", "snapshots", "Show snapshots of a table."),
+        "config": _Entry("fluss.cli.admin", "config", "Change options of a running server."),
+        "acl": _Entry("fluss.cli.admin", "acl", "Manage access rights."),
+    },
+    "This machine": {
+        "profile": _Entry("fluss.cli.profile", "profile", "Manage named clusters."),
+        "completion": _Entry("fluss.cli.completion", "completion", "Print a completion script for your shell."),
     },
     "Lake": {
         "tier": _Entry("fluss.cli.tier", "tier", "Move tables to the lake."),

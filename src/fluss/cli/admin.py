@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operating: ``fluss status``, ``fluss offsets``, ``fluss snapshots``, ``fluss acl``, ``fluss config``, ``fluss doctor``."""
+"""Operating a server: ``fluss status``, ``doctor``, ``offsets``, ``snapshots``, ``acl``, ``config``."""
 
 from __future__ import annotations
 
@@ -127,12 +127,21 @@ def snapshots(link: Link, table: str) -> None:
         return
     grid(
         ["kind", "partition", "bucket", "snapshot", "offset"],
-        [["" if one[name] is None else one[name] for name in ("kind", "partition", "bucket", "id", "offset")] for one in found],
+        [
+            ["" if one[name] is None else one[name] for name in ("kind", "partition", "bucket", "id", "offset")]
+            for one in found
+        ],
     )
 
 
 @click.command()
-@click.option("--data-dir", type=click.Path(file_okay=False), default="fluss-data", show_default=True, help="Folder of a server here.")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False),
+    default="fluss-data",
+    show_default=True,
+    help="Folder of a server here.",
+)
 @connected
 def doctor(link: Link, data_dir: str) -> None:
     """Check this machine and the server, and say how to fix what is wrong. Exit code 1 if something is.
@@ -200,7 +209,7 @@ def _change(link: Link, grant: bool, user: str, operation: str, resource: str, h
 
 @acl.command(name="grant")
 @click.argument("principal")
-@click.argument("operation", type=_OPERATIONS)
+@click.argument("operation", type=_OPERATIONS, metavar="OPERATION")
 @click.argument("resource")
 @click.option("--host", default="*", show_default=True, help="Only from this address.")
 @connected
@@ -214,7 +223,7 @@ def acl_grant(link: Link, principal: str, operation: str, resource: str, host: s
 
 @acl.command(name="revoke")
 @click.argument("principal")
-@click.argument("operation", type=_OPERATIONS)
+@click.argument("operation", type=_OPERATIONS, metavar="OPERATION")
 @click.argument("resource")
 @click.option("--host", default="*", show_default=True, help="Only from this address.")
 @connected
@@ -275,5 +284,3 @@ def _configure(link: Link, changes: dict[str, str | None]) -> None:
         print_json(changes)
     else:
         note(", ".join(f"{key} reset" if value is None else f"{key} = {value}" for key, value in changes.items()))
-
-

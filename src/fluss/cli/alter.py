@@ -19,7 +19,7 @@ _NOUNS = ("column", "property", "properties")
 
 @click.command()
 @table_argument()
-@click.argument("action", type=click.Choice(_ACTIONS))
+@click.argument("action", type=click.Choice(_ACTIONS), metavar="ACTION")
 @click.argument("what", nargs=-1, required=True)
 @click.option("--comment", help="The comment of a new column.")
 @click.option("--yes", is_flag=True, help="Do not ask before a column is dropped.")
@@ -70,7 +70,7 @@ def _alter(db: Database, name: str, action: str, words: list[str], comment: str 
 
 @click.command()
 @table_argument()
-@click.argument("action", type=click.Choice(["add", "drop"]), required=False)
+@click.argument("action", type=click.Choice(["add", "drop"]), metavar="ACTION", required=False)
 @click.argument("values", nargs=-1)
 @click.option("--if-exists", is_flag=True, help="drop: do not complain if the partition does not exist.")
 @click.option("--if-not-exists", is_flag=True, help="add: do nothing if the partition exists.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import Link, check_table, connected, note, print_json, table_argument
+from fluss.cli.common import Link, check_database, check_table, connected, note, print_json, table_argument
 from fluss.cli.show import echo, facts, grid, size_text
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def ls(link: Link, database: str | None) -> None:
     Example: fluss ls fluss
     """
     with link.database() as db:
-        names = sorted(db.databases() if database is None else db.tables(database))
+        names = sorted(db.databases() if database is None else db.tables(check_database(db, database)))
     if link.as_json:
         print_json(names)
     else:
@@ -56,7 +56,7 @@ def tables(link: Link, database: str | None) -> None:
     Example: fluss tables
     """
     with link.database() as db:
-        databases = [database] if database is not None else sorted(db.databases())
+        databases = [check_database(db, database)] if database is not None else sorted(db.databases())
         found = [
             _table_facts(db.table(f"{name}.{table}").info) for name in databases for table in sorted(db.tables(name))
         ]

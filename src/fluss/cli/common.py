@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from fluss.errors import (
     DatabaseNotExistError,
@@ -64,7 +65,9 @@ def failure_of(error: BaseException) -> click.ClickException | None:
         text = " ".join(error.message.split())
         for pattern, words in _PYTHON_HINTS:
             text = pattern.sub(words, text)
-        return NotFound(text) if isinstance(error, _NOT_FOUND) else Failure(text)
+        from fluss.db.profile_store import UnknownProfileError
+
+        return NotFound(text) if isinstance(error, (*_NOT_FOUND, UnknownProfileError)) else Failure(text)
     if type(error).__module__.split(".")[0] in ("duckdb", "_duckdb"):
         return Failure(_first_paragraph(str(error)))
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
@@ -203,6 +206,11 @@ def connected(command: CommandT) -> CommandT:
         as_json: bool,
         **kwargs: Any,
     ) -> Any:
+        source = click.get_current_context().get_parameter_source
+        if profile is not None and source("profile") is ParameterSource.COMMANDLINE:
+            if source("servers") is ParameterSource.COMMANDLINE:
+                raise click.UsageError("give -b or --profile, not both")
+            servers = None  # the variable is a default, and the option says something else
         return command(Link(servers, user, password, profile, as_json), *args, **kwargs)
 
     wrapped: Any = _JSON(call)
@@ -252,6 +260,16 @@ def parse_path(text: str) -> TablePath:
 def check_table(text: str) -> str:
     """The name of a table as the Python API takes it."""
     return str(parse_path(text))
+
+
+def check_database(db: Database, name: str) -> str:
+    """The name of a database that exists."""
+    from fluss.db.suggest import did_you_mean
+
+    known = db.databases()
+    if name not in known:
+        raise DatabaseNotExistError(f"there is no database {name!r}{did_you_mean(name, known)}")
+    return name
 
 
 def names_of(text: str | None) -> list[str] | None:

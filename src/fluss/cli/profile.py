@@ -37,7 +37,10 @@ def profile_ls(as_json: bool) -> None:
         return
     grid(
         ["", "profile", "servers", "user"],
-        [["*" if one.name == active else "", one.name, one.bootstrap_servers, one.user or ""] for one in profiles.values()],
+        [
+            ["*" if one.name == active else "", one.name, one.bootstrap_servers, one.user or ""]
+            for one in profiles.values()
+        ],
     )
 
 

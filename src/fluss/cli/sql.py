@@ -121,14 +121,14 @@ class _Shell:
                 if not text and line.strip().startswith("."):
                     if line.strip() in (".quit", ".exit"):
                         return
-                    self._guarded(lambda line=line: self._command(line.strip()))  # type: ignore[misc]
+                    self._guarded(lambda line=line: self._command(line.strip()))
                     continue
                 text = f"{text}\n{line}" if text else line
                 if not text.strip():
                     text = ""
                 elif self._session.is_complete(text):
                     query, text = text, ""
-                    self._guarded(lambda query=query: self._query(query))  # type: ignore[misc]
+                    self._guarded(lambda query=query: self._query(query))
         finally:
             if readline is not None:
                 self._save(readline)

@@ -7,6 +7,7 @@ import click
 
 from fluss.cli.common import (
     Link,
+    check_database,
     check_table,
     confirm,
     connected,
@@ -168,13 +169,10 @@ def db_drop(link: Link, name: str, cascade: bool, if_exists: bool, yes: bool) ->
 
     Example: fluss db drop shop --cascade --yes
     """
-    from fluss.db.suggest import did_you_mean
-    from fluss.errors import DatabaseNotExistError
-
     with link.database() as database:
         known = database.databases()
-        if name not in known and not if_exists:
-            raise DatabaseNotExistError(f"there is no database {name!r}{did_you_mean(name, known)}")
+        if not if_exists:
+            check_database(database, name)
         tables = database.tables(name) if name in known else []
         lost = f" with {count_text(len(tables), 'table')}" if tables and cascade else ""
         confirm(f"Drop the database {name}{lost}?", yes=yes)

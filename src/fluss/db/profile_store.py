@@ -14,6 +14,10 @@ from fluss.db.suggest import did_you_mean
 from fluss.errors import ConfigError
 
 
+class UnknownProfileError(ConfigError):
+    """There is no profile of this name."""
+
+
 def named_profile(name: str | None = None) -> Profile | None:
     """The profile with this name; without one the active profile, or None if there is none.
 
@@ -65,7 +69,7 @@ def remove_profile(name: str) -> None:
 def _existing(name: str, profiles: dict[str, Profile]) -> str:
     if name not in profiles:
         path = config_dir() / FILE_NAME
-        raise ConfigError(f"there is no profile {name!r} in '{path}'{did_you_mean(name, profiles)}")
+        raise UnknownProfileError(f"there is no profile {name!r} in '{path}'{did_you_mean(name, profiles)}")
     return name
 
 
