@@ -39,6 +39,7 @@ _SECTIONS: dict[str, dict[str, _Entry]] = {
         "put": _Entry("fluss.cli.rows", "put", "Write or delete some rows."),
         "load": _Entry("fluss.cli.load", "load", "Load files into a table."),
         "export": _Entry("fluss.cli.load", "export", "Write a table to a file."),
+        "copy": _Entry("fluss.cli.copy", "copy", "Copy tables from server to server."),
     },
     "Server": {
         "server": _Entry("fluss.server.command", "server", "Run the embedded server."),
