@@ -127,7 +127,7 @@ def test_a_wrong_block_is_found(server: LazyServer) -> None:
         run_command("make coffee", "127.0.0.1:1")
     with pytest.raises(AssertionError, match="no command"):
         run_command("fluss coffee", "127.0.0.1:1")
-    with pytest.raises(AssertionError, match="does not exist"):
+    with pytest.raises(AssertionError, match="there is no table"):
         run_command("fluss describe fluss.coffee", server.address)
     with pytest.raises(fluss.ConfigError, match="unknown"):
         run_command("fluss server -D coffee=hot", "127.0.0.1:1")

@@ -3,22 +3,68 @@
 
 from __future__ import annotations
 
+import difflib
+import os
+import sys
 from importlib import import_module
+from typing import Any, NamedTuple
 
 import click
 
-_COMMANDS = {
-    "server": ("fluss.cli.ui", "server"),
-    "ls": ("fluss.cli.catalog", "ls"),
-    "tables": ("fluss.cli.catalog", "tables"),
-    "describe": ("fluss.cli.catalog", "describe"),
-    "tail": ("fluss.cli.rows", "tail"),
-    "put": ("fluss.cli.rows", "put"),
-    "get": ("fluss.cli.rows", "get"),
-    "tier": ("fluss.cli.tier", "tier"),
-    "lake": ("fluss.cli.lake", "lake"),
-    "ui": ("fluss.cli.ui", "ui"),
+
+class _Entry(NamedTuple):
+    module: str
+    name: str
+    help: str
+
+
+_SECTIONS: dict[str, dict[str, _Entry]] = {
+    "Tables": {
+        "ls": _Entry("fluss.cli.catalog", "ls", "List databases, or the tables of one."),
+        "tables": _Entry("fluss.cli.catalog", "tables", "Show tables with their kind and size."),
+        "describe": _Entry("fluss.cli.catalog", "describe", "Describe a table."),
+        "create": _Entry("fluss.cli.tables", "create", "Create a table."),
+        "alter": _Entry("fluss.cli.alter", "alter", "Change columns and properties of a table."),
+        "drop": _Entry("fluss.cli.tables", "drop", "Drop tables."),
+        "partitions": _Entry("fluss.cli.alter", "partitions", "List, add and drop partitions."),
+        "db": _Entry("fluss.cli.tables", "db", "Create, drop and list databases."),
+    },
+    "Rows": {
+        "cat": _Entry("fluss.cli.read", "cat", "Print the current rows."),
+        "head": _Entry("fluss.cli.read", "head", "Print some rows."),
+        "count": _Entry("fluss.cli.read", "count", "Count rows."),
+        "get": _Entry("fluss.cli.rows", "get", "Look up a row by its key."),
+        "tail": _Entry("fluss.cli.tail", "tail", "Print changes as they happen."),
+        "sql": _Entry("fluss.cli.sql", "sql", "Query tables with SQL, or start a shell."),
+        "put": _Entry("fluss.cli.rows", "put", "Write or delete some rows."),
+        "load": _Entry("fluss.cli.load", "load", "Load files into a table."),
+        "export": _Entry("fluss.cli.load", "export", "Write a table to a file."),
+        "copy": _Entry("fluss.cli.copy", "copy", "Copy tables from server to server."),
+    },
+    "Server": {
+        "server": _Entry("fluss.cli.ui", "server", "Run the embedded server."),
+        "ui": _Entry("fluss.cli.ui", "ui", "Serve the web console for any server."),
+        "dev": _Entry("fluss.cli.dev", "dev", "Run a server with sample data, to try things out."),
+        "status": _Entry("fluss.cli.admin", "status", "Show the state of a server."),
+        "doctor": _Entry("fluss.cli.admin", "doctor", "Find out what is wrong, and how to fix it."),
+        "offsets": _Entry("fluss.cli.admin", "offsets", "Show offsets of a table, also at a time."),
+        "snapshots": _Entry("fluss.cli.admin", "snapshots", "Show snapshots of a table."),
+        "bench": _Entry("fluss.cli.dev", "bench", "Measure a server."),
+        "backup": _Entry("fluss.cli.backup", "backup", "Write tables to a backup folder."),
+        "restore": _Entry("fluss.cli.backup", "restore", "Create tables from a backup."),
+        "config": _Entry("fluss.cli.admin", "config", "Change options of a running server."),
+        "acl": _Entry("fluss.cli.admin", "acl", "Manage access rights."),
+    },
+    "This machine": {
+        "profile": _Entry("fluss.cli.profile", "profile", "Manage named clusters."),
+        "completion": _Entry("fluss.cli.completion", "completion", "Print a completion script for your shell."),
+    },
+    "Lake": {
+        "tier": _Entry("fluss.cli.tier", "tier", "Move tables to the lake."),
+        "lake": _Entry("fluss.cli.lake", "lake", "Show tables in the lake."),
+    },
 }
+_COMMANDS = {name: entry for section in _SECTIONS.values() for name, entry in section.items()}
 
 
 class _Commands(click.Group):
@@ -30,16 +76,51 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module, name = _COMMANDS[cmd_name]
+        module, name, _ = _COMMANDS[cmd_name]
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], _COMMANDS, 1)
+            hint = f"did you mean '{near[0]}'?" if near else 'see "fluss --help"'
+            ctx.fail(f"there is no command '{args[0]}'; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, entries in _SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what a user can cause becomes one sentence instead of a traceback."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except BrokenPipeError:
+            # The reader of a pipe, such as `head`, has enough. Nothing more can be printed, not even at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from None
+        except Exception as error:
+            from fluss.cli.common import failure_of
+
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            raise failure from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="fluss-python", prog_name="fluss")
 def main() -> None:
-    """Fluss for Python people: an embedded server, and tools for the tables of any Fluss cluster."""
+    """Fluss for Python people: an embedded server, and tools for the tables of any Fluss cluster.
+
+    Example: fluss create orders 'id bigint, item string' --key id
+    """
 
 
 __all__ = ["main"]

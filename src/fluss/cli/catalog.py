@@ -4,21 +4,22 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from fluss import aio
-from fluss.cli.common import connected, parse_path, print_json, run
+from fluss.cli.common import Link, check_database, check_table, connected, note, print_json, table_argument
+from fluss.cli.show import echo, facts, grid, size_text
+
+if TYPE_CHECKING:
+    from fluss import TableInfo
 
 
 def _time(millis: int) -> str:
     return dt.datetime.fromtimestamp(millis / 1000, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _table_facts(info: aio.TableInfo) -> dict[str, Any]:
+def _table_facts(info: TableInfo) -> dict[str, Any]:
     return {
         "table": str(info.table_path),
         "kind": "primary key" if info.has_primary_key() else "log",
@@ -32,15 +33,14 @@ def _table_facts(info: aio.TableInfo) -> dict[str, Any]:
 @click.command()
 @click.argument("database", required=False)
 @connected
-def ls(database: str | None, bootstrap_servers: str, user: str | None, password: str | None, as_json: bool) -> None:
-    """List databases, or the tables of DATABASE."""
+def ls(link: Link, database: str | None) -> None:
+    """List databases, or the tables of DATABASE.
 
-    async def work(connection: aio.FlussConnection) -> list[str]:
-        admin = connection.get_admin()
-        return sorted(await (admin.list_databases() if database is None else admin.list_tables(database)))
-
-    names = run(bootstrap_servers, user, password, work)
-    if as_json:
+    Example: fluss ls fluss
+    """
+    with link.database() as db:
+        names = sorted(db.databases() if database is None else db.tables(check_database(db, database)))
+    if link.as_json:
         print_json(names)
     else:
         for name in names:
@@ -50,97 +50,136 @@ def ls(database: str | None, bootstrap_servers: str, user: str | None, password:
 @click.command()
 @click.argument("database", required=False)
 @connected
-def tables(database: str | None, bootstrap_servers: str, user: str | None, password: str | None, as_json: bool) -> None:
-    """Show the tables of DATABASE (of all databases without it)."""
+def tables(link: Link, database: str | None) -> None:
+    """Show the tables of DATABASE (of all databases without it).
 
-    async def work(connection: aio.FlussConnection) -> list[dict[str, Any]]:
-        admin = connection.get_admin()
-        databases = [database] if database is not None else sorted(await admin.list_databases())
-        return [
-            _table_facts(await admin.get_table_info(aio.TablePath(name, table)))
-            for name in databases
-            for table in sorted(await admin.list_tables(name))
+    Example: fluss tables
+    """
+    with link.database() as db:
+        databases = [check_database(db, database)] if database is not None else sorted(db.databases())
+        found = [
+            _table_facts(db.table(f"{name}.{table}").info) for name in databases for table in sorted(db.tables(name))
         ]
-
-    facts = run(bootstrap_servers, user, password, work)
-    if as_json:
-        print_json(facts)
+    if link.as_json:
+        print_json(found)
         return
-    shown = Table("table", "kind", "columns", "buckets", "partitioned by", "comment")
-    for fact in facts:
-        partitions = ", ".join(fact["partitioned_by"])
-        counts = str(fact["columns"]), str(fact["buckets"])
-        shown.add_row(fact["table"], fact["kind"], *counts, partitions, fact["comment"] or "")
-    Console().print(shown if facts else "no tables")
+    if not found:
+        note("no tables")
+        return
+    grid(
+        ["table", "kind", "columns", "buckets", "partitioned by", "comment"],
+        [
+            [
+                one["table"],
+                one["kind"],
+                one["columns"],
+                one["buckets"],
+                ", ".join(one["partitioned_by"]),
+                one["comment"] or "",
+            ]
+            for one in found
+        ],
+    )
 
 
 @click.command()
-@click.argument("table")
+@table_argument()
 @connected
-def describe(table: str, bootstrap_servers: str, user: str | None, password: str | None, as_json: bool) -> None:
-    """Show all about TABLE (database.table): columns, keys, properties, offsets."""
-    path = parse_path(table)
+def describe(link: Link, table: str) -> None:
+    """Describe TABLE: columns, keys, properties, rows, size, offsets, how evenly buckets are filled, lag of the lake.
 
-    async def work(connection: aio.FlussConnection) -> dict[str, Any]:
-        admin = connection.get_admin()
-        info = await admin.get_table_info(path)
-        buckets = list(range(info.num_buckets))
-        facts: dict[str, Any] = {
-            **_table_facts(info),
-            "id": info.table_id,
-            "schema_id": info.schema_id,
-            "primary_key": list(info.get_primary_keys()),
-            "bucket_key": list(info.get_bucket_keys()),
-            "created": _time(info.created_time),
-            "modified": _time(info.modified_time),
-            "properties": info.get_properties(),
-            "custom_properties": info.get_custom_properties(),
-            "columns": [
-                {"name": column.name, "type": str(column.data_type), "comment": column.comment}
-                for column in info.schema.columns
-            ],
-        }
-        if info.is_partitioned():
-            facts["partitions"] = [
-                {
-                    "name": partition.partition_name,
-                    "id": partition.partition_id,
-                    "end_offsets": await admin.list_partition_offsets(
-                        path, partition.partition_name, buckets, aio.OffsetSpec.latest()
-                    ),
-                }
-                for partition in await admin.list_partition_infos(path)
-            ]
-        else:
-            facts["end_offsets"] = await admin.list_offsets(path, buckets, aio.OffsetSpec.latest())
-        return facts
+    Example: fluss describe orders
+    """
+    from fluss.db.figures import table_figures
 
-    facts = run(bootstrap_servers, user, password, work)
-    if as_json:
-        print_json(facts)
-        return
-    console = Console()
-    columns = Table("column", "type", "key", "comment", title=f"{facts['table']} ({facts['kind']} table)")
-    for column in facts["columns"]:
-        roles = [
-            role
-            for role, names in (
-                ("primary", facts["primary_key"]),
-                ("partition", facts["partitioned_by"]),
-                ("bucket", facts["bucket_key"]),
-            )
-            if column["name"] in names
+    with link.database() as db:
+        opened = db.table(check_table(table))
+        info = opened.info
+        figures = table_figures(db, opened)
+        partitions = opened.partitions()
+    found: dict[str, Any] = {
+        **_table_facts(info),
+        "id": info.table_id,
+        "schema_id": info.schema_id,
+        "primary_key": list(info.get_primary_keys()),
+        "bucket_key": list(info.get_bucket_keys()),
+        "created": _time(info.created_time),
+        "modified": _time(info.modified_time),
+        "properties": info.get_properties(),
+        "custom_properties": info.get_custom_properties(),
+        "columns": [
+            {"name": column.name, "type": str(column.data_type), "comment": column.comment}
+            for column in info.schema.columns
+        ],
+        "rows": figures.rows,
+        "bytes": figures.size_bytes,
+        "skew": None if figures.skew is None else round(figures.skew, 3),
+        "lake_lag": figures.lake_lag,
+        "bucket_figures": [
+            {
+                "partition": one.partition,
+                "bucket": one.bucket.bucket_id,
+                "earliest": one.earliest,
+                "latest": one.latest,
+                "rows": one.rows,
+            }
+            for one in figures.buckets
+        ],
+    }
+    ends = [(one.partition, one.bucket.bucket_id, one.latest) for one in figures.buckets]
+    if info.is_partitioned():
+        found["partitions"] = [
+            {
+                "name": one.partition_name,
+                "id": one.partition_id,
+                "end_offsets": {bucket: end for name, bucket, end in ends if name == one.partition_name},
+            }
+            for one in partitions
         ]
-        columns.add_row(column["name"], column["type"], ", ".join(roles), column["comment"] or "")
-    console.print(columns)
-    rest = Table(show_header=False, box=None)
-    for name in ("id", "schema_id", "buckets", "created", "modified", "comment"):
-        rest.add_row(name, str(facts[name]))
+    else:
+        found["end_offsets"] = {bucket: end for _, bucket, end in ends}
+    if link.as_json:
+        print_json(found)
+        return
+    _show(found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    echo(click.style(f"{found['table']} ({found['kind']} table)", bold=True))
+    roles = (("primary", found["primary_key"]), ("partition", found["partitioned_by"]), ("bucket", found["bucket_key"]))
+    grid(
+        ["column", "type", "key", "comment"],
+        [
+            [
+                column["name"],
+                column["type"],
+                ", ".join(role for role, names in roles if column["name"] in names),
+                column["comment"] or "",
+            ]
+            for column in found["columns"]
+        ],
+    )
+    echo("")
+    pairs = [
+        ("rows", "unknown" if found["rows"] is None else f"{found['rows']:,}"),
+        ("size", size_text(found["bytes"])),
+        ("buckets", found["buckets"]),
+    ]
+    if found["skew"] is not None and len(found["bucket_figures"]) > 1:
+        pairs.append(("skew", f"{found['skew']:.2f} (fullest bucket by average)"))
+    if found["lake_lag"] is not None:
+        pairs.append(("lake lag", f"{found['lake_lag']:,} rows"))
+    pairs += [(name, found[name]) for name in ("id", "schema_id", "created", "modified")]
+    pairs += [("comment", found["comment"])] if found["comment"] else []
     for kind in ("properties", "custom_properties"):
-        for key, value in sorted(facts[kind].items()):
-            rest.add_row(key, value)
-    for bucket, offset in facts.get("end_offsets", {}).items():
-        rest.add_row(f"end of bucket {bucket}", str(offset))
-    for partition in facts.get("partitions", ()):
-        rest.add_row(f"partition {partition['name']}", f"ends at {list(partition['end_offsets'].values())}")
-    console.print(rest)
+        pairs += sorted(found[kind].items())
+    facts(pairs)
+    if found["bucket_figures"]:
+        echo("")
+        grid(
+            ["partition", "bucket", "earliest", "latest", "rows"],
+            [
+                [one["partition"] or "", one["bucket"], one["earliest"], one["latest"], one["rows"]]
+                for one in found["bucket_figures"]
+            ],
+        )

@@ -1,88 +1,306 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands share: how to connect, how to name a table, how to print."""
+"""What the commands share: how to connect, how to fail, how to ask, how to print JSON."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
+import contextlib
 import datetime as dt
 import decimal
+import functools
 import json
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from fluss import aio
-from fluss.errors import FlussError
+from fluss.errors import (
+    DatabaseNotExistError,
+    FlussError,
+    LakeSnapshotNotExistError,
+    NetworkError,
+    PartitionNotExistsError,
+    TableNotExistError,
+)
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from fluss import Config, Database
+    from fluss.metadata import TablePath
+
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+DEFAULT_SERVER = "127.0.0.1:9123"
+_TIMEOUT_S = 10.0
+_NOT_FOUND = (DatabaseNotExistError, TableNotExistError, PartitionNotExistsError, LakeSnapshotNotExistError)
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_LISTED_PORT = re.compile(r":(\d+)$")
+_PYTHON_HINTS = (
+    (re.compile(r"; create it with db\.create_table\(\)"), '; create it with "fluss create"'),
+    (
+        re.compile(r"; open it with db\.table\(.*?\), or create it with exist_ok=True or replace=True"),
+        "; add --if-not-exists, or drop it first",
+    ),
+)
+"""Advice of the Python API, and what to say in its place."""
+
+
+class Failure(click.ClickException):
+    """A user-visible error: one sentence on standard error, exit code 1."""
+
+
+class NotFound(click.ClickException):
+    """Something that was named does not exist."""
+
+    exit_code = 3
+
+
+def failure_of(error: BaseException) -> click.ClickException | None:
+    """The message for an error that a user can cause; None if it is a defect and needs its traceback."""
+    if isinstance(error, FlussError):
+        text = " ".join(error.message.split())
+        for pattern, words in _PYTHON_HINTS:
+            text = pattern.sub(words, text)
+        from fluss.db.profile_store import UnknownProfileError
+
+        return NotFound(text) if isinstance(error, (*_NOT_FOUND, UnknownProfileError)) else Failure(text)
+    if type(error).__module__.split(".")[0] in ("duckdb", "_duckdb"):
+        return Failure(_first_paragraph(str(error)))
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return Failure(f"'{os.fspath(error.filename)}': {error.strerror}")
+    return None
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())
+
+
+@dataclass
+class Link:
+    """Where a command connects to, and how it prints."""
+
+    servers: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    as_json: bool = False
+
+    @contextlib.contextmanager
+    def database(self, name: str = "fluss", options: dict[str, Any] | None = None) -> Iterator[Database]:
+        """Connect, and close at the end."""
+        import fluss
+
+        servers, user, password = self.resolve()
+        if not os.path.isdir(servers):
+            check_reachable(servers)
+        try:
+            db = fluss.connect(
+                servers, user=user, password=password, database=name, timeout=_TIMEOUT_S, options=options
+            )
+        except NetworkError as error:
+            reason = re.sub(r"\. Start one with.*", "", error.message)
+            raise Failure(f"{reason}; is this the address of a Fluss server?") from None
+        with db:
+            yield db
+
+    def resolve(self) -> tuple[str, str | None, str | None]:
+        """The servers, the user and the password: from the options, the environment, or a profile."""
+        from fluss.db.profile_store import named_profile
+
+        user, password = self.user, self.password
+        if self.servers is not None:
+            servers = check_servers(self.servers)
+        else:
+            found = named_profile(self.profile)
+            servers = DEFAULT_SERVER if found is None else found.bootstrap_servers
+            if found is not None and user is None and found.user is not None:
+                user = found.user
+                password = found.password() if password is None else password
+        if password is not None and user is None:
+            raise click.UsageError("a password was given without a user; add --user NAME (or FLUSS_USER)")
+        return servers, user, password
+
+    def config(self) -> Config:
+        """The options of the full client, for what does not go through `connect`."""
+        import fluss
+
+        servers, user, password = self.resolve()
+        properties: dict[str, Any] = {"bootstrap.servers": servers, "connect-timeout": int(_TIMEOUT_S * 1000)}
+        if user is not None:
+            properties |= {
+                "security.protocol": "sasl",
+                "security.sasl.mechanism": "PLAIN",
+                "security.sasl.username": user,
+                "security.sasl.password": password or "",
+            }
+        return fluss.Config(properties)
+
+
+def check_servers(text: str) -> str:
+    """The address as `connect` takes it: host:port, a host alone (port 9123), or a folder that exists."""
+    text = text.strip()
+    if not text:
+        raise click.UsageError("-b needs an address such as 127.0.0.1:9123, not an empty text")
+    if os.path.isdir(text):
+        return text
+    if os.sep in text and "://" not in text:
+        raise click.UsageError(f"-b: there is no folder '{text}'; write host:port, or the data folder of a server")
+    parts = []
+    for part in text.removeprefix("fluss://").split(","):
+        part = part.strip()
+        if _HOST.fullmatch(part):
+            part = f"{part}:9123"
+        port = _LISTED_PORT.search(part)
+        if port is None or not 0 < int(port[1]) < 65536 or "/" in part or port.start() == 0:
+            raise click.UsageError(f"-b: '{part}' is not an address; write host:port, for instance {DEFAULT_SERVER}")
+        parts.append(part)
+    return ",".join(parts)
+
+
+def check_reachable(servers: str) -> None:
+    """Fail at once if no connection can be opened: the client would retry for seconds."""
+    from fluss.db.probing import unreachable
+
+    failed = unreachable(servers)
+    if failed and all(one.refused for one in failed):
+        port = servers.rpartition(":")[2]
+        command = "fluss server" if port == "9123" else f"fluss server --port {port}"
+        raise Failure(f'nothing listens at {servers}; run "{command}", or name another server with -b')
+    if failed:
+        raise Failure(f"cannot reach {failed[0].address}: {failed[0].problem}; check the address given with -b")
+
 
 _OPTIONS = (
     click.option(
         "-b",
         "--bootstrap-servers",
-        default="127.0.0.1:9123",
+        "servers",
+        metavar="HOST:PORT",
         envvar="FLUSS_BOOTSTRAP_SERVERS",
-        show_default=True,
         show_envvar=True,
-        help="Servers to ask first, host:port, comma separated.",
+        help=f"Servers, or the data folder of one.  [default: the active profile, or {DEFAULT_SERVER}]",
     ),
     click.option("--user", envvar="FLUSS_USER", show_envvar=True, help="User name for SASL/PLAIN."),
     click.option("--password", envvar="FLUSS_PASSWORD", show_envvar=True, help="Password for SASL/PLAIN."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts."),
+    click.option(
+        "--profile", metavar="NAME", envvar="FLUSS_PROFILE", show_envvar=True, help="Profile to connect with."
+    ),
 )
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
 
 def connected(command: CommandT) -> CommandT:
-    """Add the options every command that connects has."""
+    """Add the options every command that connects has; the command takes them as one `Link`."""
+
+    @functools.wraps(command)
+    def call(
+        *args: Any,
+        servers: str | None,
+        user: str | None,
+        password: str | None,
+        profile: str | None,
+        as_json: bool,
+        **kwargs: Any,
+    ) -> Any:
+        source = click.get_current_context().get_parameter_source
+        if profile is not None and source("profile") is ParameterSource.COMMANDLINE:
+            if source("servers") is ParameterSource.COMMANDLINE:
+                raise click.UsageError("give -b or --profile, not both")
+            servers = None  # the variable is a default, and the option says something else
+        return command(Link(servers, user, password, profile, as_json), *args, **kwargs)
+
+    wrapped: Any = _JSON(call)
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
 
 
-def make_config(bootstrap_servers: str, user: str | None, password: str | None) -> aio.Config:
-    properties: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "connect-timeout": 10_000}
-    if user is not None:
-        properties |= {
-            "security.protocol": "sasl",
-            "security.sasl.mechanism": "PLAIN",
-            "security.sasl.username": user,
-            "security.sasl.password": password or "",
-        }
-    return aio.Config(properties)
+json_option = _JSON
 
 
-def run(
-    bootstrap_servers: str,
-    user: str | None,
-    password: str | None,
-    work: Callable[[aio.FlussConnection], Coroutine[Any, Any, T]],
-) -> T:
-    """Connect, do the work, close. A Fluss error becomes one line and exit code 1."""
+def complete_tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of tables that begin with what was typed; none if the server does not answer quickly."""
+    import fluss
 
-    async def connect_and_work() -> T:
-        connection = await aio.FlussConnection.create(make_config(bootstrap_servers, user, password))
-        try:
-            return await work(connection)
-        finally:
-            await connection.close()
-
+    given = ctx.params
+    link = Link(given.get("servers"), given.get("user"), given.get("password"), given.get("profile"))
+    database, dot, prefix = incomplete.rpartition(".")
     try:
-        return asyncio.run(connect_and_work())
-    except FlussError as error:
-        raise click.ClickException(error.message) from None
+        servers, user, password = link.resolve()
+        with fluss.connect(servers, user=user, password=password, timeout=1.0) as db:
+            if dot:
+                return [f"{database}.{name}" for name in db.tables(database) if name.startswith(prefix)]
+            names = [name for name in db.tables() if name.startswith(prefix)]
+            return names + [f"{name}." for name in db.databases() if name.startswith(prefix) and name != db.name]
+    except (FlussError, click.ClickException, OSError):
+        return []
 
 
-def parse_path(text: str) -> aio.TablePath:
+def table_argument(name: str = "table", **options: Any) -> Callable[[CommandT], CommandT]:
+    """An argument that names a table, with completion."""
+    return click.argument(name, shell_complete=complete_tables, **options)
+
+
+def parse_path(text: str) -> TablePath:
     """``db.table``; a name alone is a table of the database ``fluss``."""
+    from fluss.metadata import TablePath
+
     database, dot, table = text.partition(".")
     if not dot:
         database, table = "fluss", text
     if not database or not table:
-        raise click.UsageError(f"{text!r} does not name a table; write database.table")
-    return aio.TablePath(database, table)
+        raise click.UsageError(f"{text!r} does not name a table; write TABLE or DATABASE.TABLE")
+    return TablePath(database, table)
+
+
+def check_table(text: str) -> str:
+    """The name of a table as the Python API takes it."""
+    return str(parse_path(text))
+
+
+def check_database(db: Database, name: str) -> str:
+    """The name of a database that exists."""
+    from fluss.db.suggest import did_you_mean
+
+    known = db.databases()
+    if name not in known:
+        raise DatabaseNotExistError(f"there is no database {name!r}{did_you_mean(name, known)}")
+    return name
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """Names that are separated by commas; None if none were given."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise click.UsageError("give names separated by commas, for instance id,price")
+    return names
+
+
+def pairs_of(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    """``KEY=VALUE`` texts as a dict."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(f"{option} takes KEY=VALUE, not {text!r}")
+        found[key.strip()] = value
+    return found
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed. Without a terminal there is no one to ask: `--yes` is needed."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Add --yes to do it without a question.")
+    if not click.confirm(question, default=False, err=True):
+        raise Failure("nothing was done")
 
 
 def plain(value: Any) -> Any:
@@ -101,4 +319,15 @@ def plain(value: Any) -> Any:
 
 
 def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
     click.echo(json.dumps(plain(value), ensure_ascii=False))
+
+
+def note(text: str) -> None:
+    """Say what was done, on standard error: standard output is for data."""
+    click.echo(text, err=True)
+
+
+def count_text(count: int, word: str) -> str:
+    """``1 row``, ``2 rows``, ``12,000 rows``."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

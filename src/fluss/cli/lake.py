@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import connected, make_config, parse_path, print_json
+from fluss.cli.common import Link, connected, parse_path, print_json, table_argument
 from fluss.errors import FlussError
 
 if TYPE_CHECKING:
@@ -21,22 +21,18 @@ def lake() -> None:
 
 @lake.command()
 @connected
-@click.argument("tables", nargs=-1)
+@table_argument("tables", nargs=-1)
 @click.option("--buckets", is_flag=True, help="Show every bucket.")
-def status(
-    bootstrap_servers: str,
-    user: str | None,
-    password: str | None,
-    as_json: bool,
-    tables: tuple[str, ...],
-    buckets: bool,
-) -> None:
-    """Per table: what is tiered up to which offset, how far the lake is behind, files and sizes."""
+def status(link: Link, tables: tuple[str, ...], buckets: bool) -> None:
+    """Per table: what is tiered up to which offset, how far the lake is behind, files and sizes.
+
+    Example: fluss lake status fluss.events
+    """
     from fluss.lake.session import Session
     from fluss.lake.status import lake_status, lake_tables
 
     try:
-        session = Session(make_config(bootstrap_servers, user, password).to_dict())
+        session = Session(link.config().to_dict())
         try:
             paths = [parse_path(name) for name in tables] or lake_tables(session)
             found = [lake_status(session, path) for path in paths]
@@ -44,11 +40,11 @@ def status(
             session.close()
     except FlussError as error:
         raise click.ClickException(error.message) from None
-    if as_json:
+    if link.as_json:
         print_json([_document(one) for one in found])
         return
     if not found:
-        click.echo("no table has its lake on (table.datalake.enabled)")
+        click.echo(err=True, message="no table has its lake on (table.datalake.enabled)")
     for one in found:
         _show(one, buckets)
 

@@ -1,192 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows from the terminal: ``fluss tail``, ``fluss put``, ``fluss get``."""
+"""Single rows: ``fluss put``, ``fluss get``."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sys
-import time
-from collections.abc import Iterator
-from typing import Any, TextIO
-
 import click
 
-from fluss import aio
-from fluss.cli.common import connected, parse_path, plain, print_json, run
-
-_POLL_MS = 500
-
-
-def _row_text(record: aio.ScanRecord, bucket: aio.TableBucket, as_json: bool) -> str:
-    if as_json:
-        facts = {
-            "bucket": bucket.bucket_id,
-            "partition": bucket.partition_id,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "change": record.change_type.short_string(),
-            "row": plain(record.row),
-        }
-        return json.dumps(facts, ensure_ascii=False)
-    return f"{bucket.bucket_id}:{record.offset} {record.change_type.short_string()} {plain(record.row)}"
-
-
-@click.command()
-@click.argument("table")
-@click.option("-n", "--limit", type=click.IntRange(1), help="Stop after this many records.")
-@click.option(
-    "--from",
-    "start",
-    type=click.Choice(["earliest", "latest"]),
-    default="earliest",
-    show_default=True,
-    help="Where to begin: with everything there is, or with what comes from now on.",
+from fluss.cli.common import (
+    Failure,
+    Link,
+    NotFound,
+    check_table,
+    connected,
+    count_text,
+    note,
+    print_json,
+    table_argument,
 )
-@click.option("--no-follow", is_flag=True, help="Stop at the end of the log instead of waiting for more.")
-@click.option("--timeout", type=float, help="Stop after this many seconds.")
-@connected
-def tail(
-    table: str,
-    limit: int | None,
-    start: str,
-    no_follow: bool,
-    timeout: float | None,
-    bootstrap_servers: str,
-    user: str | None,
-    password: str | None,
-    as_json: bool,
-) -> None:
-    """Print the log of TABLE (database.table) as it grows; for a primary-key table, its changes."""
-    path = parse_path(table)
-    deadline = None if timeout is None else time.monotonic() + timeout
-
-    async def work(connection: aio.FlussConnection) -> None:
-        source = await connection.get_table(path)
-        info = source.get_table_info()
-        scanner = await source.new_scan().create_log_scanner()
-        offset = aio.EARLIEST_OFFSET if start == "earliest" else aio.LATEST_OFFSET
-        buckets = range(info.num_buckets)
-        if info.is_partitioned():
-            partitions = await connection.get_admin().list_partition_infos(path)
-            if not partitions:
-                raise click.ClickException(f"table {path} has no partitions yet")
-            scanner.subscribe_partition_buckets({(p.partition_id, b): offset for p in partitions for b in buckets})
-        else:
-            scanner.subscribe_buckets(dict.fromkeys(buckets, offset))
-        shown = 0
-        while limit is None or shown < limit:
-            records = await scanner.poll(_POLL_MS)
-            for bucket, found in records.items():
-                for record in found[: None if limit is None else limit - shown]:
-                    click.echo(_row_text(record, bucket, as_json))
-                    shown += 1
-            at_end = records.is_empty() and all(lag == 0 for lag in scanner.lag().values())
-            if (no_follow and at_end) or (deadline is not None and time.monotonic() >= deadline):
-                return
-
-    with contextlib.suppress(KeyboardInterrupt):
-        run(bootstrap_servers, user, password, work)
-
-
-def _rows(given: tuple[str, ...], file: TextIO | None) -> Iterator[dict[str, Any]]:
-    lines: Iterator[str] = iter(given) if given else iter(file if file is not None else sys.stdin)
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise click.ClickException(f"row {number} is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise click.ClickException(f"row {number} is not a JSON object with the columns as keys")
-        yield row
+from fluss.cli.show import facts
 
 
 @click.command()
-@click.argument("table")
+@table_argument()
 @click.argument("rows", nargs=-1)
-@click.option("-f", "--file", type=click.File("r"), help="Read rows from a file, one JSON object a line.")
+@click.option("-f", "--file", type=click.Path(dir_okay=False), help="Read rows from a file, one JSON object a line.")
 @click.option("--delete", is_flag=True, help="Delete the rows with these primary keys.")
+@click.option("--atomic", is_flag=True, help="Check all rows before the first is sent.")
 @connected
-def put(
-    table: str,
-    rows: tuple[str, ...],
-    file: TextIO | None,
-    delete: bool,
-    bootstrap_servers: str,
-    user: str | None,
-    password: str | None,
-    as_json: bool,
-) -> None:
+def put(link: Link, table: str, rows: tuple[str, ...], file: str | None, delete: bool, atomic: bool) -> None:
     """Write ROWS, each a JSON object, into TABLE: appended, or upserted where there is a primary key.
 
-    Without ROWS and --file they are read from standard input, one a line.
+    Without ROWS and --file they are read from standard input, one a line. The first row that does not fit ends it:
+    those before it are written, unless --atomic is given.
+
+    Example: fluss put orders '{"id": 1, "item": "tea"}'
     """
-    path = parse_path(table)
+    from fluss.db.loading import Load, RejectedRowError
 
-    async def work(connection: aio.FlussConnection) -> int:
-        target = await connection.get_table(path)
-        written = 0
-        if target.has_primary_key():
-            upserts = target.new_upsert().create_writer()
-            for row in _rows(rows, file):
-                upserts.delete(_typed(row, target)) if delete else upserts.upsert(_typed(row, target))
-                written += 1
-            await upserts.flush()
-            return written
-        if delete:
-            raise click.ClickException(f"table {path} has no primary key: nothing can be deleted from it")
-        appends = target.new_append().create_writer()
-        for row in _rows(rows, file):
-            appends.append(_typed(row, target))
-            written += 1
-        await appends.flush()
-        return written
-
-    count = run(bootstrap_servers, user, password, work)
-    if as_json:
-        print_json({"written": count})
+    if rows and file is not None:
+        raise click.UsageError("give rows or --file, not both")
+    name = check_table(table)
+    with link.database() as db:
+        load = Load(
+            db,
+            db.table(name),
+            [file or ("rows given" if rows else "-")],
+            kind="jsonl",
+            atomic=atomic,
+            delete=delete,
+            lines=list(rows) or None,
+        )
+        word = "deleted" if delete else "written"
+        try:
+            report = load.run()
+        except RejectedRowError as error:
+            done = load.report.written
+            raise Failure(f"{error.message}; {count_text(done, 'row')} {word} before it") from None
+        except KeyboardInterrupt:
+            raise Failure(f"interrupted; {count_text(load.report.written, 'row')} {word}") from None
+    if link.as_json:
+        print_json({"written": report.written})
     else:
-        click.echo(f"{count} row{'' if count == 1 else 's'} {'deleted' if delete else 'written'}")
+        note(f"{count_text(report.written, 'row')} {word}")
 
 
 @click.command()
-@click.argument("table")
+@table_argument()
 @click.argument("key")
 @connected
-def get(table: str, key: str, bootstrap_servers: str, user: str | None, password: str | None, as_json: bool) -> None:
+def get(link: Link, table: str, key: str) -> None:
     """Look up the row of TABLE with the primary key KEY: a JSON object, or the value itself for a single column.
 
-    Exit code 1 when there is no such row.
+    Exit code 3 when there is no such row.
+
+    Example: fluss get orders 7
     """
-    path = parse_path(table)
+    from fluss.db.json_rows import key_from_text
 
-    async def work(connection: aio.FlussConnection) -> dict[str, Any] | None:
-        source = await connection.get_table(path)
-        primary_key = source.get_table_info().get_primary_keys()
-        if not primary_key:
-            raise click.ClickException(f"table {path} has no primary key to look up")
-        try:
-            given = json.loads(key)
-        except ValueError:
-            given = key
-        wanted = given if isinstance(given, dict) else {primary_key[0]: given}
-        return await source.new_lookup().create_lookuper().lookup(_typed(wanted, source))
-
-    row = run(bootstrap_servers, user, password, work)
+    name = check_table(table)
+    with link.database() as db:
+        opened = db.table(name)
+        if not opened.primary_key:
+            raise Failure(f"table {name} has no primary key to look up; filter it with fluss cat {table} -w CONDITION")
+        row = opened.get(key_from_text(key, opened.info))
     if row is None:
-        raise click.ClickException(f"no row with key {key} in {path}")
-    if as_json:
+        raise NotFound(f"no row with key {key} in {name}")
+    if link.as_json:
         print_json(row)
     else:
-        for name, value in row.items():
-            click.echo(f"{name}: {plain(value)}")
-
-
-def _typed(row: dict[str, Any], table: aio.FlussTable) -> dict[str, Any]:
-    """JSON knows no dates, decimals or bytes: texts are read as what their columns hold."""
-    from fluss.cli.json_values import from_json
-
-    types = {column.name: column.data_type for column in table.get_table_info().schema.columns}
-    return {name: from_json(value, types[name], name) if name in types else value for name, value in row.items()}
+        facts(row.items())

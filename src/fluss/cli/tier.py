@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import connected, make_config, parse_path
+from fluss.cli.common import Link, connected, pairs_of, parse_path
 from fluss.errors import FlussError
 
 if TYPE_CHECKING:
     from fluss.lake.service import TieringService
+
+_MASTER = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[[\d\s,]+\]|yarn|(spark|k8s|sc)://\S+")
 
 
 @click.command()
@@ -40,10 +43,7 @@ if TYPE_CHECKING:
     help="Remove files that no snapshot uses after this time.",
 )
 def tier(
-    bootstrap_servers: str,
-    user: str | None,
-    password: str | None,
-    as_json: bool,
+    link: Link,
     once: bool,
     tables: str | None,
     master: str | None,
@@ -56,25 +56,26 @@ def tier(
     """Move what is new in lake-enabled tables to the lake, for ever or once.
 
     May be stopped or killed at any moment: a restart goes on where lake and server agree.
+
+    Example: fluss tier --once --tables fluss.events
     """
     from fluss.lake.rounds import RoundSettings
     from fluss.lake.runners import LocalRunner
     from fluss.lake.service import ServiceSettings, TieringService
 
-    client = make_config(bootstrap_servers, user, password).to_dict()
+    client = link.config().to_dict()
     chosen = [parse_path(name.strip()) for name in tables.split(",")] if tables else None
-    options = dict(_pair(item) for item in lake)
+    options = pairs_of("--lake", lake)
     settings = ServiceSettings(
         round=RoundSettings(compact=compact, expire=expire, sweep_after_s=sweep_after_hours * 3600)
     )
-    show = _show_json if as_json else Lines()
+    show = _show_json if link.as_json else Lines()
     spark = None
     try:
         if master is not None:
-            from fluss.spark import session
+            spark = _spark(master)
             from fluss.spark.tiering import SparkRunner
 
-            spark = session("fluss-tiering", master=master)
             runner: Any = SparkRunner(spark)
         else:
             runner = LocalRunner(threads)
@@ -94,6 +95,15 @@ def tier(
         from fluss.lake.session import close_sessions
 
         close_sessions()
+
+
+def _spark(master: str) -> Any:
+    """Start a Spark session; a master that Spark does not understand is the user's mistake, not a traceback."""
+    if not _MASTER.fullmatch(master):
+        raise click.UsageError(f"--master: {master!r} is not a Spark master; write local[4], spark://HOST:7077 or yarn")
+    from fluss.spark import session
+
+    return session("fluss-tiering", master=master)
 
 
 @contextlib.contextmanager
@@ -117,13 +127,6 @@ def _stopped_by_signals(service: TieringService) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"--lake takes KEY=VALUE, not {text!r}")
-    return name, value
 
 
 def _show_json(name: str, figures: Mapping[str, Any]) -> None:

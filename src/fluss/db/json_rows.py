@@ -7,10 +7,10 @@ import base64
 import binascii
 import datetime as dt
 import decimal
+import json
 from typing import Any
 
-import click
-
+from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import (
     ArrayType,
     BinaryType,
@@ -22,6 +22,7 @@ from fluss.metadata import (
     MapType,
     RowType,
     StringType,
+    TableInfo,
     TimestampLtzType,
     TimestampType,
     TimeType,
@@ -35,7 +36,7 @@ def from_json(value: Any, data_type: DataType, name: str) -> Any:
     try:
         return _convert(value, data_type, name)
     except (ValueError, TypeError, decimal.InvalidOperation, binascii.Error) as error:
-        raise click.ClickException(f"column '{name}': {value!r} cannot be read as {data_type}: {error}") from None
+        raise InvalidRowError(f"column '{name}': {value!r:.80} cannot be read as {data_type}: {error}") from None
 
 
 def _convert(value: Any, data_type: DataType, name: str) -> Any:
@@ -62,3 +63,31 @@ def _convert(value: Any, data_type: DataType, name: str) -> Any:
         types = {field.name: field.data_type for field in data_type.fields}
         return {key: from_json(item, types[key], name) if key in types else item for key, item in value.items()}
     return value
+
+
+def key_from_text(text: str, info: TableInfo) -> dict[str, Any]:
+    """A primary key as users write it: a JSON object, or the value itself if the key has one column.
+
+    Example:
+        key_from_text("7", table.info)  # {'id': 7}
+    """
+    keys = list(info.primary_keys)
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = text
+    if not isinstance(given, dict):
+        if len(keys) > 1:
+            shown = ", ".join(f'"{name}": …' for name in keys)
+            raise InvalidArgumentError(f"the key of {info.table_path} has {len(keys)} columns: write {{{shown}}}")
+        given = {keys[0]: text if isinstance(info.schema.column(keys[0]).data_type, StringType | CharType) else given}
+    for name in given:
+        if name not in keys:
+            raise InvalidArgumentError(
+                f"{name!r} is not a column of the primary key of {info.table_path}: {', '.join(keys)}"
+            )
+    for name in keys:
+        if name not in given:
+            raise InvalidArgumentError(f"the key lacks column {name!r}: the primary key is {', '.join(keys)}")
+    types = {column.name: column.data_type for column in info.schema.columns}
+    return {name: from_json(value, types[name], name) for name, value in given.items()}

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operating a server: ``fluss status``, ``doctor``, ``offsets``, ``snapshots``, ``acl``, ``config``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from fluss.cli.common import (
+    Link,
+    NotFound,
+    check_table,
+    connected,
+    note,
+    pairs_of,
+    print_json,
+    table_argument,
+)
+from fluss.cli.show import echo, facts, grid, size_text
+
+_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("error", "red")}
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
+@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between two looks.")
+@connected
+def status(link: Link, watch: bool, every: float) -> None:
+    """Show the state of the server: version, address, security, tables, rows, disk, memory, lag of the lake, warnings.
+
+    Example: fluss status --watch
+    """
+    from fluss.db.status import server_status
+
+    with link.database() as db:
+        while True:
+            found = server_status(db)
+            if link.as_json:
+                print_json(asdict(found))
+            else:
+                if watch and sys.stdout.isatty():
+                    click.clear()
+                _show_status(asdict(found))
+            if not watch:
+                return
+            sys.stdout.flush()
+            try:
+                time.sleep(every)
+            except KeyboardInterrupt:
+                return
+
+
+def _show_status(found: dict[str, Any]) -> None:
+    def known(value: Any) -> str:
+        return "unknown" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+    facts(
+        [
+            ("address", found["address"]),
+            ("version", found["version"] or "unknown"),
+            ("health", found["health"]),
+            ("security", found["security"]),
+            ("databases", found["databases"]),
+            ("tables", found["tables"]),
+            ("rows", known(found["rows"])),
+            ("disk", size_text(found["disk_bytes"])),
+            ("disk free", size_text(found["disk_free_bytes"])),
+            ("memory", size_text(found["memory_bytes"])),
+            ("connections", known(found["connections"])),
+            ("lake lag", known(found["lake_lag_rows"]) if found["lake_tables"] else "no table has a lake"),
+        ]
+    )
+    for warning in found["warnings"]:
+        echo(click.style("warning", fg="yellow") + f"  {warning}")
+
+
+@click.command()
+@table_argument()
+@click.option("--at", metavar="TIME", help="Offsets at a time: 10m (ten minutes ago) or 2026-01-01T00:00.")
+@connected
+def offsets(link: Link, table: str, at: str | None) -> None:
+    """Show the first and the next offset of every bucket of TABLE, or the offsets at a time.
+
+    Example: fluss offsets orders --at 10m
+    """
+    from fluss.db.figures import bucket_offsets, offsets_at, parse_time
+    from fluss.metadata import OffsetSpec
+
+    moment = None if at is None else parse_time(at)
+    if at is not None and moment is None:
+        raise click.UsageError(f"--at: {at!r} is not a time; write 10m (ten minutes ago) or 2026-01-01T00:00")
+    with link.database() as db:
+        opened = db.table(check_table(table))
+        first = bucket_offsets(db, opened, OffsetSpec.earliest())
+        last = bucket_offsets(db, opened, OffsetSpec.latest())
+        then = {} if moment is None else offsets_at(db, opened, moment)
+    rows = [
+        {"partition": key[0], "bucket": key[1].bucket_id, "earliest": first.get(key), "latest": end}
+        | ({} if moment is None else {"at": then.get(key)})
+        for key, end in sorted(last.items(), key=lambda item: (item[0][0] or "", item[0][1].bucket_id))
+    ]
+    if link.as_json:
+        print_json(rows)
+    else:
+        names = ["partition", "bucket", "earliest", "latest", *([] if moment is None else ["at"])]
+        grid(names, [["" if row[name] is None else row[name] for name in names] for row in rows])
+
+
+@click.command()
+@table_argument()
+@connected
+def snapshots(link: Link, table: str) -> None:
+    """Show the snapshots of TABLE: of its buckets, if it has a primary key, and the newest one in the lake.
+
+    Example: fluss snapshots orders
+    """
+    from fluss.db.status import table_snapshots
+
+    with link.database() as db:
+        found = table_snapshots(db, db.table(check_table(table)))
+    if link.as_json:
+        print_json(found)
+        return
+    grid(
+        ["kind", "partition", "bucket", "snapshot", "offset"],
+        [
+            ["" if one[name] is None else one[name] for name in ("kind", "partition", "bucket", "id", "offset")]
+            for one in found
+        ],
+    )
+
+
+@click.command()
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False),
+    default="fluss-data",
+    show_default=True,
+    help="Folder of a server here.",
+)
+@connected
+def doctor(link: Link, data_dir: str) -> None:
+    """Check this machine and the server, and say how to fix what is wrong. Exit code 1 if something is.
+
+    Example: fluss doctor
+    """
+    from fluss.db.doctor import examine
+
+    servers, user, password = link.resolve()
+    found = examine(servers, user, password, data_dir)
+    if link.as_json:
+        print_json([asdict(one) for one in found])
+    else:
+        for one in found:
+            text, colour = _MARKS[one.state]
+            fix = f"; {one.fix}" if one.fix else ""
+            echo(f"{click.style(text.ljust(7), fg=colour)}  {one.name}: {one.finding}{fix}")
+    if any(one.state == "error" for one in found):
+        raise click.exceptions.Exit(1)
+
+
+@click.group()
+def acl() -> None:
+    """List, grant and revoke access rights."""
+
+
+_OPERATIONS = click.Choice(["all", "read", "write", "create", "drop", "alter", "describe"])
+
+
+@acl.command(name="ls")
+@click.option("--on", metavar="RESOURCE", help="Only of this one: cluster, db:NAME or a table.")
+@connected
+def acl_ls(link: Link, on: str | None) -> None:
+    """List the access rights.
+
+    Example: fluss acl ls --on orders
+    """
+    from fluss.db.access import list_rights
+
+    with link.database() as db:
+        found = [right.document() for right in list_rights(db, on)]
+    if link.as_json:
+        print_json(found)
+    else:
+        names = ["principal", "operation", "resource", "host"]
+        grid(names, [[one[name] for name in names] for one in found])
+
+
+def _change(link: Link, grant: bool, user: str, operation: str, resource: str, host: str) -> None:
+    from fluss.db.access import grant_right, revoke_rights
+
+    with link.database() as db:
+        if grant:
+            done = [grant_right(db, user, operation, resource, host).document()]
+        else:
+            done = [right.document() for right in revoke_rights(db, user, operation, resource, host)]
+    if link.as_json:
+        print_json(done)
+    elif not done:
+        raise NotFound(f"{user} has no such right on {resource}; see fluss acl ls")
+    else:
+        word = "may now" if grant else "may no longer"
+        note(f"{user} {word} {operation} {resource}")
+
+
+@acl.command(name="grant")
+@click.argument("principal")
+@click.argument("operation", type=_OPERATIONS, metavar="OPERATION")
+@click.argument("resource")
+@click.option("--host", default="*", show_default=True, help="Only from this address.")
+@connected
+def acl_grant(link: Link, principal: str, operation: str, resource: str, host: str) -> None:
+    """Allow the user PRINCIPAL to do OPERATION with RESOURCE: a table, db:NAME or cluster.
+
+    Example: fluss acl grant alice read orders
+    """
+    _change(link, True, principal, operation, resource, host)
+
+
+@acl.command(name="revoke")
+@click.argument("principal")
+@click.argument("operation", type=_OPERATIONS, metavar="OPERATION")
+@click.argument("resource")
+@click.option("--host", default="*", show_default=True, help="Only from this address.")
+@connected
+def acl_revoke(link: Link, principal: str, operation: str, resource: str, host: str) -> None:
+    """Take back what `fluss acl grant` allowed.
+
+    Example: fluss acl revoke alice read orders
+    """
+    _change(link, False, principal, operation, resource, host)
+
+
+@click.group()
+def config() -> None:
+    """List, set and reset options of the running server."""
+
+
+@config.command(name="ls")
+@connected
+def config_ls(link: Link) -> None:
+    """List the options that are set, and where each comes from.
+
+    Example: fluss config ls
+    """
+    with link.database() as db:
+        found = sorted(db._bridge.run(db._core._admin.describe_cluster_configs()), key=lambda one: one.key)
+    if link.as_json:
+        print_json([{"key": one.key, "value": one.value, "source": one.source} for one in found])
+    else:
+        grid(["option", "value", "source"], [[one.key, one.value, one.source] for one in found])
+
+
+@config.command(name="set")
+@click.argument("settings", nargs=-1, required=True)
+@connected
+def config_set(link: Link, settings: tuple[str, ...]) -> None:
+    """Set options while the server runs: SETTINGS are KEY=VALUE.
+
+    Example: fluss config set kv.snapshot.interval=5min
+    """
+    _configure(link, dict(pairs_of("set", settings)))
+
+
+@config.command(name="reset")
+@click.argument("keys", nargs=-1, required=True)
+@connected
+def config_reset(link: Link, keys: tuple[str, ...]) -> None:
+    """Set options back to what the server was started with.
+
+    Example: fluss config reset kv.snapshot.interval
+    """
+    _configure(link, dict.fromkeys(keys))
+
+
+def _configure(link: Link, changes: dict[str, str | None]) -> None:
+    with link.database() as db:
+        db._bridge.run(db._core._admin.alter_cluster_configs(changes))
+    if link.as_json:
+        print_json(changes)
+    else:
+        note(", ".join(f"{key} reset" if value is None else f"{key} = {value}" for key, value in changes.items()))

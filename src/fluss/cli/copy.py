@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables from server to server: ``fluss copy``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fluss.cli.common import Failure, Link, check_database, check_table, connected, count_text, note, print_json
+from fluss.cli.load import progress_bar
+
+if TYPE_CHECKING:
+    from fluss import Database
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--follow", is_flag=True, help="Keep the copy in sync until Ctrl-C (one table).")
+@click.option("--verify", is_flag=True, help="Compare counts and checksums afterwards.")
+@click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    help="Note there how far it came: the same command goes on where it was stopped.",
+)
+@connected
+def copy(link: Link, source: str, target: str, follow: bool, verify: bool, checkpoint: str | None) -> None:
+    """Copy SOURCE to TARGET: a table, or DATABASE.* for all tables of a database.
+
+    Either may begin with a server: HOST:PORT/TABLE or @PROFILE/TABLE; without one, it is the server of -b.
+
+    Example: fluss copy orders @staging/orders --verify
+    """
+    from_link, from_name = _place(link, source)
+    to_link, to_name = _place(link, target)
+    if from_name.endswith(".*") != to_name.endswith(".*"):
+        raise click.UsageError("copy a table to a table, or DATABASE.* to DATABASE.*")
+    if checkpoint is not None:
+        os.makedirs(checkpoint, exist_ok=True)
+    with from_link.database() as here, to_link.database() as there:
+        if here.address == there.address and from_name == to_name:
+            raise click.UsageError("source and target are the same")
+        pairs = _pairs(here, from_name, to_name)
+        if follow and len(pairs) > 1:
+            raise click.UsageError("--follow keeps one table in sync: name it")
+        done = [_copy(here, there, pair, link, follow, verify, checkpoint) for pair in pairs]
+    if link.as_json:
+        print_json(done)
+    if any(one["equal"] is False for one in done):
+        wrong = ", ".join(one["target"] for one in done if one["equal"] is False)
+        raise Failure(
+            f"not equal to the source: {wrong}; was something else written to it, or to the source meanwhile?"
+        )
+
+
+def _place(link: Link, text: str) -> tuple[Link, str]:
+    server, slash, name = text.rpartition("/")
+    if not slash:
+        return link, _name(text)
+    if server.startswith("@"):
+        return Link(profile=server[1:], as_json=link.as_json), _name(name)
+    return replace(link, servers=server, profile=None), _name(name)
+
+
+def _name(text: str) -> str:
+    if text.endswith(".*") and len(text) > 2:
+        return text
+    return check_table(text)
+
+
+def _pairs(here: Database, from_name: str, to_name: str) -> list[tuple[str, str]]:
+    if not from_name.endswith(".*"):
+        return [(from_name, to_name)]
+    database, other = check_database(here, from_name[:-2]), to_name[:-2]
+    return [(f"{database}.{name}", f"{other}.{name}") for name in sorted(here.tables(database))]
+
+
+def _copy(
+    here: Database, there: Database, pair: tuple[str, str], link: Link, follow: bool, verify: bool, folder: str | None
+) -> dict[str, Any]:
+    from fluss.db.copying import TableCopy, fingerprint
+
+    name, other = pair
+    file = None if folder is None else os.path.join(folder, f"{name}-{other}.json")
+    with progress_bar(name, None, show=not link.as_json) as advance:
+        work = TableCopy(here, name, there, other, checkpoint=file, progress=advance)
+        try:
+            report = work.run(follow=follow)
+        except KeyboardInterrupt:
+            text = (
+                f"{name}: {count_text(work.report.rows, 'row')} and {count_text(work.report.changes, 'change')} copied"
+            )
+            raise Failure(f"interrupted; {text}") from None
+    equal = None
+    if verify:
+        equal = fingerprint(work.source) == fingerprint(work.target)
+    if not link.as_json:
+        checked = "" if equal is None else ", equal" if equal else ", NOT equal"
+        changes = f" and {count_text(report.changes, 'change')}" if report.changes else ""
+        note(f"{name} -> {other}: {count_text(report.rows, 'row')}{changes} copied{checked}")
+    with contextlib.suppress(OSError):
+        if file is not None and equal is not False and not follow:
+            os.unlink(file)
+    return {
+        "source": name,
+        "target": other,
+        "rows": report.rows,
+        "changes": report.changes,
+        "resumed": report.resumed,
+        "equal": equal,
+    }

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Access rights as users write them: who may do what with a table, ``db:NAME`` or ``cluster``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fluss.db.suggest import did_you_mean
+from fluss.errors import InvalidArgumentError
+from fluss.metadata.acl import AclBinding, AclFilter, OperationType, Resource, ResourceType
+
+if TYPE_CHECKING:
+    from fluss.db.blocking import Database
+
+OPERATIONS = ("all", "read", "write", "create", "drop", "alter", "describe")
+
+
+@dataclass(frozen=True)
+class Right:
+    """One access right."""
+
+    principal: str
+    operation: str
+    resource: str
+    host: str
+
+    def document(self) -> dict[str, str]:
+        """As a dict."""
+        return {"principal": self.principal, "operation": self.operation, "resource": self.resource, "host": self.host}
+
+
+def list_rights(db: Database, resource: str | None = None) -> list[Right]:
+    """The rights on a resource, or all.
+
+    Example:
+        list_rights(db, "orders")
+    """
+    wanted = AclFilter()
+    if resource is not None:
+        found = _resource(db, resource)
+        wanted = AclFilter(resource_type=found.type, resource_name=found.name)
+    bindings = db._bridge.run(db._core._admin.list_acls(wanted))
+    return sorted(
+        (_right(one) for one in bindings), key=lambda right: (right.resource, right.principal, right.operation)
+    )
+
+
+def grant_right(db: Database, principal: str, operation: str, resource: str, host: str = "*") -> Right:
+    """Allow a user something.
+
+    Example:
+        grant_right(db, "alice", "read", "orders")
+    """
+    found = _resource(db, resource)
+    binding = AclBinding(found.type, found.name, principal, _operation(operation), host=host)
+    db._bridge.run(db._core._admin.create_acls([binding]))
+    return _right(binding)
+
+
+def revoke_rights(db: Database, principal: str, operation: str, resource: str, host: str = "*") -> list[Right]:
+    """Take back what was allowed; gives what was there.
+
+    Example:
+        revoke_rights(db, "alice", "read", "orders")
+    """
+    found = _resource(db, resource)
+    wanted = AclFilter(found.type, found.name, principal, _operation(operation), host=host)
+    return [_right(one) for one in db._bridge.run(db._core._admin.drop_acls([wanted]))]
+
+
+def _operation(text: str) -> OperationType:
+    if text.lower() not in OPERATIONS:
+        raise InvalidArgumentError(f"there is no operation {text!r}{did_you_mean(text, OPERATIONS)}")
+    return OperationType[text.upper()]
+
+
+def _resource(db: Database, text: str) -> Resource:
+    if text == "cluster":
+        return Resource.cluster()
+    if text.startswith("db:"):
+        return Resource.database(text[3:])
+    return Resource.table(db._core._path(text))
+
+
+def _right(binding: AclBinding) -> Right:
+    resource = binding.resource_name
+    if binding.resource_type is ResourceType.CLUSTER:
+        resource = "cluster"
+    elif binding.resource_type is ResourceType.DATABASE:
+        resource = f"db:{resource}"
+    return Right(binding.principal_name, binding.operation.name.lower(), resource, binding.host)

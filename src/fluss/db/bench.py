@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A short load test against any server: rows per second, and how long single requests take."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss.errors import FlussError
+
+if TYPE_CHECKING:
+    from fluss.db.blocking import Database, Table
+
+_BATCH_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """One part of the test."""
+
+    name: str
+    operations: int
+    rows: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows by seconds."""
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+
+def run_bench(db: Database, seconds: float = 2.0, buckets: int = 1) -> Iterator[BenchResult]:
+    """Append, scan, upsert and look up for so long each, in tables of its own that are dropped afterwards.
+
+    Example:
+        for result in run_bench(db, seconds=1):
+            print(result.name, round(result.rows_per_second), result.p99_ms)
+    """
+    mark = secrets.token_hex(4)
+    with _table(db, f"bench_log_{mark}", None, buckets) as log:
+        yield _measure("append", seconds, lambda number: _write(log, number))
+        yield _measure("scan", seconds, lambda _: sum(batch.num_rows for batch in log.to_reader()))
+    with _table(db, f"bench_key_{mark}", "id", buckets) as keyed:
+        yield _measure("upsert", seconds, lambda number: _write(keyed, number % 10))
+        count = keyed.count()
+        chosen = random.Random(1)
+
+        def look_up(_: int) -> int:
+            keyed.get(chosen.randrange(count))
+            return 1
+
+        yield _measure("lookup", seconds, look_up)
+
+
+def _write(table: Table[Any], number: int) -> int:
+    first = number * _BATCH_ROWS
+    ids = pa.array(range(first, first + _BATCH_ROWS), pa.int64())
+    texts = pa.array([f"text of row {row}" for row in range(first, first + _BATCH_ROWS)])
+    batch = pa.record_batch([ids, texts], names=["id", "text"])
+    return int((table.upsert if table.primary_key else table.append)(batch).rows)
+
+
+@contextlib.contextmanager
+def _table(db: Database, name: str, key: str | None, buckets: int) -> Iterator[Table[Any]]:
+    table = db.create_table(name, "id bigint not null, text string", primary_key=key, buckets=buckets)
+    try:
+        yield table
+    finally:
+        with contextlib.suppress(FlussError):
+            db.drop_table(name, missing_ok=True)
+
+
+def _measure(name: str, seconds: float, work: Callable[[int], int]) -> BenchResult:
+    took: list[float] = []
+    rows = 0
+    started = time.perf_counter()
+    while not took or time.perf_counter() - started < seconds:
+        before = time.perf_counter()
+        rows += work(len(took))
+        took.append(time.perf_counter() - before)
+    elapsed = time.perf_counter() - started
+    took.sort()
+    p50, p99 = (took[min(len(took) - 1, int(len(took) * part))] * 1000 for part in (0.5, 0.99))
+    return BenchResult(name, len(took), rows, elapsed, p50, p99)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of a table: rows, offsets, size on disk, how evenly its buckets are filled, how far its lake is behind."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo
+
+if TYPE_CHECKING:
+    from fluss.db.blocking import Database, Table
+
+
+@dataclass(frozen=True)
+class BucketFigures:
+    """One bucket of a table."""
+
+    bucket: TableBucket
+    partition: str | None
+    earliest: int
+    latest: int
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class TableFigures:
+    """A table in figures."""
+
+    rows: int | None
+    """None if the server does not count them."""
+    size_bytes: int | None
+    """On disk; None if the data folder of the server cannot be read from here."""
+    lake_lag: int | None
+    """Rows of the log that are not in the lake yet; None if the table has none."""
+    buckets: list[BucketFigures] = field(default_factory=list)
+
+    @property
+    def skew(self) -> float | None:
+        """The fullest bucket by the average: 1.0 is perfectly even. None for tables without rows."""
+        counts = [bucket.latest - bucket.earliest if bucket.rows is None else bucket.rows for bucket in self.buckets]
+        total = sum(counts)
+        return max(counts) * len(counts) / total if total else None
+
+
+def bucket_offsets(
+    db: Database, table: Table[Any], spec: OffsetSpec, buckets: int | None = None
+) -> dict[tuple[str | None, TableBucket], int]:
+    """An offset for every bucket, by the name of the partition (or None) and the bucket.
+
+    Example:
+        ends = bucket_offsets(db, db.table("orders"), OffsetSpec.latest())
+    """
+    admin, run, info = db._core._admin, db._bridge.run, table.info
+    ids = list(range(info.num_buckets if buckets is None else buckets))
+    if not info.is_partitioned():
+        found = run(admin.list_offsets(table.path, ids, spec))
+        return {(None, TableBucket(info.table_id, bucket)): offset for bucket, offset in found.items()}
+    offsets: dict[tuple[str | None, TableBucket], int] = {}
+    for partition in sorted(table.partitions(), key=lambda one: one.partition_name):
+        name = partition.partition_name
+        found = run(admin.list_partition_offsets(table.path, name, ids, spec))
+        for bucket, offset in found.items():
+            offsets[name, TableBucket(info.table_id, bucket, partition.partition_id)] = offset
+    return offsets
+
+
+def offsets_at(db: Database, table: Table[Any], at: dt.datetime) -> dict[tuple[str | None, TableBucket], int]:
+    """The first offset of every bucket that was written at a time or later.
+
+    Example:
+        offsets_at(db, db.table("orders"), datetime(2026, 7, 1))
+    """
+    try:
+        return bucket_offsets(db, table, OffsetSpec.timestamp(int(at.timestamp() * 1000)))
+    except InvalidTimestampError:
+        return bucket_offsets(db, table, OffsetSpec.latest())
+
+
+def table_figures(db: Database, table: Table[Any]) -> TableFigures:
+    """Measure a table.
+
+    Example:
+        figures = table_figures(db, db.table("orders"))
+        print(figures.rows, figures.skew)
+    """
+    first = bucket_offsets(db, table, OffsetSpec.earliest())
+    last = bucket_offsets(db, table, OffsetSpec.latest())
+    counts: dict[TableBucket, int | None] = {}
+    rows: int | None = None
+    with contextlib.suppress(FlussError):  # an older server has no such call
+        stats = db._bridge.run(db._core._admin.get_table_stats(table.path))
+        counts, rows = stats.bucket_row_counts, stats.row_count
+    if not table.primary_key and rows is None:
+        rows = sum(end - first.get(key, end) for key, end in last.items())
+    buckets = [
+        BucketFigures(bucket, partition, first.get((partition, bucket), end), end, counts.get(bucket))
+        for (partition, bucket), end in sorted(last.items(), key=lambda item: (item[0][0] or "", item[0][1].bucket_id))
+    ]
+    return TableFigures(rows, _size(db, table.info), _lake_lag(db, table, buckets), buckets)
+
+
+def data_folder(db: Database) -> Path | None:
+    """The data folder of the server if it is on this machine and can be read; None otherwise.
+
+    Example:
+        folder = data_folder(db)
+    """
+    with contextlib.suppress(FlussError, OSError):
+        for entry in db._bridge.run(db._core._admin.describe_cluster_configs()):
+            if entry.key == "data.dir" and entry.value:
+                folder = Path(entry.value)
+                # Another machine may have a folder of this name: the server writes its address there.
+                if folder.is_absolute() and (folder / ".address").exists():
+                    return folder
+    return None
+
+
+def folder_size(folder: Path) -> int:
+    """The bytes of all files of a folder; files that vanish meanwhile do not count.
+
+    Example:
+        folder_size(Path("fluss-data"))
+    """
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
+
+
+def _size(db: Database, info: TableInfo) -> int | None:
+    folder = data_folder(db)
+    if folder is None:
+        return None
+    place = folder / "tables" / info.table_path.database_name / f"{info.table_path.table_name}-{info.table_id}"
+    return folder_size(place) if place.is_dir() else 0
+
+
+def _lake_lag(db: Database, table: Table[Any], buckets: list[BucketFigures]) -> int | None:
+    if not table.info.config.lake_enabled:
+        return None
+    tiered: dict[TableBucket, int] = {}
+    with contextlib.suppress(FlussError):  # nothing is tiered yet
+        tiered = db._bridge.run(db._core._admin.get_latest_lake_snapshot(table.path)).table_buckets_offset
+    return sum(bucket.latest - max(tiered.get(bucket.bucket, 0), bucket.earliest) for bucket in buckets)
+
+
+def code_of(
+    name: str,
+    source: str,
+    *,
+    primary_key: list[str] | None = None,
+    partition_by: list[str] | None = None,
+    buckets: int | None = None,
+    bucket_key: list[str] | None = None,
+    properties: dict[str, str] | None = None,
+    comment: str | None = None,
+) -> str:
+    """The Python call that creates such a table.
+
+    Example:
+        print(code_of("orders", "id bigint", primary_key=["id"]))
+    """
+    lines = ["import fluss", "", "db = fluss.connect()", "db.create_table(", f"    {name!r},", f"    {source!r},"]
+    options = {
+        "primary_key": primary_key,
+        "partition_by": partition_by,
+        "buckets": buckets,
+        "bucket_key": bucket_key,
+        "properties": properties,
+        "comment": comment,
+    }
+    lines += [f"    {key}={value!r}," for key, value in options.items() if value]
+    return "\n".join([*lines, ")"])
+
+
+def parse_time(text: str, now: dt.datetime | None = None) -> dt.datetime | None:
+    """A time as users write it: ``2026-01-01T00:00``, or ``10m`` for ten minutes ago. None if it is neither.
+
+    Example:
+        parse_time("10m")
+    """
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    number, unit = text[:-1], text[-1:]
+    if unit in units and number.replace(".", "", 1).isdigit():
+        try:
+            return (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(**{units[unit]: float(number)})
+        except OverflowError:
+            raise InvalidArgumentError(f"{text!r} is too long ago") from None
+    try:
+        return dt.datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+    except ValueError:
+        return None

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of rows: CSV, JSON lines, Parquet and Arrow. Which format a file has, its columns, and writing one."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime as dt
+import decimal
+import gzip
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from fluss.errors import InvalidArgumentError
+
+FORMATS = ("csv", "jsonl", "parquet", "arrow")
+STANDARD_INPUT = "-"
+_SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_INFER_LINES = 10_000
+
+Write = Callable[[pa.RecordBatch], None]
+
+
+def format_of(path: str, given: str | None = None) -> str:
+    """The format of a file: as given, or by the end of its name.
+
+    Example:
+        format_of("orders.csv.gz")  # 'csv'
+    """
+    if given is not None:
+        if given not in FORMATS:
+            raise InvalidArgumentError(f"the format is one of {', '.join(FORMATS)}, not {given!r}")
+        return given
+    if path == STANDARD_INPUT:
+        return "jsonl"
+    name = path.lower().removesuffix(".gz")
+    found = _SUFFIXES.get(os.path.splitext(name)[1])
+    if found is None:
+        raise InvalidArgumentError(
+            f"the format of '{path}' is not known from its name; it is one of {', '.join(FORMATS)}: say which"
+        )
+    return found
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a text names a file rather than a table.
+
+    Example:
+        is_file_name("orders.parquet")  # True
+    """
+    name = text.lower().removesuffix(".gz")
+    return os.sep in text or os.path.splitext(name)[1] in _SUFFIXES
+
+
+def delimiter_of(path: str) -> str:
+    """What separates the values of a CSV file."""
+    return "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
+
+
+def open_bytes(path: str) -> IO[bytes]:
+    """Open a file for reading; ``-`` is standard input, and ``.gz`` is decompressed."""
+    if path == STANDARD_INPUT:
+        return sys.stdin.buffer
+    if path.lower().endswith(".gz"):
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    return open(path, "rb")
+
+
+def open_arrow(path: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The batches of an Arrow file, whether it is a file or a stream."""
+    try:
+        if path == STANDARD_INPUT:
+            stream = pa.ipc.open_stream(sys.stdin.buffer)
+            return stream.schema, iter(stream)
+        source = pa.memory_map(path)
+        try:
+            reader = pa.ipc.open_file(source)
+        except pa.ArrowInvalid:
+            source.seek(0)
+            stream = pa.ipc.open_stream(source)
+            return stream.schema, iter(stream)
+    except pa.ArrowException as error:
+        raise InvalidArgumentError(f"'{path}' is not an Arrow file: {error}") from None
+    return reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
+
+
+def open_parquet(path: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch], int]:
+    """The columns of a Parquet file, its batches, and how many rows there are."""
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except pa.ArrowException as error:
+        raise InvalidArgumentError(f"'{path}' is not a Parquet file: {error}") from None
+    return file.schema_arrow, file.iter_batches(), file.metadata.num_rows
+
+
+def file_schema(path: str, given: str | None = None) -> pa.Schema:
+    """The columns of a file: as the file has them, or as its first rows suggest (CSV and JSON).
+
+    Example:
+        print(file_schema("orders.csv"))
+    """
+    kind = format_of(path, given)
+    if path != STANDARD_INPUT and not os.path.isfile(path):
+        raise InvalidArgumentError(f"there is no file '{path}'")
+    if kind == "parquet":
+        return open_parquet(path)[0]
+    if kind == "arrow":
+        return open_arrow(path)[0]
+    if path == STANDARD_INPUT:
+        raise InvalidArgumentError("the columns of standard input cannot be known beforehand: write it to a file first")
+    with open_bytes(path) as source:
+        return _csv_schema(source, path) if kind == "csv" else _json_schema(source, path)
+
+
+def _csv_schema(source: IO[bytes], path: str) -> pa.Schema:
+    import pyarrow.csv as pc
+
+    try:
+        with pc.open_csv(source, parse_options=pc.ParseOptions(delimiter=delimiter_of(path))) as reader:
+            schema = reader.schema
+    except pa.ArrowException as error:
+        raise InvalidArgumentError(f"'{path}' is not a CSV file with a header: {error}") from None
+    # Times without a zone are the usual case, and seconds are too coarse for what comes later.
+    return pa.schema([item.with_type(_wider(item.type)) for item in schema])
+
+
+def _json_schema(source: IO[bytes], path: str) -> pa.Schema:
+    from fluss.db.schemas import as_arrow
+
+    rows = []
+    for number, line in enumerate(source, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InvalidArgumentError(f"'{path}', line {number}: not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise InvalidArgumentError(f"'{path}', line {number}: not a JSON object with the columns as keys")
+        rows.append(row)
+        if len(rows) == _INFER_LINES:
+            break
+    if not rows:
+        raise InvalidArgumentError(f"'{path}' has no rows to infer the columns from")
+    return pa.schema([item.with_type(_wider(item.type)) for item in as_arrow(rows).schema])
+
+
+def _wider(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("ms", kind.tz)
+    if pa.types.is_time32(kind) and kind.unit == "s":
+        return pa.time32("ms")
+    return kind
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON can carry it: ISO texts, decimals as text, bytes as base64.
+
+    Example:
+        json_value(decimal.Decimal("1.50"))  # '1.50'
+    """
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, (dt.date, dt.time, dt.datetime)):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    return value
+
+
+def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch that CSV can hold: nested values as JSON, bytes as base64."""
+    arrays = []
+    for column in batch.columns:
+        kinds = pa.types
+        if kinds.is_nested(column.type):
+            texts = [None if v is None else json.dumps(json_value(v), ensure_ascii=False) for v in _python(column)]
+            column = pa.array(texts, pa.string())
+        elif (
+            kinds.is_binary(column.type)
+            or kinds.is_large_binary(column.type)
+            or kinds.is_fixed_size_binary(column.type)
+        ):
+            column = pa.array([json_value(value) for value in column.to_pylist()], pa.string())
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def _python(column: pa.Array) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    return [dict(value) for value in values] if pa.types.is_map(column.type) and None not in values else values
+
+
+@contextlib.contextmanager
+def open_writer(target: str | IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Write]:
+    """Write batches to a file or stream in a format; a file appears under its name only when it is complete.
+
+    Example:
+        with open_writer("orders.parquet", "parquet", schema) as write:
+            write(batch)
+    """
+    if not isinstance(target, str):
+        with _format_writer(target, kind, schema) as write:
+            yield write
+        return
+    partial = f"{target}.partial"
+    compressed = target.lower().endswith(".gz")
+    try:
+        with open(partial, "wb") as raw:
+            sink: Any = gzip.GzipFile(fileobj=raw, mode="wb") if compressed else raw
+            with _format_writer(sink, kind, schema) as write:
+                yield write
+            if compressed:
+                sink.close()
+        os.replace(partial, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
+@contextlib.contextmanager
+def _format_writer(sink: Any, kind: str, schema: pa.Schema) -> Iterator[Write]:
+    if kind == "parquet":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetWriter(sink, schema) as parquet:
+            yield parquet.write_batch
+    elif kind == "arrow":
+        with pa.ipc.new_file(sink, schema) as arrow:
+            yield arrow.write_batch
+    elif kind == "csv":
+        import pyarrow.csv as pc
+
+        sink.write((",".join(_quoted(name) for name in schema.names) + "\n").encode())
+        options = pc.WriteOptions(include_header=False, quoting_style="needed")
+
+        def write(batch: pa.RecordBatch) -> None:
+            if batch.num_rows:
+                pc.write_csv(_flat(batch), sink, options)
+
+        yield write
+    else:
+
+        def write_lines(batch: pa.RecordBatch) -> None:
+            sink.write(json_lines(batch).encode())
+
+        yield write_lines
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in ',"\n\r') else name
+
+
+def json_lines(batch: pa.RecordBatch) -> str:
+    """A batch as text, one JSON object a line.
+
+    Example:
+        print(json_lines(batch), end="")
+    """
+    return "".join(json.dumps(json_value(row), ensure_ascii=False) + "\n" for row in python_dicts(batch))
+
+
+def python_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch as dicts; maps are dicts too.
+
+    Example:
+        rows = python_dicts(batch)
+    """
+    columns = [
+        [None if value is None else dict(value) for value in column.to_pylist()]
+        if pa.types.is_map(column.type)
+        else column.to_pylist()
+        for column in batch.columns
+    ]
+    return [dict(zip(batch.schema.names, values)) for values in zip(*columns)]
+
+
+def write_folders(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, folder: str, keys: list[str], kind: str
+) -> None:
+    """Write a partitioned table as folders: ``day=2026-07-01/part-0.parquet``.
+
+    Example:
+        write_folders(table.batches(), schema, "orders", ["day"], "parquet")
+    """
+    import pyarrow.dataset as ds
+
+    if kind not in ("parquet", "csv", "arrow"):
+        raise InvalidArgumentError("folders hold parquet, csv or arrow files: choose one of them")
+    if Path(folder).exists() and any(Path(folder).iterdir()):
+        raise InvalidArgumentError(f"the folder '{folder}' is not empty: choose another, or empty it")
+    fields = pa.schema([schema.field(key) for key in keys])
+    reader = pa.RecordBatchReader.from_batches(schema, batches)
+    ds.write_dataset(
+        reader,
+        folder,
+        format="feather" if kind == "arrow" else kind,
+        partitioning=ds.partitioning(fields, flavor="hive"),
+    )

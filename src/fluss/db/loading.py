@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading files into a table: streaming, with an exact account of what was written, rejected and left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from fluss.db.row_files import BadLine, Piece, RowFile
+from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
+
+if TYPE_CHECKING:
+    from fluss.client.write import WriteResultHandle
+    from fluss.db.blocking import Database, Table
+
+_IN_FLIGHT = 8
+"""Batches that are sent before the first of them is waited for."""
+_CHECKPOINT_S = 0.5
+
+
+class RejectedRowError(InvalidRowError):
+    """A row that does not fit ended a load. `report` says what was written before."""
+
+    report: LoadReport
+
+
+@dataclass
+class LoadReport:
+    """What a load has done so far."""
+
+    written: int = 0
+    """Rows that are durable."""
+    rejected: int = 0
+    skipped: int = 0
+    """Rows that an earlier run wrote, by its checkpoint."""
+    first_bad: BadLine | None = None
+    seconds: float = 0.0
+
+    @property
+    def rows_per_second(self) -> float:
+        """Written rows by seconds."""
+        return self.written / self.seconds if self.seconds > 0 else 0.0
+
+
+class Checkpoint:
+    """How many rows of each file are durable, in a small file: a load that was killed goes on from there.
+
+    Rows that became durable right before a kill may be written again: of a log table, they are there twice then.
+    """
+
+    def __init__(self, path: str | None, table_id: int) -> None:
+        self._path = path
+        self._table_id = table_id
+        self._rows: dict[str, int] = {}
+        self._saved_at = 0.0
+        if path is not None and os.path.exists(path):
+            try:
+                with open(path, encoding="utf-8") as file:
+                    document = json.load(file)
+                if document["table_id"] != table_id:
+                    raise InvalidArgumentError(
+                        f"the checkpoint '{path}' belongs to another table; remove it to start anew"
+                    )
+                self._rows = {str(name): int(rows) for name, rows in document["rows"].items()}
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                if isinstance(error, FlussError):
+                    raise
+                raise InvalidArgumentError(f"'{path}' is not a checkpoint of a load") from None
+
+    def rows(self, file: str) -> int:
+        """How many rows of a file are done."""
+        return self._rows.get(_identity(file), 0)
+
+    def advance(self, file: str, rows: int) -> None:
+        """Note that so many rows of a file are done."""
+        self._rows[_identity(file)] = rows
+        if time.monotonic() - self._saved_at > _CHECKPOINT_S:
+            self.save()
+
+    def save(self) -> None:
+        """Write the file, in one step."""
+        if self._path is None:
+            return
+        partial = f"{self._path}.partial"
+        with open(partial, "w", encoding="utf-8") as file:
+            json.dump({"table_id": self._table_id, "rows": self._rows}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, self._path)
+        self._saved_at = time.monotonic()
+
+
+def _identity(file: str) -> str:
+    if not os.path.isfile(file):
+        return file
+    return f"{os.path.abspath(file)}:{os.path.getsize(file)}"
+
+
+class Load:
+    """One load of files into a table.
+
+    Example:
+        load = Load(db, db.table("orders"), ["orders.csv"])
+        print(load.run().written)
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        table: Table[Any],
+        files: Sequence[str],
+        *,
+        kind: str | None = None,
+        on_error: Literal["stop", "skip"] = "stop",
+        rejects: str | None = None,
+        atomic: bool = False,
+        checkpoint: str | None = None,
+        delete: bool = False,
+        lines: Sequence[str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        if atomic and "-" in files and lines is None:
+            raise InvalidArgumentError(
+                "standard input can be read once only: write it to a file to check it beforehand"
+            )
+        if delete and not table.primary_key:
+            raise InvalidArgumentError(f"table {table.path} has no primary key: nothing can be deleted from it")
+        self._db = db
+        self._table = table
+        operation: Any = "delete" if delete else "upsert" if table.primary_key else "append"
+        self._sink = db._bridge.background.call(table._core._sink, operation)
+        known = list(table.schema.column_names)
+        what = f"table {table.path}"
+        self._files = [
+            RowFile(file, self._sink.rows.columns, kind, what=what, known=known, lines=lines) for file in files
+        ]
+        self._on_error = on_error
+        self._rejects = rejects
+        self._atomic = atomic
+        self._checkpoint = Checkpoint(checkpoint, table.info.table_id)
+        self._progress = progress or (lambda rows: None)
+        self._in_flight: deque[tuple[RowFile, int, int, WriteResultHandle]] = deque()
+        self.report = LoadReport()
+
+    def total(self) -> int | None:
+        """How many rows all files have, if that is known beforehand."""
+        counts = [file.total() for file in self._files]
+        return sum(count for count in counts if count is not None) if None not in counts else None
+
+    def validate(self) -> None:
+        """Read everything and send nothing; raises for the first row that does not fit."""
+        for file in self._files:
+            for piece in file.pieces(self._checkpoint.rows(file.path)):
+                if piece.bad:
+                    raise self._rejected(piece.bad[0])
+
+    def run(self) -> LoadReport:
+        """Write all rows, and wait until they are durable. Interrupted, `report` still says what was done."""
+        started = time.perf_counter()
+        try:
+            if self._atomic:
+                self.validate()
+            with self._rejects_file() as rejects:
+                for file in self._files:
+                    self._load(file, rejects)
+        finally:
+            try:
+                self._settle(0)
+            finally:
+                self.report.seconds = time.perf_counter() - started
+                self._checkpoint.save()
+        return self.report
+
+    def _load(self, file: RowFile, rejects: IO[str] | None) -> None:
+        row = self._checkpoint.rows(file.path)
+        self.report.skipped += row
+        for piece in file.pieces(row):
+            row += piece.rows
+            if piece.bad and self._on_error == "stop":
+                self._send(file, piece, piece.good_before, piece.bad[0].row)
+                self._settle(0)
+                raise self._rejected(piece.bad[0])
+            for bad in piece.bad:
+                self.report.first_bad = self.report.first_bad or bad
+                if rejects is not None:
+                    document = {"file": bad.file, "line": bad.line, "column": bad.column, "reason": bad.reason}
+                    rejects.write(json.dumps({**document, "text": bad.text}, ensure_ascii=False) + "\n")
+            self.report.rejected += len(piece.bad)
+            self._send(file, piece, piece.batch.num_rows, row)
+
+    def _send(self, file: RowFile, piece: Piece, rows: int, end: int) -> None:
+        if rows:
+            batch = piece.batch if rows == piece.batch.num_rows else piece.batch.slice(0, rows)
+            self._in_flight.append((file, rows, end, self._sink.write(batch)))
+            self._settle(_IN_FLIGHT)
+
+    def _settle(self, left: int) -> None:
+        """Wait until no more than so many batches are in flight."""
+        failure: FlussError | None = None
+        while len(self._in_flight) > left:
+            file, rows, end, handle = self._in_flight.popleft()
+            try:
+                self._db._bridge.run(_wait(handle))
+            except FlussError as error:
+                failure = failure or error
+                continue
+            self.report.written += rows
+            if failure is None:
+                self._checkpoint.advance(file.path, end)
+            self._progress(rows)
+        if failure is not None:
+            raise failure
+
+    def _rejected(self, bad: BadLine) -> RejectedRowError:
+        self.report.first_bad = bad
+        error = RejectedRowError(str(bad))
+        error.report = self.report
+        return error
+
+    @contextlib.contextmanager
+    def _rejects_file(self) -> Iterator[IO[str] | None]:
+        if self._rejects is None:
+            yield None
+            return
+        with open(self._rejects, "w", encoding="utf-8") as file:
+            yield file
+
+
+async def _wait(handle: WriteResultHandle) -> None:
+    await handle.wait()

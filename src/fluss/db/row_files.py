@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files as rows of a table: pieces of rows that fit, and the rows that do not, with their line and column."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.db.files import delimiter_of, format_of, open_arrow, open_bytes, open_parquet
+from fluss.db.json_rows import from_json
+from fluss.db.suggest import did_you_mean
+from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.metadata import ArrayType, BinaryType, BytesType, Column, DataType, MapType, RowType
+from fluss.rows import BadValues, ColumnConverter
+
+_LINES_AT_ONCE = 8_192
+_CSV_BLOCK_BYTES = 4 << 20
+_TEXT_SHOWN = 60
+
+Errors = dict[int, tuple[str | None, str]]
+"""By position: the column, if it is one, and the reason."""
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A row of a file that does not fit the table."""
+
+    file: str
+    line: int
+    column: str | None
+    reason: str
+    row: int
+    """Its position among the rows of the file, from 0."""
+    text: str = ""
+
+    def __str__(self) -> str:
+        column = "" if self.column is None else f", column '{self.column}'"
+        return f"{self.file}, line {self.line}{column}: {self.reason}"
+
+
+@dataclass
+class Piece:
+    """Some rows of a file."""
+
+    batch: pa.RecordBatch
+    """Those that fit, in their order."""
+    rows: int
+    """How many rows of the file it covers, with those that do not fit."""
+    bad: list[BadLine] = field(default_factory=list)
+    good_before: int = 0
+    """How many rows fit before the first that does not."""
+
+
+class RowFile:
+    """The rows of one file for some columns of a table.
+
+    Example:
+        for piece in RowFile("orders.csv", list(table.schema.columns)).pieces():
+            print(piece.batch.num_rows, piece.bad)
+    """
+
+    def __init__(
+        self,
+        path: str,
+        columns: Sequence[Column],
+        kind: str | None = None,
+        *,
+        what: str = "the table",
+        known: Sequence[str] | None = None,
+        lines: Sequence[str] | None = None,
+    ) -> None:
+        self.path = path
+        self.kind = "jsonl" if lines is not None else format_of(path, kind)
+        self.label = "standard input" if path == "-" else path
+        self.columns = list(columns)
+        self.what = what
+        self._known = [column.name for column in columns] if known is None else list(known)
+        self._lines = lines
+        self._schema = pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns])
+        self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
+
+    def total(self) -> int | None:
+        """How many rows there are, if that is known beforehand."""
+        if self._lines is not None:
+            return len(self._lines)
+        return open_parquet(self.path)[2] if self.kind == "parquet" else None
+
+    def pieces(self, skip: int = 0) -> Iterator[Piece]:
+        """The rows, after the first `skip` ones."""
+        if self._lines is not None:
+            yield from self._json((line.encode() for line in self._lines), skip)
+        elif self.kind == "parquet":
+            schema, batches, _ = open_parquet(self.path)
+            yield from self._arrow(schema, batches, skip)
+        elif self.kind == "arrow":
+            schema, found = open_arrow(self.path)
+            yield from self._arrow(schema, found, skip)
+        else:
+            source = open_bytes(self.path)
+            try:
+                yield from self._csv(source, skip) if self.kind == "csv" else self._json(source, skip)
+            finally:
+                if self.path != "-":
+                    source.close()
+
+    # -- the columns of the file ----------------------------------------------------------------------------------
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self._known:
+                raise InvalidRowError(
+                    f"{self.label}: {self.what} has no column {name!r}{did_you_mean(name, self._known)}"
+                )
+        for column in self.columns:
+            if column.name not in names and not column.data_type.nullable:
+                raise InvalidRowError(
+                    f"{self.label} has no column {column.name!r}, which {self.what} needs (it is not null)"
+                )
+
+    def _piece(
+        self,
+        arrays: list[pa.Array],
+        errors: Errors,
+        rows: int,
+        line_of: Callable[[int], int],
+        row_of: Callable[[int], int],
+        text_of: Callable[[int], str],
+        more: Sequence[BadLine] = (),
+    ) -> Piece:
+        """Put the columns together; rows with an error are left out."""
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if not errors and not more:
+            return Piece(batch, rows, good_before=batch.num_rows)
+        bad = [
+            BadLine(self.label, line_of(position), column, reason, row_of(position), text_of(position))
+            for position, (column, reason) in errors.items()
+        ]
+        bad = sorted([*bad, *more], key=lambda one: one.row)
+        first = bad[0].row
+        good = [position for position in range(batch.num_rows) if position not in errors]
+        before = sum(1 for position in good if row_of(position) < first)
+        return Piece(batch.take(pa.array(good, pa.int64())) if errors else batch, rows, bad, before)
+
+    # -- Arrow and Parquet ----------------------------------------------------------------------------------------
+
+    def _arrow(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], skip: int) -> Iterator[Piece]:
+        self._check_names(schema.names)
+        row = 0
+        for batch in batches:
+            start, row = row, row + batch.num_rows
+            if row <= skip:
+                continue
+            cut = max(0, skip - start)
+            batch, first = batch.slice(cut), start + cut
+            errors: Errors = {}
+            arrays = []
+            for column, target in zip(self.columns, self._schema):
+                values = (
+                    batch.column(column.name) if column.name in schema.names else pa.nulls(batch.num_rows, target.type)
+                )
+                arrays.append(self._cast(values, column, target.type, errors))
+            yield self._piece(
+                arrays,
+                errors,
+                batch.num_rows,
+                lambda position, first=first: first + position + 1,  # type: ignore[misc]
+                lambda position, first=first: first + position,  # type: ignore[misc]
+                lambda position, batch=batch: str(batch.slice(position, 1).to_pylist()[0]),  # type: ignore[misc]
+            )
+
+    def _cast(self, values: pa.Array, column: Column, target: pa.DataType, errors: Errors) -> pa.Array:
+        if values.type != target:
+            try:
+                values = values.cast(target)
+            except pa.ArrowException:
+                values = self._cast_each(values, column, target, errors)
+        if not column.data_type.nullable and values.null_count:
+            for position in pc.indices_nonzero(values.is_null()).to_pylist():
+                errors.setdefault(position, (column.name, "the column is not null"))
+            values = pc.fill_null(values, _filler(target)) if _filler(target) is not None else values
+        return values
+
+    def _cast_each(self, values: pa.Array, column: Column, target: pa.DataType, errors: Errors) -> pa.Array:
+        found = []
+        for position in range(len(values)):
+            try:
+                found.append(values.slice(position, 1).cast(target)[0])
+            except pa.ArrowException:
+                value = values[position].as_py()
+                errors.setdefault(position, (column.name, _does_not_fit(value, column.data_type)))
+                found.append(pa.scalar(None, target))
+        return pa.array([item.as_py() for item in found], target)
+
+    # -- CSV ------------------------------------------------------------------------------------------------------
+
+    def _csv(self, source: IO[bytes], skip: int) -> Iterator[Piece]:
+        import pyarrow.csv as csv
+
+        short: list[BadLine] = []
+
+        def wrong_length(found: Any) -> str:
+            row = max((found.number or 0) - (1 if from_stdin else 2), 0)
+            reason = f"it has {found.actual_columns} values, the header has {found.expected_columns}"
+            short.append(BadLine(self.label, row + 2, None, reason, row, str(found.text)))
+            return "skip"
+
+        from_stdin = self.path == "-"
+        try:
+            if from_stdin:
+                names = _header(source, self.path)
+            else:
+                with open_bytes(self.path) as peek:
+                    names = _header(peek, self.path)
+        except UnicodeDecodeError:
+            raise InvalidArgumentError(f"{self.label} is not a text in UTF-8") from None
+        self._check_names(names)
+        try:
+            reader = csv.open_csv(
+                source,
+                read_options=csv.ReadOptions(
+                    use_threads=False,
+                    block_size=_CSV_BLOCK_BYTES,
+                    column_names=names if from_stdin else None,
+                ),
+                parse_options=csv.ParseOptions(
+                    delimiter=delimiter_of(self.path), newlines_in_values=True, invalid_row_handler=wrong_length
+                ),
+                convert_options=csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowException as error:
+            raise InvalidArgumentError(f"{self.label} is not a CSV file with a header: {error}") from None
+        next_row = newlines = 0
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                break
+            except pa.ArrowException as error:
+                raise InvalidArgumentError(f"{self.label}: {error}") from None
+            positions: list[int] | range
+            waiting = sorted(short, key=lambda one: one.row)
+            if waiting and waiting[0].row <= next_row + batch.num_rows:
+                taken = {one.row for one in waiting}
+                free = (row for row in itertools.count(next_row) if row not in taken)
+                positions = list(itertools.islice(free, batch.num_rows))
+            else:
+                positions = range(next_row, next_row + batch.num_rows)
+            end = positions[-1] + 1 if len(positions) else next_row
+            mine = [one for one in waiting if one.row < end]
+            short[:] = [one for one in waiting if one.row >= end]
+            start, next_row = next_row, end
+            lines = newlines
+            newlines += _newlines(batch)
+            if end > skip:
+                yield from self._csv_piece(batch, positions, start, lines, mine, skip)
+        if short:
+            last = next_row
+            empty = pa.RecordBatch.from_pylist([], self._schema)
+            bad = sorted((replace(one, line=one.line + newlines) for one in short), key=lambda one: one.row)
+            yield Piece(empty, bad[-1].row + 1 - last, bad, 0)
+
+    def _csv_piece(
+        self,
+        batch: pa.RecordBatch,
+        positions: Sequence[int],
+        start: int,
+        newlines: int,
+        short: list[BadLine],
+        skip: int,
+    ) -> Iterator[Piece]:
+        if start < skip:
+            left = [index for index, row in enumerate(positions) if row >= skip]
+            batch, positions = batch.slice(left[0] if left else batch.num_rows), [positions[index] for index in left]
+            short = [one for one in short if one.row >= skip]
+            start = skip
+        errors: Errors = {}
+        arrays = []
+        for column, target in zip(self.columns, self._schema):
+            if column.name not in batch.schema.names:
+                arrays.append(pa.nulls(batch.num_rows, target.type))
+                continue
+            arrays.append(self._from_text(batch.column(column.name), column, target.type, errors))
+        rows = (positions[-1] + 1 if len(positions) else start) - start
+
+        def line_of(position: int) -> int:
+            return positions[position] + 2 + newlines + _newlines(batch.slice(0, position))
+
+        def shifted(one: BadLine) -> BadLine:
+            before = bisect.bisect_left(positions, one.row)
+            return replace(one, line=one.line + newlines + _newlines(batch.slice(0, before)))
+
+        yield self._piece(
+            arrays,
+            errors,
+            rows,
+            line_of,
+            lambda position: positions[position],
+            lambda position: ",".join(
+                "" if v is None else str(v) for v in batch.slice(position, 1).to_pylist()[0].values()
+            ),
+            [shifted(one) for one in short],
+        )
+
+    def _from_text(self, values: pa.Array, column: Column, target: pa.DataType, errors: Errors) -> pa.Array:
+        kind = column.data_type
+        if values.type == target or not isinstance(kind, (ArrayType, MapType, RowType, BytesType, BinaryType)):
+            try:
+                return self._cast(values if values.type == target else values.cast(target), column, target, errors)
+            except pa.ArrowException:
+                pass  # one of them does not fit, or is written in a way that Arrow does not read
+        converted: list[Any] = []
+        for position, text in enumerate(values.to_pylist()):
+            try:
+                converted.append(None if text is None else _text_value(text, kind, column.name, target))
+            except InvalidRowError as error:
+                errors.setdefault(position, (column.name, _without_column(error.message, column.name)))
+                converted.append(None)
+        return self._converted(converted, column, target, errors)
+
+    # -- JSON -----------------------------------------------------------------------------------------------------
+
+    def _json(self, lines: Iterator[bytes] | IO[bytes], skip: int) -> Iterator[Piece]:
+        numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+        row = 0
+        while chunk := list(itertools.islice(numbered, _LINES_AT_ONCE)):
+            start, row = row, row + len(chunk)
+            if row <= skip:
+                continue
+            if start < skip:
+                chunk, start = chunk[skip - start :], skip
+            yield self._json_piece(chunk, start)
+
+    def _json_piece(self, chunk: list[tuple[int, bytes]], start: int) -> Piece:
+        errors: Errors = {}
+        rows: list[dict[str, Any]] = []
+        known = set(self._known)
+        for position, (_, line) in enumerate(chunk):
+            row: Any = {}
+            try:
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    errors[position] = None, "it is not a JSON object with the columns as keys"
+                elif row.keys() - known:
+                    name = next(name for name in row if name not in known)
+                    errors[position] = name, f"{self.what} has no such column{did_you_mean(name, self._known)}"
+            except (ValueError, RecursionError) as error:
+                errors[position] = None, f"it is not JSON: {error}"
+            rows.append(row if isinstance(row, dict) else {})
+        arrays = []
+        for column, target in zip(self.columns, self._schema):
+            values: list[Any] = []
+            for position, row in enumerate(rows):
+                value = row.get(column.name)
+                try:
+                    values.append(None if value is None else from_json(value, column.data_type, column.name))
+                except InvalidRowError as error:
+                    errors.setdefault(position, (column.name, _without_column(error.message, column.name)))
+                    values.append(None)
+            arrays.append(self._converted(values, column, target.type, errors))
+        return self._piece(
+            arrays,
+            errors,
+            len(chunk),
+            lambda position: chunk[position][0],
+            lambda position: start + position,
+            lambda position: chunk[position][1].decode(errors="replace").rstrip("\r\n"),
+        )
+
+    def _converted(self, values: list[Any], column: Column, target: pa.DataType, errors: Errors) -> pa.Array:
+        """Python values as an array; those that do not fit become errors, and null for the time being."""
+        converter = self._converters[self.columns.index(column)]
+        try:
+            return converter.to_arrow(values)
+        except BadValues as found:
+            for position, error in found.errors.items():
+                errors.setdefault(position, (column.name, _without_column(error.message, column.name)))
+            left = [None if position in errors else value for position, value in enumerate(values)]
+            nullable = ColumnConverter(column.data_type.with_nullable(True), column.name)
+            array = nullable.to_arrow(left)
+            filler = _filler(target)
+            return pc.fill_null(array, filler) if not column.data_type.nullable and filler is not None else array
+
+
+def _header(source: IO[bytes], path: str) -> list[str]:
+    import csv
+
+    line = source.readline().decode("utf-8-sig")
+    names = next(csv.reader([line], delimiter=delimiter_of(path)), [])
+    if not names or not any(names):
+        raise InvalidArgumentError(
+            f"{'standard input' if path == '-' else path} is empty; a CSV file begins with a header"
+        )
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InvalidArgumentError(f"the header of {path} names {twice[0]!r} twice")
+    return names
+
+
+def _newlines(batch: pa.RecordBatch) -> int:
+    """Line ends inside values: such a row takes several lines of the file."""
+    return sum(pc.sum(pc.count_substring(column, "\n")).as_py() or 0 for column in batch.columns)
+
+
+def _filler(target: pa.DataType) -> Any:
+    """A value for places that are left out anyway."""
+    kinds = pa.types
+    if kinds.is_integer(target) or kinds.is_floating(target):
+        return pa.scalar(0, target)
+    if kinds.is_string(target):
+        return pa.scalar("", target)
+    return None
+
+
+def _text_value(text: str, kind: DataType, name: str, target: pa.DataType) -> Any:
+    if isinstance(kind, (ArrayType, MapType, RowType)):
+        try:
+            return from_json(json.loads(text), kind, name)
+        except ValueError as error:
+            raise InvalidRowError(f"{text!r:.60} is not JSON: {error}") from None
+    if isinstance(kind, (BytesType, BinaryType)):
+        return from_json(text, kind, name)
+    try:
+        return pa.scalar(text.strip()).cast(target).as_py()
+    except (pa.ArrowException, NotImplementedError):
+        pass
+    try:
+        value = from_json(text.strip(), kind, name)
+    except InvalidRowError:
+        value = text
+    if isinstance(value, str):
+        raise InvalidRowError(_does_not_fit(text, kind))
+    return value
+
+
+def _does_not_fit(value: Any, kind: DataType) -> str:
+    return f"{value!r:.{_TEXT_SHOWN}} is not a value of type {kind}"
+
+
+def _without_column(message: str, name: str) -> str:
+    for prefix in (f"column '{name}': ", f'column "{name}": '):
+        message = message.removeprefix(prefix)
+    return message

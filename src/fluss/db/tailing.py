@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following a table for people: a start as they write it, and only the rows and columns they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss.db.changes import Position
+from fluss.db.figures import bucket_offsets, parse_time
+from fluss.db.files import python_dicts
+from fluss.db.follow import Start
+from fluss.db.suggest import check_columns
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import OffsetSpec, TableBucket
+from fluss.metadata.where import parse_where
+
+if TYPE_CHECKING:
+    from fluss.db.blocking import Database, Follow, Table
+    from fluss.db.changes import ChangeBatch
+
+_ROW = "__row"
+
+
+@dataclass(frozen=True)
+class TailRecord:
+    """One change, with where it stands in the log."""
+
+    bucket: TableBucket
+    offset: int
+    timestamp_ms: int
+    kind: str
+    row: dict[str, Any]
+
+
+def start_of(db: Database, table: Table[Any], text: str) -> Start:
+    """Where to begin: ``earliest``, ``latest``, a time, how long ago (``10m``), an offset, or a position.
+
+    Example:
+        for change in orders.follow(start_of(db, orders, "10m")):
+            print(change)
+    """
+    if text in ("earliest", "latest") or text.lstrip().startswith("{"):
+        return text
+    if text.isdigit():
+        first = bucket_offsets(db, table, OffsetSpec.earliest())
+        last = bucket_offsets(db, table, OffsetSpec.latest())
+        wanted = {key[1]: max(first.get(key, end), min(int(text), end)) for key, end in last.items()}
+        return Position(table.info.table_id, wanted)
+    found = parse_time(text)
+    if found is None:
+        raise InvalidArgumentError(
+            f"cannot begin at {text!r}: write earliest, latest, an offset, 10m (ten minutes ago) or 2026-01-01T00:00"
+        )
+    return found
+
+
+class Tail:
+    """The changes of a table, filtered, some at a time.
+
+    Example:
+        with Tail(db, db.table("orders"), "earliest", where="price > 10", stop_at_end=True) as tail:
+            for records in tail:
+                print(len(records))
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        table: Table[Any],
+        start: str,
+        *,
+        columns: list[str] | None = None,
+        where: str | None = None,
+        stop_at_end: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        schema = table.schema
+        self.columns = list(schema.column_names) if columns is None else check_columns(columns, table.info)
+        self._expression: Any = None
+        needed = list(self.columns)
+        if where is not None:
+            predicate = parse_where(where, schema)
+            check_columns(list(dict.fromkeys(predicate.columns())), table.info)
+            self._expression = predicate.to_arrow_expression(schema)
+            needed += [name for name in dict.fromkeys(predicate.columns()) if name not in needed]
+        self._follow: Follow[ChangeBatch] = table.follow(
+            start_of(db, table, start), batches=True, columns=needed, stop_at_end=stop_at_end, timeout=timeout
+        )
+
+    def __enter__(self) -> Tail:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._follow.close()
+
+    def __iter__(self) -> Iterator[list[TailRecord]]:
+        for found in self._follow:
+            batch, positions = found.batch, list(range(found.batch.num_rows))
+            if self._expression is not None:
+                numbered = pa.Table.from_batches([batch]).append_column(_ROW, pa.array(positions, pa.int64()))
+                positions = numbered.filter(self._expression)[_ROW].to_pylist()
+                batch = batch.take(pa.array(positions, pa.int64()))
+            kinds = found.kinds
+            rows = python_dicts(batch.select(self.columns))
+            millis = int(found.timestamp.timestamp() * 1000)
+            yield [
+                TailRecord(found.bucket, int(found.offsets[position]), millis, kinds[position], row)
+                for position, row in zip(positions, rows)
+            ]

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies between two servers: all kinds of tables, interrupted ones, and ones that are kept in sync."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fluss
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[fluss.LocalServer]:
+    with fluss.LocalServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def tables(server: fluss.LocalServer) -> None:
+    with fluss.connect(server.bootstrap_servers) as db:
+        db.create_table("shop.events", "id bigint, kind string", buckets=3).append([(i, f"k{i}") for i in range(500)])
+        orders = db.create_table("shop.orders", "id bigint, item string", primary_key="id", buckets=2)
+        orders.upsert([(i, "tea") for i in range(300)])
+        orders.delete(where="id < 10")
+        orders.add_column("note", "string")
+        orders.upsert({"id": 11, "item": "mug", "note": "new"})
+        days = db.create_table("shop.days", "day string, id int", partition_by="day", properties={"owner": "anna"})
+        days.append([(f"2026-01-0{1 + i % 3}", i) for i in range(60)])
+
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def test_a_database(ok: Callable[..., str], other: fluss.LocalServer) -> None:
+    done = json.loads(ok("copy", "shop.*", f"{other.bootstrap_servers}/shop.*", "--verify", "--json"))
+    assert {one["source"]: (one["rows"], one["equal"]) for one in done} == {
+        "shop.days": (60, True),
+        "shop.events": (500, True),
+        "shop.orders": (290, True),
+    }
+    with fluss.connect(other.bootstrap_servers) as there:
+        assert there.table("shop.orders").primary_key == ["id"]
+        assert there.table("shop.days").info.get_custom_properties() == {"owner": "anna"}
+        assert len(there.table("shop.days").partitions()) == 3
+
+
+def test_mistakes(call: Any, other: fluss.LocalServer) -> None:
+    assert call("copy", "shop.orders", "shop.orders").exit_code == 2
+    assert call("copy", "shop.orders", "shop.*").exit_code == 2
+    assert call("copy", "shop.ordres", "x").exit_code == 3
+    assert "has rows already" in call("copy", "shop.orders", f"{other.bootstrap_servers}/shop.orders").stderr
+    assert "other columns" in call("copy", "shop.events", f"{other.bootstrap_servers}/shop.orders").stderr
+    assert call("copy", "shop.orders", "@nowhere/x").exit_code == 3
+
+
+@pytest.mark.parametrize("kind", ["log", "key"])
+def test_a_copy_that_was_killed_ends_equal(
+    kind: str, ok: Callable[..., str], environment: dict[str, str], other: fluss.LocalServer, tmp_path: Path
+) -> None:
+    name = f"big_{kind}"
+    with fluss.connect(environment["FLUSS_BOOTSTRAP_SERVERS"]) as db:
+        table = db.create_table(
+            name, "id bigint, text string", primary_key="id" if kind == "key" else None, bucket_key="id", buckets=2
+        )
+        write = table.upsert if kind == "key" else table.append
+        for start in range(0, 100_000, 2_000):
+            write([(i, f"text {i}") for i in range(start, start + 2_000)])
+        target = f"{other.bootstrap_servers}/{name}"
+        command = ["copy", name, target, "--checkpoint", str(tmp_path / "state"), "--verify", "--json"]
+        running = subprocess.Popen(
+            [sys.executable, "-c", "from fluss.cli import main; main()", *command],
+            env={**os.environ, **environment},
+            stdout=subprocess.DEVNULL,
+        )
+        with fluss.connect(other.bootstrap_servers) as there:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline and not (name in there and there.table(name).count()):
+                time.sleep(0.01)
+            running.send_signal(signal.SIGKILL)
+            running.wait()
+        if kind == "key":
+            table.delete(where="id < 1000")
+            table.upsert({"id": 5_000, "text": "changed"})
+        else:
+            table.append({"id": -1, "text": "later"})
+    (done,) = json.loads(ok(*command))
+    assert done["resumed"]
+    assert done["equal"]
+
+
+def test_follow(environment: dict[str, str], other: fluss.LocalServer) -> None:
+    with fluss.connect(environment["FLUSS_BOOTSTRAP_SERVERS"]) as db, fluss.connect(other.bootstrap_servers) as there:
+        live = db.create_table("live", "id bigint, item string", primary_key="id")
+        live.upsert([(1, "tea"), (2, "mug")])
+        running = subprocess.Popen(
+            [
+                *(sys.executable, "-c", "from fluss.cli import main; main()"),
+                *("copy", "live", f"{other.bootstrap_servers}/live", "--follow"),
+            ],
+            env={**os.environ, **environment},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not ("live" in there and there.table("live").count() == 2):
+            time.sleep(0.05)
+        live.upsert({"id": 3, "item": "pot"})
+        live.delete(1)
+        live.upsert({"id": 2, "item": "jug"})
+        copied = there.table("live")
+        while time.monotonic() < deadline and copied.get(2) != {"id": 2, "item": "jug"}:
+            time.sleep(0.05)
+        assert (copied.get(1), copied.get(3)) == (None, {"id": 3, "item": "pot"})
+        running.send_signal(signal.SIGINT)
+        _, shown = running.communicate(timeout=20)
+        assert running.returncode == 0
+        assert "2 rows and" in shown

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in and out, and an exact account of rows that do not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+SCHEMA = (
+    "id bigint not null, item string, price decimal(10,2), day date, at timestamp(6), raw bytes, tags array<string>"
+)
+ROWS = [
+    {"id": 1, "item": "tea", "price": "2.5", "day": "2026-01-01", "at": "2026-01-01T10:00", "raw": "AQI=", "tags": []},
+    {"id": 2, "item": "mug, big\n2nd line", "price": None, "day": None, "at": None, "raw": None, "tags": None},
+    {"id": 3, "item": "", "price": "-1.00", "day": "1969-12-31", "at": "1969-12-31T23:59:59", "raw": "", "tags": ["a"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "jsonl", "jsonl.gz", "parquet", "arrow"])
+def test_what_is_exported_can_be_loaded(kind: str, ok: Callable[..., str], tmp_path: Path) -> None:
+    name = kind.replace(".", "_")
+    ok("create", f"from_{name}", SCHEMA, "--key", "id")
+    ok("put", f"from_{name}", input="\n".join(json.dumps(row) for row in ROWS))
+    file = str(tmp_path / f"rows.{kind}")
+    assert json.loads(ok("export", f"from_{name}", file, "--json"))["rows"] == 3
+    ok("create", f"to_{name}", "--like", f"from_{name}")
+    assert json.loads(ok("load", f"to_{name}", file, "--json"))["written"] == 3
+    rows = [json.loads(line) for line in ok("cat", f"to_{name}", "--json").splitlines()]
+    expected = [json.loads(line) for line in ok("cat", f"from_{name}", "--json").splitlines()]
+    assert sorted(rows, key=lambda row: int(row["id"])) == sorted(expected, key=lambda row: int(row["id"]))
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_create_infers_and_shows_the_columns(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("id,name,price\n1,a,1.5\n2,b,\n")
+    result = call("load", "inferred", str(file), "--create", "--key", "id", "--buckets", "2")
+    assert result.exit_code == 0, result.output
+    assert "created fluss.inferred (id bigint not null, name string, price double)" in result.stderr
+    assert "2 rows written" in result.stderr
+    assert result.stdout == ""
+    assert ok("count", "inferred") == "2\n"
+
+
+BAD_CSV = 'id,item,price\n1,tea,2.50\n2,"two\nlines",1\n3,mug,cheap\nx,jug,1\n5,pot,9\n6,cup\n'
+BAD_JSON = '{"id": 1}\n\n{"id": 2, "item": "x"}\n{"id": "x"}\n{"id": 4, "itme": "y"}\n{broken\n[1]\n{}\n{"id": 9}\n'
+
+
+def test_the_first_bad_row_is_named_with_line_and_column(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+    ok("create", "strict", "id bigint not null, item string, price decimal(10,2)")
+    file = tmp_path / "bad.csv"
+    file.write_text(BAD_CSV)
+    result = call("load", "strict", str(file))
+    assert result.exit_code == 1
+    assert f"{file}, line 5, column 'price': 'cheap' is not a value of type decimal(10,2)" in result.stderr
+    assert "2 rows written before it" in result.stderr
+    assert ok("count", "strict") == "2\n"
+    refused = call("load", "strict", str(file), "--atomic")
+    assert "line 5" in refused.stderr
+    assert "0 rows written" in refused.stderr
+    assert ok("count", "strict") == "2\n"
+
+
+def test_bad_rows_can_be_skipped(ok: Callable[..., str], tmp_path: Path) -> None:
+    ok("create", "lenient", "id bigint not null, item string, price decimal(10,2)")
+    file, rejects = tmp_path / "bad.csv", tmp_path / "rejects.jsonl"
+    file.write_text(BAD_CSV)
+    found = json.loads(ok("load", "lenient", str(file), "--on-error", "skip", "--rejects", str(rejects), "--json"))
+    assert (found["written"], found["rejected"]) == (3, 3)
+    reasons = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert [(one["line"], one["column"]) for one in reasons] == [(5, "price"), (6, "id"), (8, None)]
+    lines = tmp_path / "bad.jsonl"
+    lines.write_text(BAD_JSON)
+    found = json.loads(ok("load", "lenient", str(lines), "--on-error", "skip", "--rejects", str(rejects), "--json"))
+    assert (found["written"], found["rejected"]) == (3, 5)
+    reasons = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert [(one["line"], one["column"]) for one in reasons] == [
+        (4, "id"),
+        (5, "itme"),
+        (6, None),
+        (7, None),
+        (8, "id"),
+    ]
+    assert "did you mean 'item'" in reasons[1]["reason"]
+    assert ok("count", "lenient") == "6\n"
+
+
+def test_put_tells_what_it_wrote(call: Any, ok: Callable[..., str]) -> None:
+    ok("create", "exact", "id bigint not null, item string")
+    result = call("put", "exact", '{"id": 1}', '{"id": "x"}', '{"id": 3}')
+    assert result.exit_code == 1
+    assert "line 2, column 'id'" in result.stderr
+    assert "1 row written before it" in result.stderr
+    assert ok("count", "exact") == "1\n"
+    nothing = call("put", "exact", '{"id": 4}', "{broken", "--atomic")
+    assert "line 2: it is not JSON" in nothing.stderr
+    assert ok("count", "exact") == "1\n"
+
+
+def test_parquet_rows_that_do_not_fit(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+    ok("create", "narrow", "id int not null")
+    file = tmp_path / "wide.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 1 << 40, None, 5]}), file)
+    result = call("load", "narrow", str(file))
+    assert "line 3, column 'id'" in result.stderr
+    assert "2 rows written" in result.stderr
+    found = json.loads(ok("load", "narrow", str(file), "--on-error", "skip", "--json"))
+    assert (found["written"], found["rejected"]) == (3, 2)
+
+
+def test_partitioned_folders(ok: Callable[..., str], tmp_path: Path) -> None:
+    ok("create", "by_day", "day string, id int", "--partition-by", "day")
+    ok("put", "by_day", '{"day": "2026-01-01", "id": 1}', '{"day": "2026-01-02", "id": 2}')
+    ok("export", "by_day", str(tmp_path / "out"), "--partitioned")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["day=2026-01-01", "day=2026-01-02"]
+
+
+def test_a_load_that_was_killed_goes_on(environment: dict[str, str], ok: Callable[..., str], tmp_path: Path) -> None:
+    ok("create", "resumed", "id bigint not null, text string", "--key", "id")
+    file, checkpoint = tmp_path / "many.jsonl", tmp_path / "checkpoint"
+    with open(file, "w") as out:
+        for number in range(150_000):
+            out.write(f'{{"id": {number}, "text": "some text of row {number}"}}\n')
+    command = ["load", "resumed", str(file), "--checkpoint", str(checkpoint), "--json"]
+    running = subprocess.Popen(
+        [sys.executable, "-c", "from fluss.cli import main; main()", *command], env={**os.environ, **environment}
+    )
+    deadline = time.monotonic() + 30
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    found = json.loads(ok(*command))
+    assert 0 < found["skipped"] < 150_000
+    assert found["skipped"] + found["written"] == 150_000
+    assert ok("count", "resumed") == "150000\n"
+
+
+def test_ctrl_c_says_what_was_written(environment: dict[str, str], ok: Callable[..., str]) -> None:
+    ok("create", "interrupted", "id bigint not null")
+    running = subprocess.Popen(
+        [sys.executable, "-c", "from fluss.cli import main; main()", "load", "interrupted"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert running.stdin is not None
+    assert running.stderr is not None
+    for number in range(8192 * 2 + 5):
+        running.stdin.write(f'{{"id": {number}}}\n')
+    running.stdin.flush()
+    deadline = time.monotonic() + 30
+    while int(ok("count", "interrupted")) < 8192 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(20) == 1
+    running.stdin.close()
+    shown = running.stderr.read()
+    running.stderr.close()
+    assert f"interrupted; {int(ok('count', 'interrupted')):,} rows written" in shown

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table of mistakes: each gets one sentence with the cause and the next step, the right exit code, no traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fluss
+
+ERROR, USAGE, MISSING = 1, 2, 3
+
+MISTAKES: list[tuple[str, int, str]] = [
+    # names
+    ("describe ordres", MISSING, "did you mean 'orders'"),
+    ("describe shop.orders", MISSING, "no database 'shop'"),
+    ("describe flus.orders", MISSING, "did you mean 'fluss'"),
+    ("describe fluss.", USAGE, "DATABASE.TABLE"),
+    ("describe .orders", USAGE, "DATABASE.TABLE"),
+    ("cat ordres", MISSING, "did you mean 'orders'"),
+    ("head ordres", MISSING, "did you mean 'orders'"),
+    ("count ordres", MISSING, "did you mean 'orders'"),
+    ("tail ordres", MISSING, "did you mean 'orders'"),
+    ("put ordres {}", MISSING, "did you mean 'orders'"),
+    ("get ordres 1", MISSING, "did you mean 'orders'"),
+    ("load ordres rows.csv", MISSING, "did you mean 'orders'"),
+    ("export ordres x.csv", MISSING, "did you mean 'orders'"),
+    ("drop ordres --yes", MISSING, "did you mean 'orders'"),
+    ("alter ordres add x int", MISSING, "did you mean 'orders'"),
+    ("partitions ordres", MISSING, "did you mean 'orders'"),
+    ("offsets ordres", MISSING, "did you mean 'orders'"),
+    ("snapshots ordres", MISSING, "did you mean 'orders'"),
+    ("ls shop", MISSING, "database"),
+    ("tables shop", MISSING, "database"),
+    ("db drop shop --yes", MISSING, "no database 'shop'"),
+    ("profile use nowhere", MISSING, "no profile 'nowhere'"),
+    ("ls -b 127.0.0.1:1 --profile nowhere", USAGE, "not both"),
+    ("profile rm nowhere", MISSING, "no profile 'nowhere'"),
+    ("ls --profile nowhere", MISSING, "no profile 'nowhere'"),
+    # commands and options
+    ("lss", USAGE, "did you mean 'ls'"),
+    ("xyzzy", USAGE, 'see "fluss --help"'),
+    ("cat", USAGE, "Missing argument"),
+    ("cat orders --colums id", USAGE, "--columns"),
+    ("cat orders -n many", USAGE, "not a valid integer"),
+    ("cat orders --csv --json", USAGE, "choose one"),
+    ("tail orders --changes -w id=1", USAGE, "cannot be combined"),
+    ("tail orders -n 0", USAGE, "0 is not in the range"),
+    ("alter orders", USAGE, "Missing argument"),
+    ("alter orders grow", USAGE, "grow"),
+    ("alter orders add column", USAGE, "add what"),
+    ("alter orders add column note", USAGE, "a name and a type"),
+    ("alter orders rename item", USAGE, "the old and the new name"),
+    ("alter orders set ttl", USAGE, "KEY=VALUE"),
+    ("completion tcsh", USAGE, "tcsh"),
+    ("acl grant alice fly orders", USAGE, "fly"),
+    # connecting
+    ("ls -b 127.0.0.1:1", ERROR, "nothing listens at 127.0.0.1:1; run \"fluss server --port 1\""),
+    ("ls -b 127.0.0.1:99999", USAGE, "is not an address"),
+    ("ls -b :9123", USAGE, "is not an address"),
+    ("ls -b ''", USAGE, "an empty text"),
+    ("ls -b ./nowhere", USAGE, "no folder"),
+    ("ls -b http://127.0.0.1:9123", USAGE, "is not an address"),
+    ("ls -b no-such-host.invalid:9123", ERROR, "no-such-host.invalid"),
+    ("ls --password secret", USAGE, "without a user"),
+    ("tier --once --master local[2", USAGE, "is not a Spark master"),
+    ("tier --once --lake x", USAGE, "KEY=VALUE"),
+    # creating
+    ("create orders 'id int'", ERROR, "exists already; add --if-not-exists"),
+    ("create new", USAGE, "give the columns"),
+    ("create new 'id int' --like orders", USAGE, "give the columns"),
+    ("create new 'id integr'", ERROR, "integr"),
+    ("create new 'id'", ERROR, "id"),
+    ("create new 'id int, id int'", ERROR, "id"),
+    ("create new 'id int' --key nope", ERROR, "nope"),
+    ("create new 'id int' --partition-by nope", ERROR, "nope"),
+    ("create new 'id int' --bucket-key nope", ERROR, "nope"),
+    ("create new 'id int' --buckets 0", USAGE, "0 is not in the range"),
+    ("create new 'id int' -p table.log.tll=1d", ERROR, "did you mean 'table.log.ttl'"),
+    ("create new 'id int' -p ttl", USAGE, "KEY=VALUE"),
+    ("create new --like nope.parquet", ERROR, "there is no file 'nope.parquet'"),
+    ("create new --like text.parquet", ERROR, "is not a Parquet file"),
+    ("create new --like ordres", MISSING, "did you mean 'orders'"),
+    ("create 'bad name' 'id int'", ERROR, "bad name"),
+    ("db create fluss", ERROR, "fluss"),
+    ("drop orders", USAGE, "--yes"),
+    ("partitions orders add day=1", ERROR, "is not partitioned"),
+    ("partitions parts add", USAGE, "day=VALUE"),
+    ("partitions parts add month=1", ERROR, "month"),
+    ("partitions parts drop day=2020 --yes", MISSING, "2020"),
+    # conditions and columns
+    ("cat orders -c idd", ERROR, "did you mean 'id'"),
+    ("cat orders -c id,id", ERROR, "once"),
+    ("cat orders -c ,", USAGE, "separated by commas"),
+    ("cat orders -w 'prise > 1'", ERROR, "prise"),
+    ("cat orders -w 'id >>> 1'", ERROR, "position"),
+    ("cat orders -w 'id = '", ERROR, "id = "),
+    ("tail orders --from yesterday", ERROR, "10m"),
+    ("offsets orders --at noon", USAGE, "is not a time"),
+    # rows and files
+    ("put orders {", ERROR, "line 1: it is not JSON"),
+    ("put orders [1]", ERROR, "JSON object"),
+    ("""put orders '{"idd": 1}'""", ERROR, "did you mean 'id'"),
+    ("""put orders '{"id": "x"}'""", ERROR, "column 'id'"),
+    ("""put orders '{"id": 1, "day": "soon"}'""", ERROR, "column 'day'"),
+    ("""put orders '{"item": "x"}'""", ERROR, "column 'id'"),
+    ("put orders {} -f rows.csv", USAGE, "not both"),
+    ("put orders -f nowhere.jsonl", ERROR, "No such file"),
+    ("""put events --delete '{"id": 1}'""", ERROR, "no primary key"),
+    ("get events 1", ERROR, "no primary key"),
+    ("get orders 99", MISSING, "no row with key 99"),
+    ("get orders x", ERROR, "id"),
+    ("""get orders '{"item": 1}'""", ERROR, "not a column of the primary key"),
+    ("load orders nowhere.csv", ERROR, "No such file"),
+    ("load orders rows.txt", ERROR, "format of 'rows.txt' is not known"),
+    ("load orders wrong.csv", ERROR, "did you mean 'item'"),
+    ("load orders text.parquet", ERROR, "is not a Parquet file"),
+    ("load orders text.arrow", ERROR, "is not an Arrow file"),
+    ("load orders empty.csv", ERROR, "begins with a header"),
+    ("load orders rows.csv --rejects r.jsonl", USAGE, "--on-error skip"),
+    ("load orders rows.csv --atomic --on-error skip", USAGE, "contradict"),
+    ("load orders rows.csv --key id", USAGE, "--create"),
+    ("load orders rows.csv --checkpoint rows.csv", ERROR, "is not a checkpoint"),
+    ("export orders x.txt", ERROR, "format of 'x.txt' is not known"),
+    ("export orders nowhere/x.csv", ERROR, "No such file"),
+    ("export orders out --partitioned", ERROR, "is not partitioned"),
+    # the server and its options
+    ("config set no.such.option=1", ERROR, "no.such.option"),
+    ("config set kv.snapshot.interval=soon", ERROR, "soon"),
+    ("config set x", USAGE, "KEY=VALUE"),
+    ("acl ls", ERROR, "authorizer"),
+    ("server --host 203.0.113.1 --port 0", ERROR, "203.0.113.1"),
+    ("server -D coffee=hot", ERROR, "coffee"),
+    ("server --port 70000", USAGE, "70000"),
+    ("server --config nowhere.yaml", ERROR, "nowhere.yaml"),
+    ("profile add x h:1 --password-env A --password-file B --user u", USAGE, "one source"),
+    ("profile add x h:1 --password-env A", USAGE, "needs a user"),
+    ("profile add x not/an/address", USAGE, "-b"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tables(server: fluss.LocalServer) -> None:
+    with fluss.connect(server.bootstrap_servers) as db:
+        db.create_table("orders", "id bigint, item string, day date", primary_key="id")
+        db.create_table("events", "id bigint")
+        db.create_table("parts", "day string, id int", partition_by="day")
+
+
+def test_there_are_enough() -> None:
+    assert len(MISTAKES) >= 80
+    assert len({line for line, _, _ in MISTAKES}) == len(MISTAKES)
+
+
+@pytest.mark.usefixtures("tables")
+def test_mistakes(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in one test: the table is what matters, and a server and a folder are shared."""
+    import shlex
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("id,item\n1,tea\n")
+    (tmp_path / "rows.txt").write_text("id,item\n1,tea\n")
+    (tmp_path / "wrong.csv").write_text("id,itme\n1,tea\n")
+    (tmp_path / "empty.csv").write_text("")
+    for name in ("text.parquet", "text.arrow"):
+        (tmp_path / name).write_text("this is text")
+    wrong = []
+    for line, code, words in MISTAKES:
+        result = call(*shlex.split(line))
+        shown = [text for text in result.stderr.splitlines() if not text.startswith(("Usage: ", "Try ", "\t")) and text]
+        if (
+            result.exit_code != code
+            or words not in result.stderr
+            or len(shown) != 1
+            or result.stdout
+            or (result.exception is not None and not isinstance(result.exception, SystemExit))
+        ):
+            wrong.append(f"fluss {line}\n  {result.exit_code} (not {code}), {result.exception!r}\n  {result.output!r}")
+    assert not wrong, "\n".join(wrong)

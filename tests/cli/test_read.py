@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading: cat, head, count, describe, tail."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import fluss
+
+
+@pytest.fixture(scope="module")
+def tables(server: fluss.LocalServer) -> None:
+    with fluss.connect(server.bootstrap_servers) as db:
+        orders = db.create_table(
+            "orders", "id bigint, item string, price decimal(10,2), tags array<string>", primary_key="id", buckets=2
+        )
+        orders.upsert(
+            [
+                {"id": 1, "item": "tea", "price": Decimal("2.50"), "tags": ["a"]},
+                {"id": 2, "item": "mug, big", "price": Decimal("12.00")},
+                {"id": 3, "item": None, "price": Decimal("25.00")},
+            ]
+        )
+        orders.upsert({"id": 1, "item": "tea", "price": Decimal("3.00")})
+        orders.delete(3)
+        events = db.create_table("events", "id int, kind string")
+        events.append([(number, f"kind {number}") for number in range(100)])
+
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def test_cat(ok: Callable[..., str], tmp_path: Path) -> None:
+    lines = ok("cat", "orders").splitlines()
+    assert lines[0].split() == ["id", "item", "price", "tags"]
+    assert len(lines) == 3
+    assert ok("cat", "orders", "-w", "price > 10", "-c", "id,item").splitlines()[1:] == [" 2  mug, big"]
+    found = [json.loads(line) for line in ok("cat", "orders", "--json", "-w", "id = 1").splitlines()]
+    assert found == [{"id": 1, "item": "tea", "price": "3.00", "tags": None}]
+    rows = list(csv.DictReader(io.StringIO(ok("cat", "orders", "--csv", "-c", "id,item", "-w", "id = 2"))))
+    assert rows == [{"id": "2", "item": "mug, big"}]
+    assert len(ok("cat", "events", "-n", "7", "--json").splitlines()) == 7
+    assert ok("cat", "events", "-n", "0", "--json") == ""
+    file = tmp_path / "out.parquet"
+    ok("cat", "orders", "--parquet", str(file))
+    assert pq.read_table(file).num_rows == 2
+
+
+def test_head_and_count(ok: Callable[..., str]) -> None:
+    assert len(ok("head", "events", "-n", "3").splitlines()) == 4
+    assert len(ok("head", "events", "--json").splitlines()) == 10
+    assert ok("count", "events") == "100\n"
+    assert json.loads(ok("count", "events", "-w", "id < 5", "--json")) == {"table": "fluss.events", "rows": 5}
+
+
+def test_describe_has_figures(ok: Callable[..., str]) -> None:
+    found = json.loads(ok("describe", "orders", "--json"))
+    assert found["rows"] == 2
+    assert found["bytes"] > 100
+    assert 1.0 <= found["skew"] <= 2.0
+    assert found["lake_lag"] is None
+    assert sum(one["latest"] - one["earliest"] for one in found["bucket_figures"]) == 6
+    text = ok("describe", "orders")
+    for words in ("rows", "size", "skew", "earliest"):
+        assert words in text
+
+
+def test_tail(ok: Callable[..., str]) -> None:
+    found = [json.loads(line) for line in ok("tail", "orders", "--no-follow", "--json").splitlines()]
+    assert {"bucket", "partition", "offset", "timestamp", "change", "row"} == set(found[0])
+    assert sorted(one["change"] for one in found) == ["+I", "+I", "+I", "+U", "-D", "-U"]
+    some = ok("tail", "orders", "--no-follow", "-w", "price > 20", "-c", "id", "--json").splitlines()
+    assert [json.loads(line)["row"] for line in some] == [{"id": 3}, {"id": 3}]
+    assert len(ok("tail", "events", "--from", "95", "--no-follow", "--json").splitlines()) == 5
+    assert len(ok("tail", "events", "--from", "10m", "--no-follow", "--json").splitlines()) == 100
+    assert ok("tail", "events", "--from", "2999-01-01T00:00", "--no-follow", "--json") == ""
+    assert ok("tail", "events", "--from", "latest", "--timeout", "0.1") == ""
+    pairs = [json.loads(line) for line in ok("tail", "orders", "--changes", "--no-follow", "--json").splitlines()]
+    update = next(one for one in pairs if one["change"] == "+U")
+    assert (update["old"]["price"], update["new"]["price"]) == ("2.50", "3.00")
+    text = ok("tail", "events", "-n", "2").splitlines()
+    assert text[0].split() == ["bucket", "offset", "change", "id", "kind"]
+    assert text[1].split() == ["0", "0", "+A", "0", "kind", "0"]
+
+
+def test_colours_only_where_they_are_wanted(environment: dict[str, str]) -> None:
+    import pty
+
+    def in_terminal(**more: str) -> str:
+        pid, master = pty.fork()
+        if pid == 0:  # pragma: no cover - the child
+            os.environ.update({**environment, **more, "TERM": "xterm"})
+            os.execv(
+                sys.executable,
+                [sys.executable, "-c", "from fluss.cli import main; main()", "tail", "orders", "--no-follow"],
+            )
+        shown = b""
+        while True:
+            try:
+                data = os.read(master, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            shown += data
+        os.waitpid(pid, 0)
+        os.close(master)
+        return shown.decode()
+
+    assert "\x1b[31m" in in_terminal()
+    plain = in_terminal(NO_COLOR="1")
+    assert "-D" in plain
+    assert "\x1b[" not in plain
+
+
+def test_ctrl_c_ends_tail_quietly(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-c", "from fluss.cli import main; main()", "tail", "events", "--json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        first = running.stdout.readline()
+        assert json.loads(first)["row"]["id"] == 0
+        time.sleep(0.2)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 0
+        assert running.stderr.read() == ""
+
+
+def test_a_closed_pipe_is_no_error(environment: dict[str, str]) -> None:
+    shown = subprocess.run(
+        f"{sys.executable} -c 'from fluss.cli import main; main()' cat events | head -n 2",
+        shell=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert len(shown.stdout.splitlines()) == 2
+    assert shown.stderr == ""
+
+
+def test_in_a_real_process(process: Any) -> None:
+    shown = process("cat", "events", "-n", "2")
+    assert (len(shown.stdout.splitlines()), shown.stderr) == (3, "")

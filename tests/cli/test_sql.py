@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQL from the terminal, and its shell in a pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fluss
+
+pytest.importorskip("duckdb")
+
+
+@pytest.fixture(scope="module")
+def tables(server: fluss.LocalServer) -> None:
+    with fluss.connect(server.bootstrap_servers) as db:
+        db.create_table("orders", [{"id": 1, "item": "tea"}, {"id": 2, "item": "mug"}], primary_key="id")
+
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def test_queries(ok: Callable[..., str], call: Any) -> None:
+    assert ok("sql", "select item, id from orders order by id").splitlines() == ["item  id", "tea    1", "mug    2"]
+    assert json.loads(ok("sql", "select count(*) as n from orders", "--json")) == {"n": 2}
+    assert ok("sql", "select id from orders order by id", "--csv") == "id\n1\n2\n"
+    assert ok("sql", input="select 1 as a; select 'x;y' as b;").split() == ["a", "1", "b", "x;y"]
+    timed = call("sql", "select 1 as a", "--timing")
+    assert "1 rows in" in timed.stderr
+    again = call("sql", "select count(*) as n from orders", "--every", "0.1", "--times", "3", "--json")
+    assert again.stdout == '{"n": 2}\n' * 3
+
+
+def test_inserts(call: Any, ok: Callable[..., str]) -> None:
+    ok("create", "copied", "id bigint, item string")
+    result = call("sql", "insert into copied select id, item from orders")
+    assert (result.stdout, result.stderr) == ("", "2 rows written\n")
+    assert ok("count", "copied") == "2\n"
+
+
+def test_mistakes(call: Any) -> None:
+    for query, words in (
+        ("select * from order_", "did you mean 'orders'"),
+        ("selec 1", "syntax error"),
+        ("select nope from orders", "nope"),
+        (";", "no statement"),
+    ):
+        result = call("sql", query)
+        assert result.exit_code in (1, 3)
+        assert words in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+
+
+class Terminal:
+    """A process in a pseudo-terminal."""
+
+    def __init__(self, *args: str) -> None:
+        import pty
+
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:  # pragma: no cover - the child
+            os.environ["TERM"] = "dumb"
+            os.execv(sys.executable, [sys.executable, "-c", "from fluss.cli import main; main()", *args])
+        self.shown = ""
+
+    def expect(self, words: str, timeout: float = 30) -> None:
+        deadline = time.monotonic() + timeout
+        while words not in self.shown:
+            assert time.monotonic() < deadline, f"{words!r} is not in {self.shown!r}"
+            if select.select([self.master], [], [], 0.1)[0]:
+                self.shown += os.read(self.master, 65536).decode()
+        self.shown = self.shown.partition(words)[2]
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def end(self) -> int:
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.master)
+        return os.waitstatus_to_exitcode(status)
+
+
+@pytest.fixture
+def shell(environment: dict[str, str]) -> Iterator[Terminal]:
+    terminal = Terminal("sql")
+    terminal.expect("fluss> ")
+    yield terminal
+    terminal.type("\x04")
+    assert terminal.end() == 0
+
+
+def test_the_shell(shell: Terminal, environment: dict[str, str]) -> None:
+    shell.type("select item\n")
+    shell.expect("...> ")
+    shell.type("from orders where id = 2;\n")
+    shell.expect("mug")
+    shell.expect("fluss> ")
+    shell.type("selec;\n")
+    shell.expect("Error: ")
+    shell.type(".tables\n")
+    shell.expect("orders")
+    shell.type(".timing on\nselect 41 + 1 as answer;\n")
+    shell.expect("42")
+    shell.expect("1 rows in")
+    shell.type(".watch 0.1 select 7 * 11 as n\n")
+    shell.expect("77")
+    shell.expect("77")
+    shell.type("\x03")
+    shell.expect("fluss> ")
+    shell.type("select ite\t from ord\t where id = 1;\n")
+    shell.expect("tea")
+    shell.expect("fluss> ")
+    shell.type(".quit\n")
+    time.sleep(0.3)
+    history = Path(environment["FLUSS_CONFIG_DIR"]) / "sql_history"
+    deadline = time.monotonic() + 10
+    while not history.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ".tables" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0

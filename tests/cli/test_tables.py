@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Creating, changing and dropping tables and databases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def test_create_with_everything(ok: Callable[..., str]) -> None:
+    ok(
+        "create", "orders", "id bigint, item string, day string", "--key", "id,day", "--partition-by", "day",
+        "--buckets", "3", "-p", "table.log.ttl=3d", "-p", "owner=anna", "--comment", "all orders",
+    )  # fmt: skip
+    found = json.loads(ok("describe", "orders", "--json"))
+    assert found["primary_key"] == ["id", "day"]
+    assert found["partitioned_by"] == ["day"]
+    assert found["buckets"] == 3
+    assert found["comment"] == "all orders"
+    assert found["properties"]["table.log.ttl"] == "3d"
+    assert found["custom_properties"] == {"owner": "anna"}
+    assert [column["type"] for column in found["columns"]] == ["bigint NOT NULL", "string", "string NOT NULL"]
+    ok("create", "orders_2", "--like", "orders")
+    like = json.loads(ok("describe", "orders_2", "--json"))
+    for name in ("primary_key", "partitioned_by", "buckets", "comment", "properties", "custom_properties", "columns"):
+        assert like[name] == found[name], name
+
+
+def test_create_like_a_file_shows_the_columns(ok: Callable[..., str], call: Any, tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"id": [1], "price": [1.5]}), file)
+    result = call("create", "like_file", "--like", str(file), "--key", "id")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "id bigint not null, price double" in result.stderr
+    csv = tmp_path / "rows.csv"
+    csv.write_text("id,at\n1,2026-01-01T00:00:00\n")
+    made = json.loads(ok("create", "like_csv", "--like", str(csv), "--json"))
+    assert made == {"table": "fluss.like_csv", "created": True, "columns": "id bigint, at timestamp(3)"}
+
+
+def test_show_code_creates_the_same_table(ok: Callable[..., str], environment: dict[str, str]) -> None:
+    code = ok(
+        "create", "coded", "id bigint, item string", "--key", "id", "--buckets", "2", "-p", "table.log.ttl=1d",
+        "--show-code",
+    )  # fmt: skip
+    assert "coded" not in json.loads(ok("ls", "fluss", "--json"))
+    exec(code, names := {})  # type: ignore[var-annotated]
+    names["db"].close()
+    found = json.loads(ok("describe", "coded", "--json"))
+    assert (found["buckets"], found["primary_key"], found["properties"]["table.log.ttl"]) == (2, ["id"], "1d")
+
+
+def test_create_twice(ok: Callable[..., str], call: Any) -> None:
+    ok("create", "twice", "id int")
+    again = call("create", "twice", "id int")
+    assert again.exit_code == 1
+    assert "--if-not-exists" in again.stderr
+    assert json.loads(ok("create", "twice", "id int", "--if-not-exists", "--json"))["created"] is False
+
+
+def test_drop_asks(ok: Callable[..., str], call: Any) -> None:
+    ok("create", "gone", "id int")
+    refused = call("drop", "gone")
+    assert refused.exit_code == 2
+    assert "--yes" in refused.stderr
+    assert json.loads(ok("drop", "gone", "--yes", "--json")) == {"dropped": ["fluss.gone"]}
+    assert call("drop", "gone", "--yes").exit_code == 3
+    assert json.loads(ok("drop", "gone", "--yes", "--if-exists", "--json")) == {"dropped": []}
+
+
+def test_nothing_is_dropped_if_one_name_is_wrong(ok: Callable[..., str], call: Any) -> None:
+    ok("create", "stays", "id int")
+    wrong = call("drop", "stays", "stay", "--yes")
+    assert wrong.exit_code == 3
+    assert "did you mean 'stays'" in wrong.stderr
+    assert "stays" in ok("ls", "fluss")
+
+
+def test_alter(ok: Callable[..., str], call: Any) -> None:
+    ok("create", "altered", "id int")
+    ok("alter", "altered", "add", "column", "note", "string", "--comment", "a remark")
+    ok("alter", "altered", "add", "size decimal(10,2)")
+    ok("alter", "altered", "set", "table.log.ttl=2d", "owner=eve")
+    found = json.loads(ok("describe", "altered", "--json"))
+    assert found["columns"][1] == {"name": "note", "type": "string", "comment": "a remark"}
+    assert found["columns"][2]["type"] == "decimal(10,2)"
+    assert found["properties"]["table.log.ttl"] == "2d"
+    assert found["custom_properties"] == {"owner": "eve"}
+    ok("alter", "altered", "reset", "property", "owner")
+    assert json.loads(ok("describe", "altered", "--json"))["custom_properties"] == {}
+    for words in (("drop", "column", "note", "--yes"), ("rename", "column", "note", "to", "remark")):
+        refused = call("alter", "altered", *words)
+        assert refused.exit_code == 1
+        assert "Traceback" not in refused.output
+        assert len(refused.stderr.strip().splitlines()) == 1
+    wrong = call("alter", "altered", "drop", "column", "nope", "--yes")
+    assert "has no column 'nope'" in wrong.stderr
+
+
+def test_partitions(ok: Callable[..., str], call: Any) -> None:
+    ok("create", "parts", "day string, id int", "--partition-by", "day")
+    assert json.loads(ok("partitions", "parts", "--json")) == []
+    ok("partitions", "parts", "add", "day=2026-07-01")
+    ok("partitions", "parts", "add", "2026-07-02")
+    ok("partitions", "parts", "add", "2026-07-02", "--if-not-exists")
+    assert [one["name"] for one in json.loads(ok("partitions", "parts", "--json"))] == ["2026-07-01", "2026-07-02"]
+    assert "2026-07-01" in ok("partitions", "parts")
+    ok("partitions", "parts", "drop", "day=2026-07-01", "--yes")
+    assert [one["name"] for one in json.loads(ok("partitions", "parts", "--json"))] == ["2026-07-02"]
+    assert call("partitions", "parts", "drop", "day=2026-07-01", "--yes").exit_code == 3
+
+
+def test_databases(ok: Callable[..., str], call: Any) -> None:
+    ok("db", "create", "shop")
+    ok("db", "create", "shop", "--if-not-exists")
+    assert json.loads(ok("db", "ls", "--json")) == ["fluss", "shop"]
+    ok("create", "shop.items", "id int")
+    full = call("db", "drop", "shop", "--yes")
+    assert full.exit_code == 1
+    assert json.loads(ok("db", "drop", "shop", "--cascade", "--yes", "--json")) == {
+        "database": "shop",
+        "tables": ["items"],
+    }
+    assert ok("db", "ls").split() == ["fluss"]
+    missing = call("db", "drop", "flus", "--yes")
+    assert missing.exit_code == 3
+    assert "did you mean 'fluss'" in missing.stderr
+
+
+def test_in_a_real_process(process: Any) -> None:
+    assert process("create", "real", "id int, name string", "--key", "id").stderr.strip() == "created fluss.real"
+    dropped = process("drop", "real", "--yes")
+    assert (dropped.returncode, dropped.stdout) == (0, "")
+    assert process("describe", "real").returncode == 3
