@@ -8,11 +8,11 @@ import logging
 import pytest
 
 from fluss.server.inspection import RecentLog
-from fluss.server.metrics import Metrics, percentile_ms
+from fluss.server.metrics import ServerMetrics, percentile_ms
 
 
 def test_percentiles_are_close_to_the_true_ones() -> None:
-    metrics = Metrics()
+    metrics = ServerMetrics()
     for number in range(1, 1_001):
         metrics.request(1014, seconds=number / 1e5, size_bytes=1, error_code=0)
     (figures,) = metrics.latencies().values()
@@ -24,7 +24,7 @@ def test_percentiles_are_close_to_the_true_ones() -> None:
 
 
 def test_extreme_times_have_a_slot() -> None:
-    metrics = Metrics()
+    metrics = ServerMetrics()
     for seconds in (0.0, 1e-9, 1e9):
         metrics.request(1014, seconds=seconds, size_bytes=1, error_code=0)
     (figures,) = metrics.latencies().values()
