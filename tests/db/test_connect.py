@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -48,6 +49,23 @@ def test_a_folder_in_use_is_joined_by_other_connections_and_programs(tmp_path: P
         """
         subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(program)], check=True, timeout=60)
         assert [orders.get(key) for key in (1, 2)] == [{"id": 1, "item": "tea"}, {"id": 2, "item": "milk"}]
+
+
+def test_connecting_again_in_one_program_keeps_the_server(tmp_path: Path) -> None:
+    db = fluss.connect(tmp_path / "shop")
+    table = db.create_table("t", "a int")
+    db = fluss.connect(tmp_path / "shop")  # a cell of a notebook that is run twice
+    del table  # with it goes the first connection, which has started the server
+    gc.collect()
+    db.t.append((1,))
+    first, second = fluss.connect(tmp_path / "shop"), fluss.connect(str(tmp_path / "x" / ".." / "shop"))
+    assert first.address == second.address == db.address
+    db.close()
+    first.close()
+    first.close()
+    assert second.t.to_pylist() == [{"a": 1}]
+    second.close()
+    assert live_addresses(tmp_path / "shop") == []
 
 
 def test_programs_that_start_at_the_same_time_share_one_server(tmp_path: Path) -> None:

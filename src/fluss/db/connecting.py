@@ -48,7 +48,7 @@ class Target:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     server: LocalServer | None = None
-    """The embedded server that was started; None if another program runs it."""
+    """The embedded server that this program has started; None if another one runs it."""
     folder: Path | None = None
     origin: str = "the argument of connect()"
     """Who named the servers, for errors."""
@@ -70,14 +70,29 @@ class Target:
     def stop(self) -> None:
         """Stop the server that was started, if any. Stopping twice is fine."""
         server, self.server = self.server, None
-        if server is not None:
-            atexit.unregister(self._stop_at_exit)
+        if server is None:
+            return
+        atexit.unregister(self._stop_at_exit)
+        with _sharing:
+            users = _users.pop(server) - 1
+            if users:
+                _users[server] = users
+                return
+            if self.folder is not None:
+                _servers.pop(self.folder, None)
             server.stop()
 
     def _stop_at_exit(self) -> None:
         # Standard streams may be gone by now, and every acknowledged write is durable anyway.
         with contextlib.suppress(FlussError):
             self.stop()
+
+
+_sharing = threading.RLock()
+_servers: dict[Path, LocalServer] = {}
+"""The servers that this program has started, by their folders: who connects to a folder again shares its server."""
+_users: dict[LocalServer, int] = {}
+"""How many connections use a server. It stops with the last of them."""
 
 
 def find_target(
@@ -115,7 +130,7 @@ def find_target(
             return Target(f"{text}:{DEFAULT_PORT}", user, password)
         if "://" in text:
             raise InvalidArgumentError(f"cannot connect to {text!r}: write an address as host:port, or a folder")
-    return _join_or_start(Path(text).expanduser().absolute(), user, password, server)
+    return _join_or_start(Path(text).expanduser().resolve(), user, password, server)
 
 
 def _is_host(text: str) -> bool:
@@ -134,6 +149,16 @@ def _addresses(text: str) -> str:
 def _join_or_start(folder: Path, user: str | None, password: str | None, options: Mapping[str, Any] | None) -> Target:
     if folder.exists() and not folder.is_dir():
         raise InvalidArgumentError(f"cannot use '{folder}' for a database: it is a file, not a folder")
+    with _sharing:
+        known = _servers.get(folder)
+        if known is not None and known.pid is not None:
+            return _using(known, user, password, folder)
+        return _join_other_or_start(folder, user, password, options)
+
+
+def _join_other_or_start(
+    folder: Path, user: str | None, password: str | None, options: Mapping[str, Any] | None
+) -> Target:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         addresses = live_addresses(folder)
@@ -161,6 +186,14 @@ def _reachable(address: str) -> str:
 
 def _started(server: LocalServer, user: str | None, password: str | None, folder: Path | None) -> Target:
     server.start()
+    with _sharing:
+        if folder is not None:
+            _servers[folder] = server
+        return _using(server, user, password, folder)
+
+
+def _using(server: LocalServer, user: str | None, password: str | None, folder: Path | None) -> Target:
+    _users[server] = _users.get(server, 0) + 1
     target = Target(server.bootstrap_servers, user, password, server, folder)
     atexit.register(target._stop_at_exit)
     return target
