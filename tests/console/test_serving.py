@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -48,8 +49,10 @@ def test_a_console_for_another_server() -> None:
             refused = browser.get("clients")
             assert refused.status == 400
             assert "--ui" in refused.json["error"]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
         finally:
-            process.terminate()
+            process.kill()
             process.wait(20)
             process.stdout.close()
 

@@ -145,6 +145,16 @@ def test_upload(page: Page, tmp_path: Path) -> None:
     assert page.problems() == []
 
 
+def test_a_file_dropped_on_any_page(page: Page) -> None:
+    page.open("overview")
+    page.script(
+        "const moved = new DataTransfer(); moved.items.add(new File(['a,b\\n1,2\\n'], 'dropped.csv'));"
+        "document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: moved, bubbles: true, cancelable: true}))"
+    )
+    page.wait_for("dropped.csv: 1 rows, 2 columns")
+    assert page.problems() == []
+
+
 def test_storage(page: Page) -> None:
     page.open("storage", "fluss.orders").wait_for("Skew")
     assert len(page.elements("tbody tr")) == 4

@@ -141,6 +141,8 @@ async def _client_of(state: State, user: str, password: str) -> Client:
         await client.close()
         await asyncio.sleep(_FAILED_LOGIN_S)
         raise
+    if known is not None:
+        await known[0].close()  # its password is not valid any more
     state.users[user] = (client, _fingerprint(password, secrets.token_hex(16)))
     return client
 

@@ -154,10 +154,6 @@ class Sessions:
         limit = monotonic() - SESSION_IDLE_S
         self._sessions = {token: one for token, one in self._sessions.items() if one.used_at >= limit}
 
-    def clients(self) -> list[Client]:
-        """The clients in use."""
-        return list({id(one.client): one.client for one in self._sessions.values()}.values())
-
 
 def same_secret(given: str, wanted: str) -> bool:
     """Compare without telling by time how much of it was right."""

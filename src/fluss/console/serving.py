@@ -93,7 +93,8 @@ def serve(settings: Settings, ready: Callable[[str], None], inspection: socket.s
     console = Console(settings, inspection)
     if inspection is not None:
         _watch_parent(console)
-    asyncio.run(console.run(ready))
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after it has stopped
+        asyncio.run(console.run(ready))
 
 
 def _watch_parent(console: Console) -> None:

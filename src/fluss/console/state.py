@@ -72,14 +72,14 @@ class State:
             self._watch.cancel()
             await asyncio.wait([self._watch])
         await self.sampler.stop()
-        for client in {id(one): one for one in [self.shared, *self.sessions.clients()]}.values():
+        for client in [self.shared, *(client for client, _ in self.users.values())]:
             with contextlib.suppress(FlussError):
                 await client.close()
 
     async def _close_idle(self) -> None:
         while True:
             await asyncio.sleep(_CHECK_S)
-            for client in [self.shared, *self.sessions.clients()]:
+            for client in [self.shared, *(client for client, _ in tuple(self.users.values()))]:
                 with contextlib.suppress(FlussError):
                     await client.close_idle()
 

@@ -9,7 +9,7 @@ const TABLE_PAGES = { data: "Data", live: "Live", edit: "Lookup and edit", schem
 
 const nav = document.getElementById("nav");
 const main = document.getElementById("main");
-const state = { session: null, databases: [], leave: null, number: 0, filter: "" };
+const state = { session: null, databases: [], leave: null, number: 0, filter: "", dropped: null };
 
 export function tableLink(page, name) { return `#/${page}/${encodeURIComponent(name)}`; }
 
@@ -20,6 +20,12 @@ export async function refreshTables() {
     toast(error.message, true);
   }
   drawTables();
+}
+
+function takeFile() {
+  const file = state.dropped;
+  state.dropped = null;
+  return file;
 }
 
 function route() {
@@ -80,7 +86,7 @@ async function go() {
   }
   try {
     const module = await import(`./pages/${page}.js`);
-    const leave = await module.show(body, { table, session: state.session, refreshTables, current: () => number === state.number });
+    const leave = await module.show(body, { table, session: state.session, refreshTables, takeFile, current: () => number === state.number });
     if (number === state.number) state.leave = leave;
     else leave?.();
   } catch (error) {
@@ -147,6 +153,16 @@ document.getElementById("menu").addEventListener("click", (event) => {
 });
 document.getElementById("logout").addEventListener("click", async () => { await post("logout"); location.reload(); });
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+// A file that is dropped on any page is looked at on the page for uploads; without this the browser would open it.
+window.addEventListener("dragover", (event) => event.preventDefault());
+window.addEventListener("drop", (event) => {
+  event.preventDefault();
+  const file = event.dataTransfer?.files[0];
+  if (!file || !state.session?.inside || state.session.read_only) return;
+  state.dropped = file;
+  if (route().page === "upload") go();
+  else location.hash = "#/upload";
+});
 window.addEventListener("hashchange", go);
 window.addEventListener("session-ended", () => { toast("The session has ended.", true); setTimeout(begin, 500); });
 begin();

@@ -1,5 +1,5 @@
 import { get, post } from "../api.js";
-import { confirmDialog, count, field, fill, h, problem, tile, toast, when } from "../dom.js";
+import { confirmDialog, count, field, fill, h, problem, tile, toast } from "../dom.js";
 import { list } from "../grid.js";
 import { codeView, propertyRows } from "./create.js";
 
@@ -38,7 +38,7 @@ export async function show(body, context) {
         await refreshTables();
         location.hash = "#/overview";
       }) }, "Drop table")));
-  fill(body, h("div", { class: "tiles" }, tile("Kind", about.kind), tile("Buckets", count(about.buckets)), tile("Partitions", about.partition_keys.length ? count(about.partitions.length) : "none"), tile("Lake", about.lake || "off"), tile("Table id", about.id), tile("Created", h("span", { class: "small" }, when(about.created_ms)))),
+  fill(body, h("div", { class: "tiles" }, tile("Kind", about.kind), tile("Buckets", count(about.buckets)), tile("Partitions", about.partition_keys.length ? count(about.partitions.length) : "none"), tile("Lake", about.lake || "off"), tile("Table id", about.id), tile("Created", new Date(about.created_ms).toLocaleDateString("en-CA"))),
     about.comment ? h("p", {}, about.comment) : null, errors,
     h("section", { class: "card" }, h("h2", {}, "Columns"), list([{ name: "column", value: (one) => h("code", {}, one.name) }, { name: "type", value: (one) => one.type }, { name: "used as", value: uses }, { name: "comment", wrap: true, value: (one) => one.comment || "" }], about.columns, "Columns")),
     h("section", { class: "card" }, h("h2", {}, "Properties"), given.length ? propertyList(given, "Properties that are set") : h("p", { class: "muted" }, "None is set."), Object.keys(about.custom_properties).length ? list([{ name: "custom property", value: ([name]) => name }, { name: "value", value: ([, value]) => value }], Object.entries(about.custom_properties), "Custom properties") : null, h("p", {}),

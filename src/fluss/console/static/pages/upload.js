@@ -4,14 +4,10 @@ import { grid } from "../grid.js";
 
 const BYTES_MAX = 256 * 1024 * 1024;
 
-export async function show(body, { refreshTables }) {
+export async function show(body, { refreshTables, takeFile }) {
   const place = h("div", {});
   const chooser = h("input", { type: "file", accept: ".csv,.tsv,.txt,.parquet,.pq", "aria-label": "File", onchange: () => chooser.files[0] && preview(chooser.files[0]) });
-  const zone = h("div", { class: "drop", ondragover: (event) => { event.preventDefault(); zone.classList.add("over"); }, ondragleave: () => zone.classList.remove("over"), ondrop: (event) => {
-    event.preventDefault();
-    zone.classList.remove("over");
-    if (event.dataTransfer.files[0]) preview(event.dataTransfer.files[0]);
-  } }, h("p", {}, "Drop a CSV or Parquet file here, or choose one. You see its schema before a table is created."), chooser);
+  const zone = h("div", { class: "drop", ondragover: (event) => { event.preventDefault(); zone.classList.add("over"); }, ondragleave: () => zone.classList.remove("over") }, h("p", {}, "Drop a CSV or Parquet file here, or choose one. You see its schema before a table is created."), chooser);
   async function preview(file) {
     if (file.size > BYTES_MAX) { fill(place, problem(`The file has ${bytes(file.size)}; the console takes up to ${bytes(BYTES_MAX)}. Load larger files with Python: db.create_table(name, data).`)); return; }
     fill(place, h("div", { class: "empty" }, "Reading…"));
@@ -38,5 +34,7 @@ export async function show(body, { refreshTables }) {
       grid(found.columns.map(([column]) => column), found.columns.map(([, type]) => type), found.rows, "First rows of the file"));
   }
   fill(body, zone, h("p", {}), place);
+  const dropped = takeFile();
+  if (dropped) await preview(dropped);
   return null;
 }
