@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fluss.client.write import WriteResultHandle
     from fluss.db.blocking import Database, Table
 
-_IN_FLIGHT = 8
+_IN_FLIGHT = 32
 """Batches that are sent before the first of them is waited for."""
 _CHECKPOINT_S = 0.5
 _READ_AHEAD = 4
