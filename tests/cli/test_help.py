@@ -45,3 +45,17 @@ def test_help_fits_a_narrow_terminal() -> None:
     for path, _ in leaves(main):
         shown = CliRunner().invoke(main, [*path, "--help"], env={"COLUMNS": "60"}, terminal_width=60).output
         assert max(len(line) for line in shown.splitlines()) <= 80, path
+
+
+def test_tables_fit_a_narrow_terminal() -> None:
+    from fluss.cli.show import Grid
+
+    @click.command()
+    def show() -> None:
+        grid = Grid(["id", "a long name", "text"], width=30)
+        grid.add([[1, "x" * 50, "short"], [None, "y", "z" * 70]])
+
+    lines = CliRunner().invoke(show).output.splitlines()
+    assert max(len(line) for line in lines) <= 30
+    assert "…" in lines[1]
+    assert "NULL" in lines[2]
