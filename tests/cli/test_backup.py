@@ -36,7 +36,7 @@ def test_a_backup_under_load_survives_a_kill(tmp_path: Path) -> None:
             nonlocal acknowledged
             with (
                 contextlib.suppress(FlussError),  # the server is killed
-                fluss.connect(server.bootstrap_servers, options={"writer.delivery-timeout-ms": "2 s"}) as own,
+                fluss.connect(server.bootstrap_servers, options={"writer.delivery-timeout-ms": "1 s"}) as own,
             ):
                 mine, keys = own.table("log"), own.table("keyed")
                 for start in range(0, 10_000_000, 100):

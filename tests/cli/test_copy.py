@@ -72,7 +72,7 @@ def test_a_copy_that_was_killed_ends_equal(
             name, "id bigint, text string", primary_key="id" if kind == "key" else None, bucket_key="id", buckets=2
         )
         write = table.upsert if kind == "key" else table.append
-        for start in range(0, 100_000, 2_000):
+        for start in range(0, 40_000, 2_000):
             write([(i, f"text {i}") for i in range(start, start + 2_000)])
         target = f"{other.bootstrap_servers}/{name}"
         command = ["copy", name, target, "--checkpoint", str(tmp_path / "state"), "--verify", "--json"]

@@ -11,7 +11,8 @@ _VARIABLE = "_FLUSS_COMPLETE"
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands, options and table names in SHELL.
 
     Bash: eval "$(fluss completion bash)" in ~/.bashrc. Zsh: the same with zsh in ~/.zshrc.
@@ -19,10 +20,8 @@ def completion(shell: str) -> None:
 
     Example: fluss completion bash
     """
-    from fluss.cli import main
-
     found = get_completion_class(shell)
     assert found is not None
-    made = found(main, {}, "fluss", _VARIABLE)
+    made = found(ctx.find_root().command, {}, "fluss", _VARIABLE)
     # Not `source()`: that of bash runs the bash of this machine to check its version.
     click.echo(made.source_template % made.source_vars())

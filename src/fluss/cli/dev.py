@@ -75,8 +75,8 @@ def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
 @contextlib.contextmanager
 def _console(address: str) -> Iterator[None]:
     """The web console in a process of its own, if this installation has it."""
-    from fluss.cli import main
-
+    main = click.get_current_context().find_root().command
+    assert isinstance(main, click.Group)
     needed = all(importlib.util.find_spec(name) is not None for name in ("starlette", "uvicorn"))
     if not needed or "ui" not in main.list_commands(click.Context(main)):
         yield

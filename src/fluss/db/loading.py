@@ -6,12 +6,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from fluss.db.files import STANDARD_INPUT
 from fluss.db.row_files import BadLine, Piece, RowFile
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
 
@@ -19,9 +22,11 @@ if TYPE_CHECKING:
     from fluss.client.write import WriteResultHandle
     from fluss.db.blocking import Database, Table
 
-_IN_FLIGHT = 8
+_IN_FLIGHT = 32
 """Batches that are sent before the first of them is waited for."""
 _CHECKPOINT_S = 0.5
+_READ_AHEAD = 4
+_CHECK_S = 0.2
 
 
 class RejectedRowError(InvalidRowError):
@@ -180,7 +185,7 @@ class Load:
     def _load(self, file: RowFile, rejects: IO[str] | None) -> None:
         row = self._checkpoint.rows(file.path)
         self.report.skipped += row
-        for piece in file.pieces(row):
+        for piece in _ahead(file.pieces(row)) if file.path != STANDARD_INPUT else file.pieces(row):
             row += piece.rows
             if piece.bad and self._on_error == "stop":
                 self._send(file, piece, piece.good_before, piece.bad[0].row)
@@ -230,6 +235,45 @@ class Load:
             return
         with open(self._rejects, "w", encoding="utf-8") as file:
             yield file
+
+
+def _ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Read the next pieces in a thread while those before them are sent: decoding and writing take turns otherwise."""
+    waiting: queue.Queue[Piece | BaseException | None] = queue.Queue(_READ_AHEAD)
+    stopped = threading.Event()
+
+    def put(item: Piece | BaseException | None) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                waiting.put(item, timeout=_CHECK_S)
+                return
+
+    def read() -> None:
+        try:
+            for piece in pieces:
+                put(piece)
+                if stopped.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    thread = threading.Thread(target=read, name="fluss-load", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item = waiting.get(timeout=_CHECK_S)  # not in one go: Ctrl-C is seen between two waits
+            except queue.Empty:
+                continue
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                return
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
 
 
 async def _wait(handle: WriteResultHandle) -> None:

@@ -46,7 +46,10 @@ def server(
     settings: tuple[str, ...],
     watch_stdin: bool,
 ) -> None:
-    """Run the embedded server until SIGTERM or Ctrl-C."""
+    """Run the embedded server until SIGTERM or Ctrl-C.
+
+    Example: fluss server --data-dir ./shop --port 9123
+    """
     try:
         config = build_config(data_dir, host, port, config_file, settings)
         set_up_logging(config)

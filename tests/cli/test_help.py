@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Help: groups by task, one example for each command, and the options every command has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+from click.testing import CliRunner
+
+from fluss.cli import main
+
+WITHOUT_JSON = {"server", "completion"}
+
+
+def leaves(group: click.Group, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*prefix, name))
+        else:
+            yield (*prefix, name), command
+
+
+def test_commands_are_grouped_by_task() -> None:
+    shown = CliRunner().invoke(main, ["--help"]).output
+    sections = [line.rstrip(":") for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert sections == ["Options", "Tables", "Rows", "Server", "This machine", "Lake"]
+    for name in main.list_commands(click.Context(main)):
+        assert f"\n  {name} " in shown
+
+
+def test_every_command_has_one_example_and_json() -> None:
+    for path, command in leaves(main):
+        text = command.help or ""
+        assert text.count(f"Example: fluss {' '.join(path)}") == 1, path
+        assert len(text.strip()) < 900, path
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert "--json" in options or path[0] in WITHOUT_JSON, path
+
+
+def test_help_fits_a_narrow_terminal() -> None:
+    for path, _ in leaves(main):
+        shown = CliRunner().invoke(main, [*path, "--help"], env={"COLUMNS": "60"}, terminal_width=60).output
+        assert max(len(line) for line in shown.splitlines()) <= 80, path
+
+
+def test_tables_fit_a_narrow_terminal() -> None:
+    from fluss.cli.show import Grid
+
+    @click.command()
+    def show() -> None:
+        grid = Grid(["id", "a long name", "text"], width=30)
+        grid.add([[1, "x" * 50, "short"], [None, "y", "z" * 70]])
+
+    lines = CliRunner().invoke(show).output.splitlines()
+    assert max(len(line) for line in lines) <= 30
+    assert "…" in lines[1]
+    assert "NULL" in lines[2]
