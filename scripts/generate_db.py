@@ -187,7 +187,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Finding
+from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database
@@ -199,7 +199,7 @@ def render_connect() -> str:
     node = next(item for item in tree.body if isinstance(item, ast.AsyncFunctionDef) and item.name == "connect")
     return (
         f"{CONNECT_HEADER}\n\ndef connect({ast.unparse(node.args)}) -> Database:\n{docstring(node, '    ')}"
-        "    finding = Finding(target, user, password, server)\n"
+        "    finding = TargetSearch(target, user, password, server)\n"
         "    from fluss.db.blocking import make_database\n\n"
         "    return make_database(finding.result(), database, timeout, options)\n"
     )

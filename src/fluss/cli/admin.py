@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fluss.cli.common import (
-    Link,
+    CliTarget,
     NotFound,
     check_table,
     connected,
@@ -29,7 +29,7 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("er
 @click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between two looks.")
 @connected
-def status(link: Link, watch: bool, every: float) -> None:
+def status(link: CliTarget, watch: bool, every: float) -> None:
     """Show the state of the server: version, address, security, tables, rows, disk, memory, lag of the lake, warnings.
 
     Example: fluss status --watch
@@ -82,7 +82,7 @@ def _show_status(found: dict[str, Any]) -> None:
 @table_argument()
 @click.option("--at", metavar="TIME", help="Offsets at a time: 10m (ten minutes ago) or 2026-01-01T00:00.")
 @connected
-def offsets(link: Link, table: str, at: str | None) -> None:
+def offsets(link: CliTarget, table: str, at: str | None) -> None:
     """Show the first and the next offset of every bucket of TABLE, or the offsets at a time.
 
     Example: fluss offsets orders --at 10m
@@ -113,7 +113,7 @@ def offsets(link: Link, table: str, at: str | None) -> None:
 @click.command()
 @table_argument()
 @connected
-def snapshots(link: Link, table: str) -> None:
+def snapshots(link: CliTarget, table: str) -> None:
     """Show the snapshots of TABLE: of its buckets, if it has a primary key, and the newest one in the lake.
 
     Example: fluss snapshots orders
@@ -143,7 +143,7 @@ def snapshots(link: Link, table: str) -> None:
     help="Folder of a server here.",
 )
 @connected
-def doctor(link: Link, data_dir: str) -> None:
+def doctor(link: CliTarget, data_dir: str) -> None:
     """Check this machine and the server, and say how to fix what is wrong. Exit code 1 if something is.
 
     Example: fluss doctor
@@ -174,7 +174,7 @@ _OPERATIONS = click.Choice(["all", "read", "write", "create", "drop", "alter", "
 @acl.command(name="ls")
 @click.option("--on", metavar="RESOURCE", help="Only of this one: cluster, db:NAME or a table.")
 @connected
-def acl_ls(link: Link, on: str | None) -> None:
+def acl_ls(link: CliTarget, on: str | None) -> None:
     """List the access rights.
 
     Example: fluss acl ls --on orders
@@ -190,7 +190,7 @@ def acl_ls(link: Link, on: str | None) -> None:
         grid(names, [[one[name] for name in names] for one in found])
 
 
-def _change(link: Link, grant: bool, user: str, operation: str, resource: str, host: str) -> None:
+def _change(link: CliTarget, grant: bool, user: str, operation: str, resource: str, host: str) -> None:
     from fluss.db.access import grant_right, revoke_rights
 
     with link.database() as db:
@@ -213,7 +213,7 @@ def _change(link: Link, grant: bool, user: str, operation: str, resource: str, h
 @click.argument("resource")
 @click.option("--host", default="*", show_default=True, help="Only from this address.")
 @connected
-def acl_grant(link: Link, principal: str, operation: str, resource: str, host: str) -> None:
+def acl_grant(link: CliTarget, principal: str, operation: str, resource: str, host: str) -> None:
     """Allow the user PRINCIPAL to do OPERATION with RESOURCE: a table, db:NAME or cluster.
 
     Example: fluss acl grant alice read orders
@@ -227,7 +227,7 @@ def acl_grant(link: Link, principal: str, operation: str, resource: str, host: s
 @click.argument("resource")
 @click.option("--host", default="*", show_default=True, help="Only from this address.")
 @connected
-def acl_revoke(link: Link, principal: str, operation: str, resource: str, host: str) -> None:
+def acl_revoke(link: CliTarget, principal: str, operation: str, resource: str, host: str) -> None:
     """Take back what `fluss acl grant` allowed.
 
     Example: fluss acl revoke alice read orders
@@ -242,7 +242,7 @@ def config() -> None:
 
 @config.command(name="ls")
 @connected
-def config_ls(link: Link) -> None:
+def config_ls(link: CliTarget) -> None:
     """List the options that are set, and where each comes from.
 
     Example: fluss config ls
@@ -258,7 +258,7 @@ def config_ls(link: Link) -> None:
 @config.command(name="set")
 @click.argument("settings", nargs=-1, required=True)
 @connected
-def config_set(link: Link, settings: tuple[str, ...]) -> None:
+def config_set(link: CliTarget, settings: tuple[str, ...]) -> None:
     """Set options while the server runs: SETTINGS are KEY=VALUE.
 
     Example: fluss config set kv.snapshot.interval=5min
@@ -269,7 +269,7 @@ def config_set(link: Link, settings: tuple[str, ...]) -> None:
 @config.command(name="reset")
 @click.argument("keys", nargs=-1, required=True)
 @connected
-def config_reset(link: Link, keys: tuple[str, ...]) -> None:
+def config_reset(link: CliTarget, keys: tuple[str, ...]) -> None:
     """Set options back to what the server was started with.
 
     Example: fluss config reset kv.snapshot.interval
@@ -277,7 +277,7 @@ def config_reset(link: Link, keys: tuple[str, ...]) -> None:
     _configure(link, dict.fromkeys(keys))
 
 
-def _configure(link: Link, changes: dict[str, str | None]) -> None:
+def _configure(link: CliTarget, changes: dict[str, str | None]) -> None:
     with link.database() as db:
         db._bridge.run(db._core._admin.alter_cluster_configs(changes))
     if link.as_json:

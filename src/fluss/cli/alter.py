@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import Link, check_table, confirm, connected, note, pairs_of, print_json, table_argument
+from fluss.cli.common import CliTarget, check_table, confirm, connected, note, pairs_of, print_json, table_argument
 from fluss.cli.show import grid
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _NOUNS = ("column", "property", "properties")
 @click.option("--comment", help="The comment of a new column.")
 @click.option("--yes", is_flag=True, help="Do not ask before a column is dropped.")
 @connected
-def alter(link: Link, table: str, action: str, what: tuple[str, ...], comment: str | None, yes: bool) -> None:
+def alter(link: CliTarget, table: str, action: str, what: tuple[str, ...], comment: str | None, yes: bool) -> None:
     """Change TABLE: add column NAME TYPE, drop column NAME, rename column OLD NEW, set KEY=VALUE…, reset KEY….
 
     Example: fluss alter orders add column note string
@@ -77,7 +77,7 @@ def _alter(db: Database, name: str, action: str, words: list[str], comment: str 
 @click.option("--yes", is_flag=True, help="Do not ask before a partition is dropped.")
 @connected
 def partitions(
-    link: Link,
+    link: CliTarget,
     table: str,
     action: str | None,
     values: tuple[str, ...],
@@ -115,7 +115,7 @@ def partitions(
         note(f"{name}: {'added' if action == 'add' else 'dropped'} partition {shown}")
 
 
-def _list(link: Link, found: list[tuple[str, int]]) -> None:
+def _list(link: CliTarget, found: list[tuple[str, int]]) -> None:
     rows = sorted(found)
     if link.as_json:
         print_json([{"name": name, "id": number} for name, number in rows])

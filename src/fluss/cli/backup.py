@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fluss.cli.common import Failure, Link, check_table, connected, count_text, note, print_json, table_argument
+from fluss.cli.common import CliTarget, Failure, check_table, connected, count_text, note, print_json, table_argument
 from fluss.cli.load import progress_bar
 from fluss.cli.show import size_text
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fluss.db.backups import BackedUp
 
 
-def _say(link: Link, done: list[BackedUp], folder: str, word: str) -> None:
+def _say(link: CliTarget, done: list[BackedUp], folder: str, word: str) -> None:
     rows, size = sum(one.rows for one in done), sum(one.size_bytes for one in done)
     if link.as_json:
         print_json(
@@ -34,7 +34,7 @@ def _say(link: Link, done: list[BackedUp], folder: str, word: str) -> None:
 @click.argument("folder", type=click.Path(file_okay=False))
 @table_argument("tables", nargs=-1)
 @connected
-def backup(link: Link, folder: str, tables: tuple[str, ...]) -> None:
+def backup(link: CliTarget, folder: str, tables: tuple[str, ...]) -> None:
     """Write TABLES (all without them) to FOLDER while the server runs: each at one point in time, with checksums.
 
     Example: fluss backup backup-2026-07-01
@@ -53,7 +53,7 @@ def backup(link: Link, folder: str, tables: tuple[str, ...]) -> None:
 @click.argument("folder", type=click.Path(file_okay=False))
 @click.argument("tables", nargs=-1)
 @connected
-def restore(link: Link, folder: str, tables: tuple[str, ...]) -> None:
+def restore(link: CliTarget, folder: str, tables: tuple[str, ...]) -> None:
     """Create TABLES (all without them) as they are in the backup FOLDER. None of them may exist.
 
     Example: fluss restore backup-2026-07-01

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import Link, check_database, check_table, connected, note, print_json, table_argument
+from fluss.cli.common import CliTarget, check_database, check_table, connected, note, print_json, table_argument
 from fluss.cli.show import echo, facts, grid, size_text
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _table_facts(info: TableInfo) -> dict[str, Any]:
 @click.command()
 @click.argument("database", required=False)
 @connected
-def ls(link: Link, database: str | None) -> None:
+def ls(link: CliTarget, database: str | None) -> None:
     """List databases, or the tables of DATABASE.
 
     Example: fluss ls fluss
@@ -50,7 +50,7 @@ def ls(link: Link, database: str | None) -> None:
 @click.command()
 @click.argument("database", required=False)
 @connected
-def tables(link: Link, database: str | None) -> None:
+def tables(link: CliTarget, database: str | None) -> None:
     """Show the tables of DATABASE (of all databases without it).
 
     Example: fluss tables
@@ -85,7 +85,7 @@ def tables(link: Link, database: str | None) -> None:
 @click.command()
 @table_argument()
 @connected
-def describe(link: Link, table: str) -> None:
+def describe(link: CliTarget, table: str) -> None:
     """Describe TABLE: columns, keys, properties, rows, size, offsets, how evenly buckets are filled, lag of the lake.
 
     Example: fluss describe orders

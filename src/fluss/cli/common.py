@@ -80,7 +80,7 @@ def _first_paragraph(text: str) -> str:
 
 
 @dataclass
-class Link:
+class CliTarget:
     """Where a command connects to, and how it prints."""
 
     servers: str | None = None
@@ -194,7 +194,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for scr
 
 
 def connected(command: CommandT) -> CommandT:
-    """Add the options every command that connects has; the command takes them as one `Link`."""
+    """Add the options every command that connects has; the command takes them as one `CliTarget`."""
 
     @functools.wraps(command)
     def call(
@@ -211,7 +211,7 @@ def connected(command: CommandT) -> CommandT:
             if source("servers") is ParameterSource.COMMANDLINE:
                 raise click.UsageError("give -b or --profile, not both")
             servers = None  # the variable is a default, and the option says something else
-        return command(Link(servers, user, password, profile, as_json), *args, **kwargs)
+        return command(CliTarget(servers, user, password, profile, as_json), *args, **kwargs)
 
     wrapped: Any = _JSON(call)
     for option in reversed(_OPTIONS):
@@ -227,7 +227,7 @@ def complete_tables(ctx: click.Context, param: click.Parameter, incomplete: str)
     import fluss
 
     given = ctx.params
-    link = Link(given.get("servers"), given.get("user"), given.get("password"), given.get("profile"))
+    link = CliTarget(given.get("servers"), given.get("user"), given.get("password"), given.get("profile"))
     database, dot, prefix = incomplete.rpartition(".")
     try:
         servers, user, password = link.resolve()

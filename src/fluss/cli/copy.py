@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import Failure, Link, check_database, check_table, connected, count_text, note, print_json
+from fluss.cli.common import CliTarget, Failure, check_database, check_table, connected, count_text, note, print_json
 from fluss.cli.load import progress_bar
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     help="Note there how far it came: the same command goes on where it was stopped.",
 )
 @connected
-def copy(link: Link, source: str, target: str, follow: bool, verify: bool, checkpoint: str | None) -> None:
+def copy(link: CliTarget, source: str, target: str, follow: bool, verify: bool, checkpoint: str | None) -> None:
     """Copy SOURCE to TARGET: a table, or DATABASE.* for all tables of a database.
 
     Either may begin with a server: HOST:PORT/TABLE or @PROFILE/TABLE; without one, it is the server of -b.
@@ -58,12 +58,12 @@ def copy(link: Link, source: str, target: str, follow: bool, verify: bool, check
         )
 
 
-def _place(link: Link, text: str) -> tuple[Link, str]:
+def _place(link: CliTarget, text: str) -> tuple[CliTarget, str]:
     server, slash, name = text.rpartition("/")
     if not slash:
         return link, _name(text)
     if server.startswith("@"):
-        return Link(profile=server[1:], as_json=link.as_json), _name(name)
+        return CliTarget(profile=server[1:], as_json=link.as_json), _name(name)
     return replace(link, servers=server, profile=None), _name(name)
 
 
@@ -81,7 +81,13 @@ def _pairs(here: Database, from_name: str, to_name: str) -> list[tuple[str, str]
 
 
 def _copy(
-    here: Database, there: Database, pair: tuple[str, str], link: Link, follow: bool, verify: bool, folder: str | None
+    here: Database,
+    there: Database,
+    pair: tuple[str, str],
+    link: CliTarget,
+    follow: bool,
+    verify: bool,
+    folder: str | None,
 ) -> dict[str, Any]:
     from fluss.db.copying import TableCopy, fingerprint
 

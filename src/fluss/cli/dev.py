@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import click
 
-from fluss.cli.common import Failure, Link, connected, json_option, note, print_json
+from fluss.cli.common import CliTarget, Failure, connected, json_option, note, print_json
 from fluss.cli.show import Grid
 
 
@@ -99,7 +99,7 @@ def _console(address: str) -> Iterator[None]:
 @click.option("--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True, help="Length of each part.")
 @click.option("--buckets", type=click.IntRange(1), default=1, show_default=True, help="Buckets of the tables.")
 @connected
-def bench(link: Link, seconds: float, buckets: int) -> None:
+def bench(link: CliTarget, seconds: float, buckets: int) -> None:
     """Measure a server: rows per second of appends, scans, upserts and lookups, and how long a request takes.
 
     It uses tables of its own (bench_…) and drops them.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import Link, connected, parse_path, print_json, table_argument
+from fluss.cli.common import CliTarget, connected, parse_path, print_json, table_argument
 from fluss.errors import FlussError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def lake() -> None:
 @connected
 @table_argument("tables", nargs=-1)
 @click.option("--buckets", is_flag=True, help="Show every bucket.")
-def status(link: Link, tables: tuple[str, ...], buckets: bool) -> None:
+def status(link: CliTarget, tables: tuple[str, ...], buckets: bool) -> None:
     """Per table: what is tiered up to which offset, how far the lake is behind, files and sizes.
 
     Example: fluss lake status fluss.events

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import click
 
 from fluss.cli.common import (
+    CliTarget,
     Failure,
-    Link,
     check_table,
     connected,
     count_text,
@@ -70,7 +70,7 @@ def progress_bar(label: str, total: int | None, *, show: bool) -> Iterator[Calla
 )
 @connected
 def load(
-    link: Link,
+    link: CliTarget,
     table: str,
     files: tuple[str, ...],
     kind: str | None,
@@ -155,7 +155,7 @@ def load(
 @click.option("--partitioned", is_flag=True, help="FILE is a folder: a folder for each partition inside it.")
 @connected
 def export(
-    link: Link,
+    link: CliTarget,
     table: str,
     file: str,
     kind: str | None,

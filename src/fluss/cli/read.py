@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import Link, check_table, connected, count_text, names_of, note, print_json, table_argument
+from fluss.cli.common import CliTarget, check_table, connected, count_text, names_of, note, print_json, table_argument
 from fluss.cli.show import Grid
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ columns_option = click.option("-c", "--columns", metavar="NAMES", help="Only the
 @click.option("--parquet", metavar="FILE", type=click.Path(dir_okay=False), help="Write a Parquet file instead.")
 @connected
 def cat(
-    link: Link,
+    link: CliTarget,
     table: str,
     where: str | None,
     columns: str | None,
@@ -86,7 +86,7 @@ def show_batches(names: list[str], batches: Iterable[pa.RecordBatch]) -> int:
 @click.option("-n", "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many rows.")
 @columns_option
 @connected
-def head(link: Link, table: str, limit: int, columns: str | None) -> None:
+def head(link: CliTarget, table: str, limit: int, columns: str | None) -> None:
     """Print some rows of TABLE, to see what they look like.
 
     Example: fluss head orders -n 3
@@ -104,7 +104,7 @@ def head(link: Link, table: str, limit: int, columns: str | None) -> None:
 @table_argument()
 @where_option
 @connected
-def count(link: Link, table: str, where: str | None) -> None:
+def count(link: CliTarget, table: str, where: str | None) -> None:
     """Count the rows of TABLE, all of them or those that match.
 
     Example: fluss count orders -w "item = 'tea'"

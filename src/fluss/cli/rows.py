@@ -6,8 +6,8 @@ from __future__ import annotations
 import click
 
 from fluss.cli.common import (
+    CliTarget,
     Failure,
-    Link,
     NotFound,
     check_table,
     connected,
@@ -26,7 +26,7 @@ from fluss.cli.show import facts
 @click.option("--delete", is_flag=True, help="Delete the rows with these primary keys.")
 @click.option("--atomic", is_flag=True, help="Check all rows before the first is sent.")
 @connected
-def put(link: Link, table: str, rows: tuple[str, ...], file: str | None, delete: bool, atomic: bool) -> None:
+def put(link: CliTarget, table: str, rows: tuple[str, ...], file: str | None, delete: bool, atomic: bool) -> None:
     """Write ROWS, each a JSON object, into TABLE: appended, or upserted where there is a primary key.
 
     Without ROWS and --file they are read from standard input, one a line. The first row that does not fit ends it:
@@ -67,7 +67,7 @@ def put(link: Link, table: str, rows: tuple[str, ...], file: str | None, delete:
 @table_argument()
 @click.argument("key")
 @connected
-def get(link: Link, table: str, key: str) -> None:
+def get(link: CliTarget, table: str, key: str) -> None:
     """Look up the row of TABLE with the primary key KEY: a JSON object, or the value itself for a single column.
 
     Exit code 3 when there is no such row.

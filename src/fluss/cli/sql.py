@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import Failure, Link, connected, failure_of, note
+from fluss.cli.common import CliTarget, Failure, connected, failure_of, note
 from fluss.cli.read import show_batches
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _HELP = """Statements end with a semicolon. Commands of the shell:
 @click.option("-d", "--database", default="fluss", show_default=True, help="Database of names without a dot.")
 @connected
 def sql(
-    link: Link,
+    link: CliTarget,
     query: str | None,
     as_csv: bool,
     timing: bool,

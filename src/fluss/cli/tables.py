@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 
 from fluss.cli.common import (
-    Link,
+    CliTarget,
     check_database,
     check_table,
     confirm,
@@ -34,7 +34,7 @@ from fluss.cli.common import (
 @click.option("--show-code", is_flag=True, help="Print the Python code that does the same, and create nothing.")
 @connected
 def create(
-    link: Link,
+    link: CliTarget,
     table: str,
     columns: str | None,
     key: str | None,
@@ -98,7 +98,7 @@ def create(
 @click.option("--if-exists", is_flag=True, help="Do not complain about tables that do not exist.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected
-def drop(link: Link, tables: tuple[str, ...], if_exists: bool, yes: bool) -> None:
+def drop(link: CliTarget, tables: tuple[str, ...], if_exists: bool, yes: bool) -> None:
     """Drop TABLES with all their rows.
 
     Example: fluss drop orders --yes
@@ -127,7 +127,7 @@ def db() -> None:
 
 @db.command(name="ls")
 @connected
-def db_ls(link: Link) -> None:
+def db_ls(link: CliTarget) -> None:
     """List databases.
 
     Example: fluss db ls
@@ -145,7 +145,7 @@ def db_ls(link: Link) -> None:
 @click.argument("name")
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the database exists.")
 @connected
-def db_create(link: Link, name: str, if_not_exists: bool) -> None:
+def db_create(link: CliTarget, name: str, if_not_exists: bool) -> None:
     """Create the database NAME.
 
     Example: fluss db create shop
@@ -164,7 +164,7 @@ def db_create(link: Link, name: str, if_not_exists: bool) -> None:
 @click.option("--if-exists", is_flag=True, help="Do not complain if it does not exist.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected
-def db_drop(link: Link, name: str, cascade: bool, if_exists: bool, yes: bool) -> None:
+def db_drop(link: CliTarget, name: str, cascade: bool, if_exists: bool, yes: bool) -> None:
     """Drop the database NAME; its tables only with --cascade.
 
     Example: fluss db drop shop --cascade --yes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import Link, check_table, connected, names_of, plain, table_argument
+from fluss.cli.common import CliTarget, check_table, connected, names_of, plain, table_argument
 from fluss.cli.read import columns_option, where_option
 from fluss.cli.show import Grid
 
@@ -46,7 +46,7 @@ _STYLES: dict[str, dict[str, Any] | None] = {
 @click.option("--timeout", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @connected
 def tail(
-    link: Link,
+    link: CliTarget,
     table: str,
     start: str,
     where: str | None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import Link, connected, pairs_of, parse_path
+from fluss.cli.common import CliTarget, connected, pairs_of, parse_path
 from fluss.errors import FlussError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _MASTER = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[[\d\s,]+
     help="Remove files that no snapshot uses after this time.",
 )
 def tier(
-    link: Link,
+    link: CliTarget,
     once: bool,
     tables: str | None,
     master: str | None,

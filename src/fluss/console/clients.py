@@ -25,7 +25,7 @@ _OPTIONS = {"scanner.kv.fetch.max-bytes": "64kb"}
 """A page has a hundred rows: with steps of 4 MB, as for whole tables, the first page of a large one takes seconds."""
 
 
-class Cursor:
+class PageCursor:
     """Rows that are read page by page: the next ones are read when they are asked for."""
 
     def __init__(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> None:
@@ -72,7 +72,7 @@ class Client:
         self._password = password
         self._db: aio.Database | None = None
         self._connecting = asyncio.Lock()
-        self._cursors: dict[str, Cursor] = {}
+        self._cursors: dict[str, PageCursor] = {}
         self._operator: bool | None = None
         self.shared_feeds: dict[str, SharedFeed] = {}
         """The newest changes of tables, read once for all browsers that look at them."""
@@ -119,16 +119,16 @@ class Client:
 
     # -- result lists ---------------------------------------------------------------------------------------------
 
-    async def open_cursor(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> Cursor:
+    async def open_cursor(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> PageCursor:
         """Keep a result list open; the one that was not used for longest is closed if there are too many."""
-        cursor = Cursor(batches)
+        cursor = PageCursor(batches)
         self._cursors[cursor.id] = cursor
         while len(self._cursors) > CURSORS_MAX:
             oldest = min(self._cursors.values(), key=lambda one: one.used_at)
             await self.close_cursor(oldest.id)
         return cursor
 
-    def cursor(self, cursor_id: str) -> Cursor:
+    def cursor(self, cursor_id: str) -> PageCursor:
         found = self._cursors.get(cursor_id)
         if found is None:
             raise InvalidArgumentError(

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Finding
+from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database
@@ -42,7 +42,7 @@ def connect(
     Example:
         db = fluss.connect("./shop")
     """
-    finding = Finding(target, user, password, server)
+    finding = TargetSearch(target, user, password, server)
     from fluss.db.blocking import make_database
 
     return make_database(finding.result(), database, timeout, options)

@@ -199,7 +199,7 @@ def _using(server: LocalServer, user: str | None, password: str | None, folder: 
     return target
 
 
-class Finding:
+class TargetSearch:
     """`find_target` in a thread of its own, while the caller imports what it will need."""
 
     def __init__(

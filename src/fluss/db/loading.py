@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from fluss.db.files import STANDARD_INPUT
-from fluss.db.row_files import BadLine, Piece, RowFile
+from fluss.db.row_files import BadLine, FilePiece, RowFile
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class LoadReport:
         return self.written / self.seconds if self.seconds > 0 else 0.0
 
 
-class Checkpoint:
+class LoadCheckpoint:
     """How many rows of each file are durable, in a small file: a load that was killed goes on from there.
 
     Rows that became durable right before a kill may be written again: of a log table, they are there twice then.
@@ -148,7 +148,7 @@ class Load:
         self._on_error = on_error
         self._rejects = rejects
         self._atomic = atomic
-        self._checkpoint = Checkpoint(checkpoint, table.info.table_id)
+        self._checkpoint = LoadCheckpoint(checkpoint, table.info.table_id)
         self._progress = progress or (lambda rows: None)
         self._in_flight: deque[tuple[RowFile, int, int, WriteResultHandle]] = deque()
         self.report = LoadReport()
@@ -199,7 +199,7 @@ class Load:
             self.report.rejected += len(piece.bad)
             self._send(file, piece, piece.batch.num_rows, row)
 
-    def _send(self, file: RowFile, piece: Piece, rows: int, end: int) -> None:
+    def _send(self, file: RowFile, piece: FilePiece, rows: int, end: int) -> None:
         if rows:
             batch = piece.batch if rows == piece.batch.num_rows else piece.batch.slice(0, rows)
             self._in_flight.append((file, rows, end, self._sink.write(batch)))
@@ -237,12 +237,12 @@ class Load:
             yield file
 
 
-def _ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
+def _ahead(pieces: Iterator[FilePiece]) -> Iterator[FilePiece]:
     """Read the next pieces in a thread while those before them are sent: decoding and writing take turns otherwise."""
-    waiting: queue.Queue[Piece | BaseException | None] = queue.Queue(_READ_AHEAD)
+    waiting: queue.Queue[FilePiece | BaseException | None] = queue.Queue(_READ_AHEAD)
     stopped = threading.Event()
 
-    def put(item: Piece | BaseException | None) -> None:
+    def put(item: FilePiece | BaseException | None) -> None:
         while not stopped.is_set():
             with contextlib.suppress(queue.Full):
                 waiting.put(item, timeout=_CHECK_S)

@@ -46,7 +46,7 @@ class BadLine:
 
 
 @dataclass
-class Piece:
+class FilePiece:
     """Some rows of a file."""
 
     batch: pa.RecordBatch
@@ -92,7 +92,7 @@ class RowFile:
             return len(self._lines)
         return open_parquet(self.path)[2] if self.kind == "parquet" else None
 
-    def pieces(self, skip: int = 0) -> Iterator[Piece]:
+    def pieces(self, skip: int = 0) -> Iterator[FilePiece]:
         """The rows, after the first `skip` ones."""
         if self._lines is not None:
             yield from self._json((line.encode() for line in self._lines), skip)
@@ -133,11 +133,11 @@ class RowFile:
         row_of: Callable[[int], int],
         text_of: Callable[[int], str],
         more: Sequence[BadLine] = (),
-    ) -> Piece:
+    ) -> FilePiece:
         """Put the columns together; rows with an error are left out."""
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if not errors and not more:
-            return Piece(batch, rows, good_before=batch.num_rows)
+            return FilePiece(batch, rows, good_before=batch.num_rows)
         bad = [
             BadLine(self.label, line_of(position), column, reason, row_of(position), text_of(position))
             for position, (column, reason) in errors.items()
@@ -146,11 +146,11 @@ class RowFile:
         first = bad[0].row
         good = [position for position in range(batch.num_rows) if position not in errors]
         before = sum(1 for position in good if row_of(position) < first)
-        return Piece(batch.take(pa.array(good, pa.int64())) if errors else batch, rows, bad, before)
+        return FilePiece(batch.take(pa.array(good, pa.int64())) if errors else batch, rows, bad, before)
 
     # -- Arrow and Parquet ----------------------------------------------------------------------------------------
 
-    def _arrow(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], skip: int) -> Iterator[Piece]:
+    def _arrow(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], skip: int) -> Iterator[FilePiece]:
         self._check_names(schema.names)
         row = 0
         for batch in batches:
@@ -200,7 +200,7 @@ class RowFile:
 
     # -- CSV ------------------------------------------------------------------------------------------------------
 
-    def _csv(self, source: IO[bytes], skip: int) -> Iterator[Piece]:
+    def _csv(self, source: IO[bytes], skip: int) -> Iterator[FilePiece]:
         import pyarrow.csv as csv
 
         short: list[BadLine] = []
@@ -269,7 +269,7 @@ class RowFile:
             last = next_row
             empty = pa.RecordBatch.from_pylist([], self._schema)
             bad = sorted((replace(one, line=one.line + newlines) for one in short), key=lambda one: one.row)
-            yield Piece(empty, bad[-1].row + 1 - last, bad, 0)
+            yield FilePiece(empty, bad[-1].row + 1 - last, bad, 0)
 
     def _csv_piece(
         self,
@@ -279,7 +279,7 @@ class RowFile:
         newlines: int,
         short: list[BadLine],
         skip: int,
-    ) -> Iterator[Piece]:
+    ) -> Iterator[FilePiece]:
         if start < skip:
             left = [index for index, row in enumerate(positions) if row >= skip]
             batch, positions = batch.slice(left[0] if left else batch.num_rows), [positions[index] for index in left]
@@ -331,7 +331,7 @@ class RowFile:
 
     # -- JSON -----------------------------------------------------------------------------------------------------
 
-    def _json(self, lines: Iterator[bytes] | IO[bytes], skip: int) -> Iterator[Piece]:
+    def _json(self, lines: Iterator[bytes] | IO[bytes], skip: int) -> Iterator[FilePiece]:
         numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
         row = 0
         while chunk := list(itertools.islice(numbered, _LINES_AT_ONCE)):
@@ -342,7 +342,7 @@ class RowFile:
                 chunk, start = chunk[skip - start :], skip
             yield self._json_piece(chunk, start)
 
-    def _json_piece(self, chunk: list[tuple[int, bytes]], start: int) -> Piece:
+    def _json_piece(self, chunk: list[tuple[int, bytes]], start: int) -> FilePiece:
         errors: Errors = {}
         rows: list[dict[str, Any]] = []
         known = set(self._known)

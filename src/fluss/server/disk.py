@@ -159,8 +159,14 @@ def size_of(path: StrPath) -> int:
 
 def usage(folder: StrPath) -> float:
     """How full the disk of a folder is, from 0 to 1."""
-    used = shutil.disk_usage(folder)
-    return used.used / max(used.used + used.free, 1)
+    used, free = space(folder)
+    return used / max(used + free, 1)
+
+
+def space(folder: StrPath) -> tuple[int, int]:
+    """The bytes used and free on the disk of a folder."""
+    found = shutil.disk_usage(folder)
+    return found.used, found.free
 
 
 def make_private(path: StrPath) -> None:

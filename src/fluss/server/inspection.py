@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import resource
-import shutil
 import socket
 import sys
 from collections import deque
@@ -21,6 +20,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from fluss._version import VERSION
+from fluss.server import disk
 from fluss.server.auth import users_of
 
 if TYPE_CHECKING:
@@ -116,15 +116,15 @@ class Inspector:
 
     def _figures(self, _: dict[str, Any]) -> dict[str, Any]:
         server = self._server
-        disk = shutil.disk_usage(str(server.config.get("data.dir")))
+        used_bytes, free_bytes = disk.space(str(server.config.get("data.dir")))
         return {
             "version": VERSION,
             "pid": os.getpid(),
             "time_ms": int(time() * 1000),
             "started_ms": int(self._started * 1000),
             "memory_bytes": _resident_bytes(),
-            "disk_used_bytes": disk.used,
-            "disk_free_bytes": disk.free,
+            "disk_used_bytes": used_bytes,
+            "disk_free_bytes": free_bytes,
             "data_dir": str(server.config.get("data.dir")),
             "metrics": server.metrics.text(),
             "latencies": server.metrics.latencies(),

@@ -38,7 +38,7 @@ from fluss.protocol.record_messages import (
 from fluss.records import LogBatch, check_log_batch, iter_log_batches
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers import fetch as fetch_handlers
-from fluss.server.handlers.answers import set_error, table_path, wire_error
+from fluss.server.handlers.answers import set_error, wire_error
 from fluss.server.handlers.request import (
     Buffer,
     DirectHandler,
@@ -351,7 +351,7 @@ def _check_size(plan: reader.ReadPlan, bytes_max: int) -> None:
 
 
 async def init_writer(context: RequestContext, request: pb.InitWriterRequest) -> pb.InitWriterResponse:
-    await require_any_table(context, [table_path(path) for path in request.table_path])
+    await require_any_table(context, request.table_path)
     return pb.InitWriterResponse(writer_id=await context.server.catalog.next_writer_id())
 
 

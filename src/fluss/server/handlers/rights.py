@@ -18,6 +18,7 @@ from fluss.errors import AuthorizationError, UnknownTableOrBucketError
 from fluss.metadata import TablePath
 from fluss.metadata.acl import OperationType, Resource
 from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import Api
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.acl import ResourceLike
@@ -171,7 +172,7 @@ def require_cluster(ctx: RequestContext) -> None:
     require(ctx, Resource.cluster())
 
 
-async def require_any_table(ctx: RequestContext, paths: Sequence[TablePath]) -> None:
+async def require_any_table(ctx: RequestContext, paths: Sequence[pb.PbTablePath]) -> None:
     """Raise AuthorizationError unless the caller has the right of this API on one of the tables it names."""
     authorizer = ctx.server.authorizer
     if not authorizer.enabled or authorizer.trusts(ctx.session):
@@ -183,11 +184,11 @@ async def require_any_table(ctx: RequestContext, paths: Sequence[TablePath]) -> 
     operation = operation_of(ctx)
     turn = ctx.server.turns.begin()
     for path in paths:
-        if authorizer.allows(ctx.session, operation, path):
+        if authorizer.allows(ctx.session, operation, TablePath(path.database_name, path.table_name)):
             return
         if turn.is_over:
             await turn.next()
-    authorizer.refusal(ctx.session, operation, paths[0])
+    authorizer.refusal(ctx.session, operation, TablePath(paths[0].database_name, paths[0].table_name))
     named = ", ".join(f"{path.database_name}.{path.table_name}" for path in paths[:_TABLES_NAMED_MAX])
     more = f" and {len(paths) - _TABLES_NAMED_MAX} more" if len(paths) > _TABLES_NAMED_MAX else ""
     raise AuthorizationError(f"No {operation.name} permission among all the tables: [{named}{more}]")
