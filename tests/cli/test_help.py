@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from fluss.cli import main
 
-WITHOUT_JSON = {"server", "completion"}
+WITHOUT_JSON = {"ui", "server", "completion"}
 
 
 def leaves(group: click.Group, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -100,7 +100,11 @@ def ui(
     allow_host: tuple[str, ...],
     metrics_url: str | None,
 ) -> None:
-    """Serve the web console for any server or cluster until Ctrl-C."""
+    """Serve the web console for any server or cluster until Ctrl-C.
+
+    \b
+    Example: fluss ui -b localhost:9123
+    """
     settings = Settings(bootstrap_servers, host, port, user, password, read_only, allow_host, metrics_url)
     try:
         serve_console(settings, lambda url: click.echo(f"console {url}"))
