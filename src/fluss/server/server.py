@@ -190,6 +190,7 @@ class Server(Services):
         if getattr(self, "catalog", None) is not None and not self.stopping:
             self.catalog.close_now()
         self.executor.shutdown(wait=True)
+        self.codec.shutdown(wait=True)
         if self._data_dir is not None:
             self._data_dir.release(clean=clean)
             self._data_dir = None

@@ -104,7 +104,7 @@ async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffe
         await context.session.wait_for_room()
         await _read_all(context, parts, min(request.max_bytes, RESPONSE_BYTES_MAX), turn)
     if len(parts) > _MANY_BUCKETS:
-        return await asyncio.get_running_loop().run_in_executor(context.server.executor, _encode_many, tables)
+        return await asyncio.get_running_loop().run_in_executor(context.server.codec, _encode_many, tables)
     return encode_fetch_log_response(tables)
 
 

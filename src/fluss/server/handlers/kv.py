@@ -186,7 +186,7 @@ class _Hold:
 
 
 async def _in_thread(context: RequestContext, work: Callable[..., T], *args: object) -> T:
-    return await asyncio.get_running_loop().run_in_executor(context.server.executor, work, *args)
+    return await asyncio.get_running_loop().run_in_executor(context.server.codec, work, *args)
 
 
 # LOOKUP --------------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ async def _produce_to_many(context: RequestContext, body: memoryview, reply: Rep
     """Decode in a thread. The requests that came after this one are held until it has started completely."""
     try:
         loop = asyncio.get_running_loop()
-        request = await loop.run_in_executor(context.server.executor, decode_produce_log, body)
+        request = await loop.run_in_executor(context.server.codec, decode_produce_log, body)
         check_acks(request.acks)
         _Produce(context, reply, request).start(request.buckets)
     except Exception as error:
@@ -250,8 +250,8 @@ class _Produce:
 
     async def _encode_many(self) -> Sequence[Buffer]:
         loop = asyncio.get_running_loop()
-        executor = self._context.server.executor
-        return (await loop.run_in_executor(executor, encode_produce_log_response, self._answers),)
+        codec = self._context.server.codec
+        return (await loop.run_in_executor(codec, encode_produce_log_response, self._answers),)
 
 
 # LIST_OFFSETS --------------------------------------------------------------------------------------------------------

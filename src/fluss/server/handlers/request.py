@@ -119,7 +119,7 @@ async def receive_message(context: RequestContext, api: Api[RequestT, Any], body
     """Decode a request body, a large one in a thread: the texts of many small messages take long to check."""
     if len(body) <= INLINE_MESSAGE_BYTES_MAX:
         return parse_message(api, body)
-    return await asyncio.get_running_loop().run_in_executor(context.server.executor, parse_message, api, body)
+    return await asyncio.get_running_loop().run_in_executor(context.server.codec, parse_message, api, body)
 
 
 def proto_handler(
