@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,16 @@ settings.load_profile("house")
 HERE = Path(__file__).resolve().parent
 ONE_PROCESS = ("spark",)
 """Folders whose tests share something expensive that must not be started twice."""
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Undo what a server that was started in this process did to the loggers of the package."""
+    logger = logging.getLogger("fluss")
+    before = logger.handlers[:], logger.propagate, logger.level
+    yield
+    logger.handlers[:], logger.propagate = before[:2]
+    logger.setLevel(before[2])
 
 
 @pytest.fixture

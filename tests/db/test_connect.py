@@ -224,7 +224,7 @@ def test_what_is_neither_folder_nor_address(target: object) -> None:
 def test_options_of_the_client(db_server: fluss.LocalServer) -> None:
     with fluss.connect(db_server.bootstrap_servers, timeout=30, options={"writer.acks": "all"}) as db:
         assert db.connection.config.writer_acks == "all"
-    with pytest.raises(fluss.ConfigError, match=r"no option 'writer\.ack'; did you mean 'writer\.acks'"):
+    with pytest.raises(fluss.ConfigError, match=r"unknown option 'writer\.ack'; did you mean 'writer\.acks'"):
         fluss.connect(db_server.bootstrap_servers, options={"writer.ack": "all"})
 
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 import _thread
 import datetime as dt
 import itertools
+import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -160,6 +162,15 @@ def test_batches(db: fluss.Database) -> None:
     assert list(table.follow(position, stop_at_end=True)) == []
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Handle SIGINT: a process that was started in the background ignores it, and Python then installs no handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("bounded", [False, True])
 def test_an_interrupt(db: fluss.Database, bounded: bool) -> None:
     table = db.create_table("t", [{"id": 1}])

@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fluss.client.scan.scan import ScanPlan, TableScan
 
 import fluss
+from fluss.client.scan.plan import ScanPlan
+from fluss.client.scan.table_scan import TableScan
 from fluss.db import log_cache
 from fluss.db.log_cache import LogCache
 from fluss.metadata import TableBucket
@@ -79,9 +80,9 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     original = TableScan.read_batches
 
-    def recording(self: TableScan, starts: Any, stops: Any = None) -> Any:
+    def recording(self: TableScan, starts: Any, stops: Any = None, **named: Any) -> Any:
         seen.append(sum(stops[bucket] - start for bucket, start in starts.items()))
-        return original(self, starts, stops)
+        return original(self, starts, stops, **named)
 
     monkeypatch.setattr(TableScan, "read_batches", recording)
     return seen
@@ -142,8 +143,8 @@ def test_a_log_whose_beginning_goes_is_read_again(db: fluss.Database, monkeypatc
     assert db.sql("select sum(n) from log").fetchall() == [(4950,)]
     original = ScanPlan.offsets
 
-    async def moved(self: ScanPlan, buckets: Any, spec: Any) -> Any:
-        found = await original(self, buckets, spec)
+    async def moved(self: ScanPlan, buckets: Any, spec: Any, deadline: Any = None) -> Any:
+        found = await original(self, buckets, spec, deadline)
         return {bucket: max(10, offset) for bucket, offset in found.items()}
 
     monkeypatch.setattr(ScanPlan, "offsets", moved)

@@ -42,8 +42,8 @@ class Services:
         self.answers = UnsentAnswers(config.integer("server.buffer.memory-size"))
         self.frame_buffers = FrameBuffers(huge_pages=True)
         self.executor = environment.executor(config.integer("server.io-pool.size"), "fluss-io")
-        # Large messages are decoded and encoded in one thread: the interpreter runs one at a time anyway, and each thread
-        # keeps the memory of the largest message it had.
+        # Large messages are decoded and encoded in one thread: the interpreter runs one at a time anyway, and each
+        # thread keeps the memory of the largest message it had.
         self.codec = environment.executor(1, "fluss-codec")
         self.turns = Turns()
         self.login_throttle = LoginThrottle()
