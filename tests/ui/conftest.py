@@ -106,14 +106,8 @@ class Page:
             )
         )
 
-    def button(self, text: str) -> Any:
-        return self.until(
-            lambda: self.script(
-                "return [...document.querySelectorAll('button')]"
-                ".filter(one => one.innerText.trim() === arguments[0] && one.offsetParent).at(-1) ?? null",
-                text,
-            )
-        )
+    def button(self, text: str) -> Button:
+        return Button(self, text)
 
     def problems(self) -> list[str]:
         """Errors that the browser logged, also violations of the content security policy."""
@@ -122,6 +116,33 @@ class Page:
     def picture(self, name: str) -> None:
         PICTURES.mkdir(parents=True, exist_ok=True)
         self.driver.save_screenshot(str(PICTURES / f"{name}.png"))
+
+
+class Button:
+    """A button by its text. The page may draw it anew between looking for it and clicking it."""
+
+    def __init__(self, page: Page, text: str) -> None:
+        self._page = page
+        self._text = text
+
+    def click(self) -> None:
+        self._page.until(self._clicked)
+
+    def _clicked(self) -> bool:
+        from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
+
+        found = self._page.script(
+            "return [...document.querySelectorAll('button')]"
+            ".filter(one => one.innerText.trim() === arguments[0] && one.offsetParent).at(-1) ?? null",
+            self._text,
+        )
+        if found is None:
+            return False
+        try:
+            found.click()
+        except (StaleElementReferenceException, ElementClickInterceptedException):
+            return False
+        return True
 
 
 @pytest.fixture(scope="session")
