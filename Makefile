@@ -29,15 +29,21 @@ demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to lo
 test: $(READY) ## Run the test suite
 	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 2 --dist loadgroup
 
+.PHONY: test-matrix
+test-matrix: $(READY) ## Run the tests with every interpreter found, with the lowest and the newest dependencies
+	$(BIN)/python -m tests.matrix $(ARGS)
+
 .PHONY: test-ui
 test-ui: $(READY) ## Drive all pages of the web console in headless Chromium (apt-get install chromium chromium-driver)
 	$(BIN)/python -m pytest -q -rs tests/ui $(ARGS)
 
 .PHONY: lint
-lint: $(READY) ## Check style, types and generated code
+lint: $(READY) ## Check style, types and workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --quiet --offline --no-progress .github
 
 .PHONY: docs
 docs: $(READY) ## Build the documentation site into build/site, strictly and without the network
