@@ -14,7 +14,6 @@ FACES = "the blocking and the asynchronous face of one concept"
 DEFINED_TWICE = {
     "AppendWriter": FACES,
     "BatchScanner": FACES,
-    "Bridge": "`db` adds to the bridge of `net` what its objects share",
     "Database": FACES,
     "FlussConnection": FACES,
     "FlussTable": FACES,

@@ -25,7 +25,7 @@ from fluss.client.scan import RecordBatch
 from fluss.client.scan.fold import fold_changelog
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.values import rows_to_python
-from fluss.db.log_cache import LogCache, cached_log_rows
+from fluss.db.log_cache import LogCache
 from fluss.db.pruning import keys_of, matching_partitions, names_keys_only
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError
@@ -232,7 +232,7 @@ async def _log_rows(connection: FlussConnection, table: FlussTable, read: Read) 
     buckets = await list_buckets(connection, read.info, read.predicate)
     if read.cache is not None:
         plan = ScanPlan(connection._cluster, read.info)
-        async with contextlib.aclosing(cached_log_rows(read.cache, table, plan, buckets, read)) as cached:
+        async with contextlib.aclosing(_cached_log_rows(read.cache, table, plan, buckets, read)) as cached:
             async for rows in cached:
                 yield rows
         return
@@ -242,6 +242,39 @@ async def _log_rows(connection: FlussConnection, table: FlussTable, read: Read) 
     async with contextlib.aclosing(scan.read_batches(dict.fromkeys(buckets, EARLIEST_OFFSET))) as found:
         async for batch in found:
             yield batch.batch
+
+
+async def _cached_log_rows(
+    cache: LogCache, table: FlussTable, plan: ScanPlan, buckets: Sequence[TableBucket], read: Read
+) -> _Batches:
+    """The rows of a log table up to its end now, matching if the read has a filter: from the cache, then the rest."""
+    starts, ends = await asyncio.gather(
+        plan.offsets(buckets, OffsetSpec.earliest()), plan.offsets(buckets, OffsetSpec.latest())
+    )
+    expression = None if read.predicate is None else read.predicate.to_arrow_expression(read.info.schema)
+    needed = read.needed
+    rest: dict[TableBucket, int] = {}
+    for bucket in buckets:
+        batches, at = cache.prefix((read.info.schema_id, bucket), starts[bucket], ends[bucket], needed)
+        for batch in batches:
+            for part in (batch,) if expression is None else matching(batch, expression):
+                yield part
+        if at < ends[bucket]:
+            rest[bucket] = at
+    if not rest:
+        return
+    scan = table.new_scan().project_by_name(needed)
+    if read.predicate is not None:
+        scan = scan.filter(read.predicate)  # read in part: nothing that could be kept
+    stops = {bucket: ends[bucket] for bucket in rest}
+    async with contextlib.aclosing(scan.read_batches(dict(rest), stops)) as found:
+        async for item in found:
+            if read.predicate is None:
+                # Offsets without rows before a batch belong to it: there is nothing else there.
+                end = item.last_offset + 1
+                cache.add((read.info.schema_id, item.bucket), rest[item.bucket], end, item.batch)
+                rest[item.bucket] = end
+            yield item.batch
 
 
 # -- primary-key tables --------------------------------------------------------------------------------------------
