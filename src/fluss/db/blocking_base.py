@@ -84,11 +84,11 @@ class TableBase(Generic[T]):
         return polars.scan_pyarrow_dataset(self._dataset(as_sql=True))
 
     def _dataset(self, *, as_sql: bool) -> FlussDataset:
-        from fluss.db.dataset import FlussDataset, Source
+        from fluss.db.dataset import DatasetSource, FlussDataset
 
         submit = self._bridge.background.thread.submit
         connection = self._core._database._connection
-        source = Source(connection, self._core.info, submit, self._core.count, self._bridge.run)
+        source = DatasetSource(connection, self._core.info, submit, self._core.count, self._bridge.run)
         return FlussDataset(source, as_sql=as_sql)
 
     @overload

@@ -377,7 +377,7 @@ class _List:
         await self._scanner.close()
 
 
-class _Change:
+class _BucketChanges:
     """What changed in one bucket after its list began."""
 
     def __init__(self, info: TableInfo, keys: set[bytes], rows: pa.Table) -> None:
@@ -395,7 +395,7 @@ class _Change:
 
 async def _changes(
     table: FlussTable, columns: Sequence[str], ranges: dict[TableBucket, tuple[int, int]]
-) -> dict[TableBucket, _Change]:
+) -> dict[TableBucket, _BucketChanges]:
     """The changes of each bucket between two offsets, folded; buckets without any are left out."""
     ranges = {bucket: (start, stop) for bucket, (start, stop) in ranges.items() if stop > start}
     if not ranges:
@@ -419,7 +419,7 @@ async def _changes(
             for part in parts
             for key in encoder.encode_columns([part.batch.column(name) for name in names]).to_list()
         }
-        changes[bucket] = _Change(info, keys, fold_changelog(parts, at, parts[0].batch.schema))
+        changes[bucket] = _BucketChanges(info, keys, fold_changelog(parts, at, parts[0].batch.schema))
     return changes
 
 

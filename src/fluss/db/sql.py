@@ -193,7 +193,7 @@ def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> 
     cache = LogCache()
 
     def dataset(handle: FlussTable) -> FlussDataset:
-        from fluss.db.dataset import FlussDataset, Source
+        from fluss.db.dataset import DatasetSource, FlussDataset
 
         info = handle.get_table_info()
 
@@ -201,7 +201,7 @@ def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> 
             return await (await core.table(info.table_path)).count()
 
         # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
-        return FlussDataset(Source(core.connection, info, submit, count, run, cache, handle), as_sql=True)
+        return FlussDataset(DatasetSource(core.connection, info, submit, count, run, cache, handle), as_sql=True)
 
     async def write(info: TableInfo, rows: pa.Table) -> int:
         table = await core.table(info.table_path)
