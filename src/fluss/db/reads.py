@@ -185,7 +185,7 @@ async def _choose(
         keys = keys_of(predicate, info)
         if keys is not None:
             return (lambda read: _by_keys(table, keys)), "keys"
-    if info.lake_format is not None and await _is_tiered(connection, info.table_path):
+    if info.lake_format is not None and await is_tiered(connection, info.table_path):
         return (lambda read: _from_lake(connection, read, None)), "lake"
     if not info.has_primary_key():
         return (lambda read: _log_rows(connection, table, read)), "log"
@@ -194,7 +194,8 @@ async def _choose(
     return (lambda read: _current_rows(connection, table, read)), "rows"
 
 
-async def _is_tiered(connection: FlussConnection, path: TablePath) -> bool:
+async def is_tiered(connection: FlussConnection, path: TablePath) -> bool:
+    """Whether a table has a lake snapshot that reads begin with."""
     try:
         await connection.get_admin().get_readable_lake_snapshot(path)
     except LakeSnapshotNotExistError:
