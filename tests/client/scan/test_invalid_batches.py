@@ -126,7 +126,9 @@ def test_a_header_that_cannot_be_read_names_table_bucket_and_offset(run, tmp_pat
         monkeypatch.setattr(fetcher, "decode_fetch_log_response", cut_short)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 3)
-            with pytest.raises(fluss.CorruptRecordError, match=r"from offset 3 on .* bucket=0.* of table 'db\.t'"):
+            with pytest.raises(
+                fluss.errors.CorruptRecordError, match=r"from offset 3 on .* bucket=0.* of table 'db\.t'"
+            ):
                 await scanner.poll(5000)
             monkeypatch.undo()
             scanner.subscribe(0, 6)
