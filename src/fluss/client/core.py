@@ -38,6 +38,11 @@ async def open_cluster(config: Config, timeout: float | None = None) -> tuple[Cl
     return cluster, Senders(cluster)
 
 
+async def open_connection(config: Config, timeout: float | None = None) -> FlussConnection:
+    """Connect for the packages above, whose rows give a MAP as a dict."""
+    return FlussConnection(*await open_cluster(check_config(config), timeout))
+
+
 async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | None = None) -> TableState:
     path = table_path_of(path)
     if cluster.closed:
@@ -91,7 +96,9 @@ class FlussConnection:
         Example:
             conn = await FlussConnection.create(config, timeout=5)
         """
-        return FlussConnection(*await open_cluster(check_config(config), timeout))
+        connection = await open_connection(config, timeout)
+        connection._cluster.map_pairs = True
+        return connection
 
     @staticmethod
     async def connect(config: Config, *, timeout: float | None = None) -> FlussConnection:

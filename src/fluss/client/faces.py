@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fluss.client.write import AppendWriter as CoreAppendWriter
     from fluss.client.write import UpsertWriter as CoreUpsertWriter
     from fluss.client.write import WriteResultHandle
+    from fluss.client.write.writer import ArrowData
 
 T = TypeVar("T")
 
@@ -103,8 +104,11 @@ class AppendWriter(_Writer):
         """
         return self._core.append(row)
 
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Append all rows of an Arrow table; columns are matched by name, and cast where nothing is lost."""
+    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
+        """Append all rows of an Arrow table; columns are matched by name, and cast where nothing is lost.
+
+        Any object with the Arrow PyCapsule interface is taken: a reader, a polars frame, the result of a query.
+        """
         return self._core.write_arrow(table)
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
@@ -143,8 +147,8 @@ class UpsertWriter(_Writer):
         """Delete the row with this primary key."""
         return self._core.delete(pk)
 
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Upsert all rows of an Arrow table; columns are matched by name."""
+    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
+        """Upsert all rows of an Arrow table, or of any object with the Arrow PyCapsule interface, by column name."""
         return self._core.write_arrow(table)
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:

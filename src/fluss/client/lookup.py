@@ -13,7 +13,7 @@ from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.client.values import ValueDecoder, schema_id_of
 from fluss.errors import InvalidArgumentError, NonPrimaryKeyTableError
-from fluss.metadata import TableInfo
+from fluss.metadata import Schema, TableInfo
 from fluss.net.deadline import Deadline
 
 
@@ -23,9 +23,11 @@ class _LookupResults:
     def __init__(self, runner: Runner, info: TableInfo) -> None:
         self._runner = runner
         self._info = info
-        self._decoders: dict[int, ValueDecoder] = {
-            info.schema_id: ValueDecoder(info.schema, info.schema, info.kv_format),
-        }
+        self._decoders: dict[int, ValueDecoder] = {info.schema_id: self._decoder(info.schema)}
+
+    def _decoder(self, written: Schema) -> ValueDecoder:
+        info = self._info
+        return ValueDecoder(written, info.schema, info.kv_format, map_pairs=self._runner.cluster.map_pairs)
 
     def known_row(self, value: bytes) -> dict[str, Any] | None:
         """The row, or None if its schema has to be asked for: no waiting."""
@@ -37,7 +39,7 @@ class _LookupResults:
         decoder = self._decoders.get(schema_id)
         if decoder is None:
             written = await self._runner.run(lambda cluster: cluster.schema(self._info.table_path, schema_id, deadline))
-            decoder = self._decoders[schema_id] = ValueDecoder(written, self._info.schema, self._info.kv_format)
+            decoder = self._decoders[schema_id] = self._decoder(written)
         return decoder.decode(value)
 
 

@@ -131,7 +131,10 @@ class _Closing:
 
 
 class LogScanner(_Closing, Generic[ItemT]):
-    """Reads the log of a table from chosen offsets on, endlessly with `poll*`, or up to now with `to_*`."""
+    """Reads the log of a table from chosen offsets on, endlessly with `poll*`, or up to now with `to_*`.
+
+    Arrow batches of a primary-key table are its changelog, and end with a column `_change_type`.
+    """
 
     _core: core.LogScanner[ItemT]
 
@@ -144,6 +147,10 @@ class LogScanner(_Closing, Generic[ItemT]):
     def subscribe(self, bucket_id: int, start_offset: int, *, timeout: float | None = None) -> None:
         """Read a bucket from an offset on; `EARLIEST_OFFSET` and `LATEST_OFFSET` are understood."""
         self._background.block(self._change(self._core.subscribe, bucket_id, start_offset, timeout=timeout))
+
+    def subscribe_from_beginning(self, bucket_id: int, partition_id: int | None = None) -> None:
+        """Read a bucket (of a partition, if the table has partitions) from its earliest offset on."""
+        self._background.call(self._core.subscribe_from_beginning, bucket_id, partition_id)
 
     def subscribe_buckets(self, bucket_offsets: Mapping[int, int], *, timeout: float | None = None) -> None:
         """Read several buckets: `{bucket_id: start_offset}`."""
@@ -213,6 +220,15 @@ class LogScanner(_Closing, Generic[ItemT]):
         """Older name of `poll_record_batch`."""
         return self.poll_record_batch(timeout_ms)
 
+    def wakeup(self) -> None:
+        """End the wait of a poll: the one that waits now, or else the next one, returns what it has. From any thread.
+
+        Example:
+            threading.Timer(5, scanner.wakeup).start()
+            records = scanner.poll(timeout_ms=60_000)
+        """
+        self._core.wakeup()
+
     def __iter__(self) -> Iterator[ItemT]:
         while True:
             items: Any = self._leftover() or self._background.block(self._core.poll_items(ITERATION_POLL_MS))
@@ -230,6 +246,10 @@ class LogScanner(_Closing, Generic[ItemT]):
 
     def to_arrow(self, *, include_lake: bool = False, timeout: float | None = None) -> pa.Table:
         """Everything from the subscribed offsets up to the latest ones of now, as an Arrow table.
+
+        For a primary-key table that is its changelog, with a column `_change_type` (``insert``, ``update_before``,
+        ``update_after``, ``delete``). For current rows use `create_bucket_batch_scanner`, lookups, or
+        `fluss.connect(…).table(…).to_arrow()`.
 
         With `include_lake`: the whole table instead, the rows of its newest lake snapshot and the log after it; for
         primary-key tables its current rows. Subscriptions play no part then; projection and filter do.

@@ -294,8 +294,7 @@ def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(run, config, dat
         with pytest.raises(fluss.InvalidRowError, match=r"1 rows could not be converted: ZeroDivisionError"):
             await handle.wait()
         monkeypatch.setattr(append_module.AppendWriter, "_convert", convert)
-        with pytest.raises(fluss.InvalidRowError):
-            await writer.flush()
+        await writer.flush()
         monkeypatch.setattr(append_module.ArrowEncoder, "__call__", broken)
         handle = writer.append((2, "b"))
         with pytest.raises(fluss.InvalidRowError, match="could not be encoded"):
@@ -305,9 +304,10 @@ def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(run, config, dat
         handle = writer.write_arrow_batch(large)  # in a thread
         with pytest.raises(fluss.InvalidRowError, match=r"50000 rows for .* could not be encoded"):
             await handle.wait()
-        monkeypatch.undo()
-        with pytest.raises(fluss.InvalidRowError):
+        writer.write_arrow_batch(large)
+        with pytest.raises(fluss.InvalidRowError, match="50000 rows were not written"):
             await writer.flush()
+        monkeypatch.undo()
         await writer.write_arrow_batch(large).wait()  # the lane goes on
         await writer.flush()
         assert conn._senders.get().memory.used_bytes == 0
@@ -397,8 +397,7 @@ def test_a_table_that_is_gone(run, config, database):
         with pytest.raises(fluss.TableNotExistError, match="created again"):
             await writer.append((3, "c")).wait()
         assert time.monotonic() - started < 5
-        with pytest.raises(fluss.TableNotExistError, match="2 rows were not written"):
-            await writer.flush()
+        await writer.flush()
 
     run(with_table(config, database, use, FIELDS))
 
@@ -478,10 +477,10 @@ def test_closing_fails_what_is_pending_once_and_clearly(run, config, database):
         finally:
             type(ticket).settle = settle
         assert sum(settled) == 49 + 1 + 5, "every row once"
-        for handle in [*handles, batch]:
+        for handle in [*handles[1:], batch]:
             with pytest.raises(fluss.ConnectionClosedError, match="closed"):
                 await asyncio.wait_for(handle.wait(), 1)
-        with pytest.raises(fluss.ConnectionClosedError, match="55 rows were not written"):
+        with pytest.raises(fluss.ConnectionClosedError, match="1 row was not written"):
             await writer.flush()
         with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
             writer.append((1, "x"))

@@ -116,6 +116,7 @@ class Fetcher:
             cluster, threads=options.remote_threads, segments=options.remote_prefetch, reads=options.remote_reads
         )
         self._changed = asyncio.Event()
+        self._woken = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._turn: deque[TableBucket] = deque()
         self._buffered_bytes = 0
@@ -138,6 +139,7 @@ class Fetcher:
             self.remove(old.bucket)
         self.subscriptions[subscription.bucket] = subscription
         self._turn.append(subscription.bucket)
+        self._changed.set()  # a poll may wait for the first bucket
         self.pump()
 
     def remove(self, bucket: TableBucket) -> Subscription | None:
@@ -176,11 +178,18 @@ class Fetcher:
 
     # -- taking out -----------------------------------------------------------------------------------------------
 
-    async def next(self, timeout_s: float | None) -> tuple[Subscription, Decoded] | None:
+    def wake(self) -> None:
+        """Let the `next` that waits, or else the next one that would, end without a batch."""
+        self._woken = True
+        self._changed.set()
+
+    async def next(self, timeout_s: float | None, *, endless: bool = False) -> tuple[Subscription, Decoded] | None:
         """The next batch of any bucket, buckets taking turns; None when time is up or all buckets are read.
 
-        Batches without wanted rows are passed over, but move their bucket's position.
+        Batches without wanted rows are passed over, but move their bucket's position. With `endless`, a fetcher without
+        buckets waits for the first one, as its caller would only ask again.
         """
+        waits_for_first = endless and not self.subscriptions
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
         self._asked = True
         self.pump()
@@ -197,7 +206,10 @@ class Fetcher:
                 if subscription.error is not None:
                     error, subscription.error = subscription.error, None
                     raise error
-            if self.done:
+            if self._woken:
+                self._woken = False
+                return None
+            if self.done and not (waits_for_first and not self.subscriptions):
                 return None
             if not self._changed.is_set():
                 remaining = None if deadline is None else deadline - self._loop.time()

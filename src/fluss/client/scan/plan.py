@@ -83,10 +83,10 @@ class ScanPlan:
         wanted = columns if self.projection is None else [columns[i] for i in self.projection]
         return pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in wanted])
 
-    def to_table(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    def to_table(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
         """Batches of the scan as one table; without a fixed schema, columns that some batches lack are null there."""
         if self.fixed_schema or not batches:
-            return pa.Table.from_batches(batches, self.arrow_schema)
+            return pa.Table.from_batches(batches, schema)
         return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
 
     def decoder(self, schema_of: Callable[[int], Schema]) -> BatchDecoder:

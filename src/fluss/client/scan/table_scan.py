@@ -85,7 +85,8 @@ class TableScan:
         """Read all rows of these buckets from their start offsets up to (not including) their stop offsets.
 
         Without stop offsets: up to the ends of the log at the time of the first batch. `timeout` is the time for the
-        whole read, in seconds; by default it may take as long as it makes progress.
+        whole read, in seconds; by default it may take as long as it makes progress. For a primary-key table these are
+        changes, and `change_types` of each batch says what its rows did; the batches have no column of it.
 
         Example:
             bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
@@ -106,6 +107,8 @@ class TableScan:
     @awaited
     async def create_record_batch_log_scanner(self) -> LogScanner[RecordBatch]:
         """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like.
+
+        Batches of a primary-key table are its changelog, and end with a column `_change_type`; see `LogScanner`.
 
         Example:
             scanner = await table.new_scan().create_record_batch_log_scanner()
@@ -133,10 +136,10 @@ class TableScan:
 
         return BatchScanner(self._plan, bucket)
 
-    def _log_scanner(self, *, batches: bool) -> LogScanner[Any]:
+    def _log_scanner(self, *, batches: bool, change_type_column: bool = True) -> LogScanner[Any]:
         if self._plan.limit is not None:
             raise InvalidArgumentError("a log scanner has no limit; use create_bucket_batch_scanner() with limit()")
-        return LogScanner(self._plan, batches=batches)
+        return LogScanner(self._plan, batches=batches, change_type_column=change_type_column)
 
     def __repr__(self) -> str:
         return f"TableScan({self._plan.info.table_path})"

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_of, without
-from fluss.client.write.arrow_input import BatchReader
+from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_of, value_converter, without
+from fluss.client.write.arrow_input import BatchReader, arrow_batches
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
@@ -24,7 +24,6 @@ from fluss.metadata import Column, DataType, TableInfo
 from fluss.records import encode_kv_body, seal_kv_batch
 from fluss.rows import (
     BadValues,
-    ColumnConverter,
     Slices,
     bucket_key_encoder,
     buckets_of,
@@ -107,7 +106,7 @@ class UpsertWriter(WriterBase):
         self._column_names = frozenset(schema.column_names)
         # A delete carries its key alone: whether the other columns may be null is checked for upserts only.
         self._converters = [
-            ColumnConverter(_lenient(column, i in primary_key), column.name) for i, column in enumerate(schema.columns)
+            value_converter(_lenient(column, i in primary_key), column.name) for i, column in enumerate(schema.columns)
         ]
         positions = self._reader.positions
         self._required = {i for i in positions if i not in primary_key and not schema.columns[i].data_type.nullable}
@@ -178,8 +177,11 @@ class UpsertWriter(WriterBase):
         """
         schema = self._info.schema
         keys = BatchReader(self._delete_reader.what, [schema.columns[i] for i in self._delete_reader.positions])
-        names = [name for name in batch.schema.names if name in self._delete_reader.names]
-        return self._write_read(keys, [batch.select(names)], is_delete=True)
+        given = arrow_batches(batch, self._delete_reader.what)
+        only_keys = [
+            one.select([name for name in one.schema.names if name in self._delete_reader.names]) for one in given
+        ]
+        return self._write_read(keys, only_keys, is_delete=True)
 
     # -- conversion ------------------------------------------------------------------------------------------------
 
