@@ -32,6 +32,7 @@ from fluss.metadata.info import (
     ServerNode,
     TableInfo,
 )
+from fluss.metadata.merge_mode import MergeMode
 from fluss.metadata.names import validate_database_name, validate_table_name
 from fluss.metadata.partition import (
     PARTITION_KEY_TYPES,
@@ -129,6 +130,7 @@ __all__ = [
     "LeafFunction",
     "Like",
     "MapType",
+    "MergeMode",
     "Not",
     "OffsetSpec",
     "PARTITION_KEY_TYPES",
