@@ -257,8 +257,8 @@ EXPORTS = set(
     AclBinding AclFilter AggFunction AlterConfig AlterConfigOp AppendWriter BatchScanner ChangeType ClusterHealth Column
     ColumnRef Config ConfigEntry DataField DataType DataTypes DatabaseDescriptor DatabaseInfo DatabaseSummary
     EARLIEST_OFFSET ErrorCode FileSystemToken FlussAdmin FlussConnection FlussTable HealthStatus KvSnapshot
-    KvSnapshotMetadata LATEST_OFFSET LakeSnapshot LocalServer LogScanner Lookuper OffsetSpec OperationType PartitionInfo
-    PartitionSpec PermissionType Predicate PrefixLookuper ProducerOffsets PrometheusCollector RecordBatch
+    KvSnapshotMetadata LATEST_OFFSET LakeSnapshot LocalServer LogScanner Lookuper MergeMode OffsetSpec OperationType
+    PartitionInfo PartitionSpec PermissionType Predicate PrefixLookuper ProducerOffsets PrometheusCollector RecordBatch
     RemoteLogManifest ResourceType ScanRecord ScanRecords Schema SchemaInfo ServerNode TableAppend TableBucket
     TableDescriptor TableInfo TableLookup TablePath TablePrefixLookup TableScan TableStats TableUpsert
     TieringHeartbeat TieringStats TieringTable UpsertWriter WriteResultHandle col

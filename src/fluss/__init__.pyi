@@ -101,6 +101,7 @@ from fluss.metadata import DataField as DataField
 from fluss.metadata import DataType as DataType
 from fluss.metadata import DataTypes as DataTypes
 from fluss.metadata import LakeSnapshot as LakeSnapshot
+from fluss.metadata import MergeMode as MergeMode
 from fluss.metadata import OffsetSpec as OffsetSpec
 from fluss.metadata import PartitionInfo as PartitionInfo
 from fluss.metadata import PartitionSpec as PartitionSpec
@@ -174,6 +175,7 @@ __all__ = [
     "LogScanner",
     "LogStorageError",
     "Lookuper",
+    "MergeMode",
     "MissingDependencyError",
     "NetworkError",
     "NonPrimaryKeyTableError",

@@ -41,8 +41,8 @@ COMMON: dict[str, str] = {
     """,
     "fluss.metadata": """
         AggFunction ChangeType Column ColumnRef DataField DataType DataTypes DatabaseDescriptor DatabaseInfo
-        EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec PartitionInfo PartitionSpec Predicate Schema ServerNode
-        TableBucket TableDescriptor TableInfo TablePath col
+        EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot MergeMode OffsetSpec PartitionInfo PartitionSpec Predicate Schema
+        ServerNode TableBucket TableDescriptor TableInfo TablePath col
     """,
     "fluss.server.local": "LocalServer",
 }

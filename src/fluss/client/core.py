@@ -16,7 +16,7 @@ from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
-from fluss.metadata import TablePath, table_path_of
+from fluss.metadata import MergeMode, TablePath, table_path_of
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
@@ -62,10 +62,10 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
 
         return AppendWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config)
 
-    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
+    def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertWriter:
         from fluss.client.write import UpsertWriter
 
-        return UpsertWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config, columns)
+        return UpsertWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config, columns, mode)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""

@@ -20,7 +20,7 @@ from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError
-from fluss.metadata import TablePath
+from fluss.metadata import MergeMode, TablePath
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ class FlussTable(TableBase[AppendWriter, UpsertWriter, "TableScan"]):
     def _append_writer(self) -> AppendWriter:
         return AppendWriter(self._background.call(self._core._append_writer), self._background)
 
-    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
-        return UpsertWriter(self._background.call(self._core._upsert_writer, columns), self._background)
+    def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertWriter:
+        return UpsertWriter(self._background.call(self._core._upsert_writer, columns, mode), self._background)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""

@@ -102,8 +102,7 @@ class LookupWire:
     def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
         link.begin(apis.LOOKUP, [self.encode(table_id, keys)], _LookupReply(self.decode, table_id, on_answer))
 
-    @staticmethod
-    def encode(table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
+    def encode(self, table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
         return encode_lookup(table_id, [(b.partition_id, b.bucket_id, wanted) for b, wanted in keys.items()])
 
     @staticmethod
@@ -116,6 +115,18 @@ class LookupWire:
             )
             for part in decode_lookup_response(answer)
         ]
+
+
+class InsertingLookupWire(LookupWire):
+    """Primary keys; a key that is not there is inserted, so that every key has a stored value."""
+
+    def __init__(self, acks: int, timeout_ms: int) -> None:
+        self._acks = acks
+        self._timeout_ms = timeout_ms
+
+    def encode(self, table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
+        wanted = [(bucket.partition_id, bucket.bucket_id, found) for bucket, found in keys.items()]
+        return encode_lookup(table_id, wanted, insert_if_not_exists=True, acks=self._acks, timeout_ms=self._timeout_ms)
 
 
 class PrefixWire:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from fluss.client import scan as core
+from fluss.client.awaitable_results import awaitable_if_awaited
 from fluss.client.awaited import awaited
 from fluss.client.background import DONE, Background
 from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
@@ -210,15 +211,15 @@ class LogScanner(_Closing, Generic[ItemT]):
 
     def poll_arrow(self, timeout_ms: int) -> pa.Table:
         """The same as an Arrow table. For batch scanners."""
-        return self._background.block(self._core.poll_arrow(timeout_ms))
+        return awaitable_if_awaited(self._background.block(self._core.poll_arrow(timeout_ms)))
 
     def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
         """The same as Arrow batches with bucket and offsets. For batch scanners."""
-        return self._background.block(self._core.poll_record_batch(timeout_ms))
+        return awaitable_if_awaited(self._background.block(self._core.poll_record_batch(timeout_ms)))
 
     def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
         """Older name of `poll_record_batch`."""
-        return self.poll_record_batch(timeout_ms)
+        return awaitable_if_awaited(self.poll_record_batch(timeout_ms))
 
     def wakeup(self) -> None:
         """End the wait of a poll: the one that waits now, or else the next one, returns what it has. From any thread.
@@ -256,15 +257,16 @@ class LogScanner(_Closing, Generic[ItemT]):
 
         `timeout` is the time for the whole read, in seconds; by default it may take as long as it makes progress.
         """
-        return self._background.block(self._core.to_arrow(include_lake=include_lake, timeout=timeout))
+        table = self._background.block(self._core.to_arrow(include_lake=include_lake, timeout=timeout))
+        return awaitable_if_awaited(table)
 
     def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """The same as a pandas DataFrame."""
-        return self._background.block(self._core.to_pandas(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.to_pandas(timeout=timeout)))
 
     def to_polars(self, *, timeout: float | None = None) -> Any:
         """The same as a polars DataFrame."""
-        return self._background.block(self._core.to_polars(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.to_polars(timeout=timeout)))
 
     def to_arrow_batch_reader(self, *, timeout: float | None = None) -> pa.RecordBatchReader:
         """The same, batch by batch as you read."""
@@ -304,23 +306,23 @@ class BatchScanner(_Closing):
 
     def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
         """The next batch, or None when all was read."""
-        return self._background.block(self._core.next_batch(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.next_batch(timeout=timeout)))
 
     def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
         """All batches."""
-        return self._background.block(self._core.collect_all_batches(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.collect_all_batches(timeout=timeout)))
 
     def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
         """All rows as an Arrow table."""
-        return self._background.block(self._core.to_arrow(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.to_arrow(timeout=timeout)))
 
     def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """All rows as a pandas DataFrame."""
-        return self._background.block(self._core.to_pandas(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.to_pandas(timeout=timeout)))
 
     def to_polars(self, *, timeout: float | None = None) -> Any:
         """All rows as a polars DataFrame."""
-        return self._background.block(self._core.to_polars(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.to_polars(timeout=timeout)))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)

@@ -565,3 +565,34 @@ def test_writer_ids_are_told_before_they_are_used(run, config, database):
 
     config.writer_bucket_no_key_assigner = "round_robin"
     run(with_table(config, database, use, FIELDS, bucket_count=2))
+
+
+@pytest.mark.parametrize("mode", ["overwrite", fluss.MergeMode.OVERWRITE])
+def test_merge_mode_overwrite_goes_past_the_merge_engine(run, config, database, mode):
+    async def use(conn, table):
+        summing = table.new_upsert().create_writer()
+        for _ in range(3):
+            await summing.upsert((1, 10, 7)).wait()
+        lookuper = table.new_lookup().create_lookuper()
+        assert await lookuper.lookup([1]) == {"id": 1, "total": 30, "most": 7}
+        builder = table.new_upsert().merge_mode(mode)
+        assert "OVERWRITE" in repr(builder)
+        await builder.create_writer().upsert((1, 5, 2)).wait()
+        assert await lookuper.lookup([1]) == {"id": 1, "total": 5, "most": 2}
+        partial = builder.partial_update_by_name(["id", "total"]).create_writer()
+        await partial.upsert((1, 6)).wait()
+        assert await lookuper.lookup([1]) == {"id": 1, "total": 6, "most": 2}
+        await table.new_upsert().merge_mode("default").create_writer().upsert((1, 10, 7)).wait()
+        assert await lookuper.lookup([1]) == {"id": 1, "total": 16, "most": 7}
+        with pytest.raises(fluss.InvalidArgumentError, match="'default' or 'overwrite', not 'undo'"):
+            table.new_upsert().merge_mode("undo")
+
+    schema = (
+        fluss.Schema.builder()
+        .column("id", fluss.DataTypes.int())
+        .column("total", fluss.DataTypes.bigint(), agg_function=fluss.AggFunction("sum"))
+        .column("most", fluss.DataTypes.int(), agg_function=fluss.AggFunction("max"))
+        .primary_key(["id"])
+        .build()
+    )
+    run(with_table(config, database, use, schema, properties={"table.merge-engine": "aggregation"}))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, overload
 
 import pyarrow as pa
@@ -171,6 +171,11 @@ class ScanRecords:
 
     def __iter__(self) -> Iterator[ScanRecord]:
         return iter(self._all())
+
+    def __await__(self) -> Generator[Any, None, ScanRecords]:
+        """Give itself: `await scanner.poll(…)`, as in release 1.0, works with the plain `poll` of `fluss` too."""
+        return self
+        yield
 
     def __repr__(self) -> str:
         return f"ScanRecords({self.count()} records of {len(self._runs)} buckets)"

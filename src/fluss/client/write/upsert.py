@@ -20,7 +20,7 @@ from fluss.client.write.routing import BadRows, groups_of, partition_codes, rema
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, RecordTooLargeError
-from fluss.metadata import Column, DataType, TableInfo
+from fluss.metadata import Column, DataType, MergeMode, TableInfo
 from fluss.records import encode_kv_body, seal_kv_batch
 from fluss.rows import (
     BadValues,
@@ -86,7 +86,14 @@ class UpsertWriter(WriterBase):
     # The server works longer on a KV batch than the network takes, and should find the next one waiting.
     _busy_batches = 2
 
-    def __init__(self, sender: Sender, info: TableInfo, config: Config, columns: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        info: TableInfo,
+        config: Config,
+        columns: Sequence[int] | None = None,
+        mode: MergeMode = MergeMode.DEFAULT,
+    ) -> None:
         if not info.has_primary_key():
             raise InvalidArgumentError(f"table {info.table_path} has no primary key: write to it with new_append()")
         targets = self._targets(info, columns)
@@ -94,7 +101,14 @@ class UpsertWriter(WriterBase):
             sender,
             info,
             config,
-            WriteTarget(info.table_path, info.table_id, is_kv=True, target_columns=tuple(targets or ())),
+            WriteTarget(
+                info.table_path,
+                info.table_id,
+                is_kv=True,
+                target_columns=tuple(targets or ()),
+                # Servers before release 0.9 do not know the field: it is sent only where it says something.
+                agg_mode=None if mode is MergeMode.DEFAULT else int(mode),
+            ),
         )
         schema = info.schema
         what = f"table {info.table_path}"
