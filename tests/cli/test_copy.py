@@ -104,9 +104,9 @@ def test_a_copy_that_was_killed_ends_equal(
     assert done["equal"]
 
 
-@pytest.mark.parametrize("buckets", [1, 3])
-@pytest.mark.parametrize("key", [None, "id"])
-@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize(
+    ("buckets", "key", "partitioned"), [(1, None, False), (3, None, False), (3, "id", False), (2, None, True)]
+)
 def test_a_copy_goes_on_without_doubling_rows(
     server: fluss.LocalServer,
     other: fluss.LocalServer,
