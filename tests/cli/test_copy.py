@@ -18,6 +18,7 @@ import pytest
 
 import fluss
 from fluss.db.copying import TableCopy, fingerprint
+from fluss.db.likes import draft_like
 from fluss.errors import InvalidArgumentError
 
 
@@ -54,6 +55,16 @@ def test_a_database(ok: Callable[..., str], other: fluss.LocalServer) -> None:
         assert there.table("shop.orders").primary_key == ["id"]
         assert there.table("shop.days").info.get_custom_properties() == {"owner": "anna"}
         assert len(there.table("shop.days").partitions()) == 3
+
+
+def test_properties_that_a_server_fills_in_are_not_copied(server: fluss.LocalServer) -> None:
+    """Apache Fluss 0.9.1 refuses those of later releases."""
+    with fluss.connect(server.bootstrap_servers) as db:
+        assert "table.kv.standby-replica.enabled" in db.table("shop.orders").info.get_properties()
+        assert draft_like(db, "x", "shop.orders").properties == {}
+        chosen = {"table.kv.standby-replica.enabled": "false", "table.log.ttl": "3d", "owner": "anna"}
+        db.create_table("chosen", "id bigint", primary_key="id", properties=chosen)
+        assert draft_like(db, "x", "chosen").properties == chosen
 
 
 def test_mistakes(call: Any, other: fluss.LocalServer) -> None:
