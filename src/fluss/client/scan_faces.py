@@ -12,11 +12,12 @@ from fluss.client import scan as core
 from fluss.client.awaited import awaited
 from fluss.client.background import DONE, Background
 from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
-from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

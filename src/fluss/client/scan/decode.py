@@ -12,11 +12,13 @@ import pyarrow as pa
 from fluss._arrow_buffers import array_of, numpy_of, valid_mask
 from fluss._lazy import LazyModule
 from fluss.errors import CorruptRecordError, FormatError, InvalidRowError
-from fluss.metadata import Predicate, Schema, TableBucket, TableInfo
+from fluss.metadata import Schema, TableBucket, TableInfo
 from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+
+    from fluss.metadata import Predicate
 else:
     pc = LazyModule("pyarrow.compute")
 
