@@ -12,7 +12,7 @@ NAMES = {
     "fluss.metadata.comparison": "LeafFunction",
     "fluss.metadata.descriptor": "DatabaseDescriptor DatabaseDescriptorBuilder TableDescriptor TableDescriptorBuilder",
     "fluss.metadata.documents": """
-        FileSystemCredentials LakeOffsets LakeSnapshotFiles LakeTable RemoteLogManifest RemoteLogPointer
+        FileSystemCredentials LakeOffsets LakeSnapshotFiles LakeTable RemoteLogManifestFile RemoteLogPointer
         RemoteLogSegment
     """,
     "fluss.metadata.info": "DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo",

@@ -15,7 +15,7 @@ from fluss.metadata.documents import FileSystemCredentials as FileSystemCredenti
 from fluss.metadata.documents import LakeOffsets as LakeOffsets
 from fluss.metadata.documents import LakeSnapshotFiles as LakeSnapshotFiles
 from fluss.metadata.documents import LakeTable as LakeTable
-from fluss.metadata.documents import RemoteLogManifest as RemoteLogManifest
+from fluss.metadata.documents import RemoteLogManifestFile as RemoteLogManifestFile
 from fluss.metadata.documents import RemoteLogPointer as RemoteLogPointer
 from fluss.metadata.documents import RemoteLogSegment as RemoteLogSegment
 from fluss.metadata.info import EARLIEST_OFFSET as EARLIEST_OFFSET
@@ -137,7 +137,7 @@ __all__ = [
     "PartitionSpec",
     "PhysicalTablePath",
     "Predicate",
-    "RemoteLogManifest",
+    "RemoteLogManifestFile",
     "RemoteLogPointer",
     "RemoteLogSegment",
     "RowType",

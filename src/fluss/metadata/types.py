@@ -418,6 +418,24 @@ class RowType(DataType):
         return f"row<{', '.join(map(str, self.fields))}>"
 
 
+PLAIN_TYPES: dict[str, type[DataType]] = {
+    cls.json_name: cls
+    for cls in (
+        BooleanType,
+        TinyIntType,
+        SmallIntType,
+        IntType,
+        BigIntType,
+        FloatType,
+        DoubleType,
+        StringType,
+        BytesType,
+        DateType,
+    )
+}
+"""The types without parameters, by their names in JSON documents."""
+
+
 class DataTypes:
     """Short names for building types: ``DataTypes.decimal(10, 2)``, ``DataTypes.array(DataTypes.int())``."""
 
