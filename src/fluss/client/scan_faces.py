@@ -13,11 +13,12 @@ from fluss.client.awaitable_results import awaitable_if_awaited
 from fluss.client.awaited import awaited
 from fluss.client.background import DONE, Background
 from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
-from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

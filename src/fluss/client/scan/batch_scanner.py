@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.client.scan.fold import merge_by_key
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
@@ -349,7 +350,7 @@ class BatchScanner:
         order = np.argsort(ids, kind="stable")
         parts = [await self._decode_rows(kind, rows.take(order[ids[order] == kind])) for kind in kinds]
         table = pa.Table.from_batches(parts, info.schema.arrow_schema)
-        back = table.take(pa.array(np.argsort(order, kind="stable")))
+        back = table.take(array_of(np.argsort(order, kind="stable")))
         return self._project(back.combine_chunks().to_batches()[0])
 
     async def _decode_rows(self, schema_id: int, rows: Slices) -> pa.RecordBatch:

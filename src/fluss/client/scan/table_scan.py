@@ -14,10 +14,10 @@ from fluss.client.scan.records import RecordBatch, ScanRecord
 from fluss.client.scan.scanner import LogScanner
 from fluss.client.state import TableState
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     from fluss.client.scan.batch_scanner import BatchScanner
+    from fluss.metadata import Predicate, TableBucket
 
 
 class TableScan:
