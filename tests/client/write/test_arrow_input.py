@@ -257,9 +257,9 @@ def test_an_invalid_batch_is_refused_and_not_retried_for_long(run, config, datab
 
     async def use(conn, table):
         writer = table.new_append().create_writer()
-        with pytest.raises(fluss.CorruptRecordError, match="not valid, nothing of it was written"):
+        with pytest.raises(fluss.errors.CorruptRecordError, match="not valid, nothing of it was written"):
             await asyncio.wait_for(writer.write_arrow_batch(invalid).wait(), 20)
-        with suppress(fluss.CorruptRecordError):
+        with suppress(fluss.errors.CorruptRecordError):
             await writer.flush()
         await writer.append({"id": 4, "name": "later"}).wait()
         assert (await read_all(table)).column("id").to_pylist() == [4]
