@@ -8,16 +8,19 @@ import contextlib
 import json
 import logging
 import shutil
+import zlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import fs
 from rocksdict import AccessType, Options, Rdict
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete
 from tests.server.log_support import FakeClock, connected, run, running_server
 from tests.server.test_handlers_kv import Table
 
+import fluss.aio as fluss
 from fluss.errors import (
     FlussError,
     KvSnapshotNotExistError,
@@ -27,10 +30,20 @@ from fluss.errors import (
     TableNotPartitionedError,
     UnknownTableOrBucketError,
 )
-from fluss.metadata import BigIntType, Column, Schema, StringType, TableBucket
+from fluss.metadata import (
+    EARLIEST_OFFSET,
+    BigIntType,
+    ChangeType,
+    Column,
+    Schema,
+    StringType,
+    TableBucket,
+    TablePath,
+)
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
+from fluss.server.kv.snapshot_files import SnapshotFiles
 from fluss.server.kv.snapshots import CHECKSUMS_NAME, METADATA_NAME, BucketSnapshot, BucketSnapshots
 from fluss.server.server import Server
 
@@ -548,3 +561,87 @@ def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.M
     while run(trial(step), 60):
         step += stride
     assert step > 15
+
+
+# -- the remote folder ------------------------------------------------------------------------------------------------
+
+
+def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
+    """They leave the local log up to the snapshot, and readers of the changelog find all of it."""
+    properties = {"table.log.tiered.local-segments": "1"}
+
+    async def work() -> None:
+        options: Any = {"remote_data_dir": str(tmp_path / "remote"), "properties": properties}
+        async with a_table(tmp_path / "data", **options) as (server, table):
+            log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
+            await fill_log(table, 100)
+            while log.remote is None or log.remote.end_offset < log.segments[-1].base_offset:
+                await server.tablets.move_to_remote()
+            assert log.start_offset == 0, "without a snapshot all of it stays"
+            await take(server)
+            assert snapshots_of(server).folder.startswith(f"{tmp_path}/remote/kv/")
+            await table.put([(1, "tail", None)])
+            await server.tablets.move_to_remote()
+            assert len(log.segments) < 4
+            assert 0 < log.start_offset <= snapshots_of(server).log_offset
+            bound = server.listeners["FLUSS"]
+            config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})
+            async with await fluss.FlussConnection.create(config) as connection:
+                opened = await connection.get_table(TablePath("fluss", "t"))
+                bucket = TableBucket(table.info.table_id, 0)
+                kinds: list[int] = []
+                async for found in opened.new_scan().read_batches({bucket: EARLIEST_OFFSET}):
+                    assert found.base_offset == len(kinds)
+                    kinds += found.change_types or b""
+                updates = [int(ChangeType.UpdateBefore), int(ChangeType.UpdateAfter)] * 100
+                assert kinds == [int(ChangeType.Insert), *updates, int(ChangeType.Insert)]
+        shutil.rmtree(next((tmp_path / "data" / "tables").rglob("kv-0")))
+        async with a_table(tmp_path / "data", **options) as (server, table):
+            assert await table.lookup(0, 1) == [(0, "x-0", 0.0), (1, "tail", None)]
+
+    run(work(), 60)
+
+
+def test_files_of_another_file_system(tmp_path: Path) -> None:
+    """The same calls on any file system that pyarrow knows."""
+    (tmp_path / "file").write_bytes(b"content" * 300_000)
+    for name in ("local", "other"):
+        files = SnapshotFiles(f"file://{tmp_path}/{name}")
+        if name == "other":
+            files._filesystem = fs.LocalFileSystem()
+        path = f"{files.root}/a/b"
+        assert files.names(path) == []
+        files.make_folder(path)
+        copied = files.put(tmp_path / "file", f"{path}/one")
+        assert copied == (2_100_000, zlib.crc32(b"content" * 300_000))
+        files.write(f"{path}/two", b"small")
+        files.sync_folder(path)
+        assert sorted(files.names(path)) == ["one", "two"]
+        assert files.read(f"{path}/two") == b"small"
+        assert files.get(f"{path}/one", tmp_path / "back") == copied
+        assert (tmp_path / "back").read_bytes() == b"content" * 300_000
+        files.remove_file(f"{path}/two")
+        files.remove_file(f"{path}/two")
+        with pytest.raises(FileNotFoundError):
+            files.read(f"{path}/two")
+        files.remove_folder(f"{files.root}/a")
+        files.remove_folder(f"{files.root}/a")
+        assert files.names(path) == []
+
+
+def test_a_moved_data_folder(tmp_path: Path) -> None:
+    """Snapshots name their files by full paths; a copy of the folder uses its own."""
+    clock = FakeClock()
+
+    async def work() -> None:
+        async with a_table(tmp_path / "old", clock=clock, properties=TTL) as (server, table):
+            await table.put(rows(100))
+            await forget_history(server, table, clock)
+        (tmp_path / "old").rename(tmp_path / "new")
+        shutil.rmtree(next((tmp_path / "new" / "tables").rglob("kv-0")))
+        async with a_table(tmp_path / "new", clock=clock) as (server, table):
+            assert await table.lookup(*range(100)) == rows(100)
+            (found,) = snapshots_of(server).snapshots
+            assert all(file.path.startswith(f"{tmp_path}/new/") for file in found.files)
+
+    run(work(), 60)
