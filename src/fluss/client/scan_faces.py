@@ -90,9 +90,13 @@ class TableScan:
         """Older name of `create_record_batch_log_scanner`."""
         return await self.create_record_batch_log_scanner()
 
-    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
-        """A scanner that reads one bucket once and ends; needs `limit(n)`."""
-        return BatchScanner(self._background.call(self._core.create_bucket_batch_scanner, bucket), self._background)
+    def create_bucket_batch_scanner(self, bucket: TableBucket, *, snapshot_id: int | None = None) -> BatchScanner:
+        """A scanner that reads one bucket once and ends. Log tables need `limit(n)`.
+
+        With `snapshot_id`, the rows of that snapshot of a primary-key table, straight from the server's remote storage.
+        """
+        core = self._background.call(lambda: self._core.create_bucket_batch_scanner(bucket, snapshot_id=snapshot_id))
+        return BatchScanner(core, self._background)
 
     def __repr__(self) -> str:
         return repr(self._core)
@@ -304,6 +308,11 @@ class BatchScanner(_Closing):
     def log_offset(self) -> int | None:
         """The end of the changelog that the rows read so far stand for; None where the server does not say."""
         return self._core.log_offset
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that the rows come from, or begin with; None when none is read."""
+        return self._core.snapshot_id
 
     def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
         """The next batch, or None when all was read."""

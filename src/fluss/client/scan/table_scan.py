@@ -124,8 +124,11 @@ class TableScan:
         """
         return await self.create_record_batch_log_scanner()
 
-    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
+    def create_bucket_batch_scanner(self, bucket: TableBucket, *, snapshot_id: int | None = None) -> BatchScanner:
         """A scanner that reads one bucket once and ends: the last rows, or (primary-key tables) some or all rows.
+
+        With the id of a snapshot, from `admin.get_latest_kv_snapshots()`, its rows are read, straight from the remote
+        storage of the server. The scanner's `log_offset` is where the changelog goes on from it.
 
         Example:
             bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
@@ -134,7 +137,7 @@ class TableScan:
         """
         from fluss.client.scan.batch_scanner import BatchScanner  # log scans do without its modules
 
-        return BatchScanner(self._plan, bucket)
+        return BatchScanner(self._plan, bucket, snapshot_id)
 
     def _log_scanner(self, *, batches: bool, change_type_column: bool = True) -> LogScanner[Any]:
         if self._plan.limit is not None:
