@@ -249,7 +249,9 @@ class IcebergTable(IcebergStore, OpenLakeTable):
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def plan(self, snapshot_id: int, wanted: PartitionFilter | None = None) -> list[LakeSplit]:
+    def plan(
+        self, snapshot_id: int, wanted: PartitionFilter | None = None, partition_keys: Sequence[str] = ()
+    ) -> list[LakeSplit]:
         found = []
         for task in self.tasks(snapshot_id):
             bucket = self.bucket_of(task.file)

@@ -176,7 +176,9 @@ class PaimonTable(PaimonStore, OpenLakeTable):
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def plan(self, snapshot_id: int, wanted: PartitionFilter | None = None) -> list[LakeSplit]:
+    def plan(
+        self, snapshot_id: int, wanted: PartitionFilter | None = None, partition_keys: Sequence[str] = ()
+    ) -> list[LakeSplit]:
         splits = self.raw_splits(snapshot_id)
         found = []
         for split in splits:

@@ -13,6 +13,7 @@ from fluss.lake.layout import LakeConfig
 _FORMATS = {
     "paimon": ("fluss.lake.paimon", "PaimonLake"),
     "iceberg": ("fluss.lake.iceberg", "IcebergLake"),
+    "lance": ("fluss.lake.lance", "LanceLake"),
 }
 
 FORMATS = tuple(_FORMATS)
