@@ -65,6 +65,12 @@ def lance(lake_servers: LakeServers) -> Iterator[LakeHarness]:
         yield harness
 
 
+@pytest.fixture
+def delta(lake_servers: LakeServers) -> Iterator[LakeHarness]:
+    with _harness(lake_servers, "delta") as harness:
+        yield harness
+
+
 def _harness(servers: LakeServers, lake_format: str) -> AbstractContextManager[LakeHarness]:
     server, warehouse = servers(lake_format)
     return lake_harness(server, lake_format, warehouse, f"lake_{next(_numbers)}")

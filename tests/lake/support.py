@@ -22,7 +22,7 @@ from fluss.lake.session import LakeSession
 from fluss.lake.union import union_read
 from fluss.server.local import LocalServer
 
-PACKAGES = {"paimon": "pypaimon", "iceberg": "pyiceberg", "lance": "lance"}
+PACKAGES = {"paimon": "pypaimon", "iceberg": "pyiceberg", "lance": "lance", "delta": "deltalake"}
 """The package that each format needs."""
 
 every_format = pytest.mark.parametrize("lake", list(PACKAGES), indirect=True)
@@ -178,6 +178,12 @@ class LakeHarness:
 
             uri = f"{self.warehouse}/{path.database_name}/{path.table_name}.lance"
             return lance.dataset(uri, version=snapshot_id).to_table()
+        if self.lake_format == "delta":
+            from deltalake import DeltaTable, QueryBuilder
+
+            uri = f"{self.warehouse}/{path.database_name}/{path.table_name}"
+            found = DeltaTable(uri, version=snapshot_id)
+            return pa.table(QueryBuilder().register("t", found).execute("select * from t").read_all())
         from pyiceberg.catalog import load_catalog
 
         catalog = load_catalog(

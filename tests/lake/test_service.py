@@ -151,8 +151,9 @@ def test_a_lake_table_created_anew_is_noticed(lake: LakeHarness) -> None:
     with open_lake(lake_config(info)) as opened:
         if lake.lake_format == "paimon":
             drop_lake_table(lake, path)
-        elif lake.lake_format == "lance":
-            shutil.rmtree(lake.warehouse / path.database_name / f"{path.table_name}.lance")
+        elif lake.lake_format in ("lance", "delta"):
+            name = f"{path.table_name}.lance" if lake.lake_format == "lance" else path.table_name
+            shutil.rmtree(lake.warehouse / path.database_name / name)
         else:
             opened._catalog.drop_table((path.database_name, path.table_name))  # type: ignore[attr-defined]
         opened.create_table(path, info.descriptor, must_be_empty=True)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fluss import metadata as m
 from fluss.errors import InvalidTableError
+from fluss.lake.layout import same_type
 
 LIST_SIZE_SUFFIX = ".arrow.fixed-size-list.size"
 """The property ``<column>.arrow.fixed-size-list.size`` of a table gives the length of all arrays of a column."""
@@ -105,7 +106,7 @@ def differences(schema: pa.Schema, columns: Sequence[m.Column]) -> tuple[list[m.
         known.discard(column.name)
         field = schema.field(column.name)
         wanted = column_type(column, {})
-        if not _fits(field.type, wanted):
+        if not same_type(_without_zone(_as_list(field.type)), wanted):
             wrong.append(f"column '{column.name}' is {field.type}, not {wanted}")
         elif not field.nullable and column.data_type.nullable:
             wrong.append(f"column '{column.name}' takes no nulls")
@@ -113,21 +114,6 @@ def differences(schema: pa.Schema, columns: Sequence[m.Column]) -> tuple[list[m.
         f"column '{name}' takes no nulls and is unknown to Fluss" for name in known if not schema.field(name).nullable
     ]
     return missing, wrong
-
-
-def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type can be kept in the other: names of list elements and lengths do not count."""
-    found, wanted = _without_zone(_as_list(found)), _without_zone(wanted)
-    if found == wanted:
-        return True
-    if pa.types.is_list(found) and pa.types.is_list(wanted):
-        return _fits(found.value_type, wanted.value_type)
-    if pa.types.is_map(found) and pa.types.is_map(wanted):
-        return _fits(found.key_type, wanted.key_type) and _fits(found.item_type, wanted.item_type)
-    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
-        pairs = list(zip(found, wanted))
-        return len(found) == len(wanted) and all(a.name == b.name and _fits(a.type, b.type) for a, b in pairs)
-    return False
 
 
 def _as_list(kind: pa.DataType) -> pa.DataType:

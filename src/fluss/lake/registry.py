@@ -14,6 +14,7 @@ _FORMATS = {
     "paimon": ("fluss.lake.paimon", "PaimonLake"),
     "iceberg": ("fluss.lake.iceberg", "IcebergLake"),
     "lance": ("fluss.lake.lance", "LanceLake"),
+    "delta": ("fluss.lake.delta", "DeltaLake"),
 }
 
 FORMATS = tuple(_FORMATS)
