@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from fluss.lake.union import union_read
 from fluss.metadata import TablePath
 from fluss.server.local import LocalServer
 
+_numbers = itertools.count(1)
+
 
 def catalog_options(s3: S3Server, lake_format: str, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     """What readers may see of the lake, and what only those who write get."""
@@ -35,6 +38,9 @@ def catalog_options(s3: S3Server, lake_format: str, folder: Path) -> tuple[dict[
             "s3.region": REGION,
         }
         secret = {"s3.access-key-id": s3.access_key, "s3.secret-access-key": s3.secret_key}
+    elif lake_format == "delta":
+        shown = {"endpoint_url": s3.endpoint, "region": REGION, "allow_http": "true"}
+        secret = {"access_key_id": s3.access_key, "secret_access_key": s3.secret_key}
     else:
         shown = {"endpoint": s3.endpoint, "region": REGION, "allow_http": "true"}
         secret = {"access_key_id": s3.access_key, "secret_access_key": s3.secret_key}
@@ -64,7 +70,7 @@ def lake(request: pytest.FixtureRequest, s3: S3Server, tmp_path: Path) -> Iterat
     options = {f"datalake.{lake_format}.{name}": value for name, value in {**shown, **secret}.items()}
     server = LocalServer(options={"datalake.format": lake_format, **options}).start()
     try:
-        with lake_harness(server, lake_format, tmp_path, request.node.name.split("[")[0]) as harness:
+        with lake_harness(server, lake_format, tmp_path, f"lake_{next(_numbers)}") as harness:
             yield S3Lake(harness, secret)
     finally:
         server.kill()
