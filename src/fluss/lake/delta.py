@@ -48,6 +48,7 @@ from fluss.net.filesystems import open_filesystem
 
 _USER_PROPERTY = "commit-user"
 _REPLACES_PROPERTY = "fluss-compaction"
+_OPEN_TRIES = 5
 _FILE_BYTES = 128 * 1024 * 1024
 _UNREADABLE = frozenset({"deletionVectors", "columnMapping", "v2Checkpoint"})
 """Features that change what the files of a table mean; nothing here writes them."""
@@ -116,7 +117,7 @@ class DeltaLake(Lake):
 
     def _open(self, path: TablePath) -> DeltaTable:
         try:
-            return DeltaTable(self._uri(path), storage_options=self._storage)
+            return _load(self._uri(path), None, self._storage)
         except TableNotFoundError:
             raise LakeTableChangedError(
                 f"table {path} does not exist as a Delta table; was it deleted, or is it another warehouse?"
@@ -125,6 +126,19 @@ class DeltaLake(Lake):
 
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """Versions go by `expire` alone: recovery reads those after the one the server knows."""
+
+
+def _load(uri: str, version: int | None, storage: Mapping[str, str]) -> DeltaTable:
+    """Open a table. One whose old versions expire while its log is read is opened again."""
+    for tries_left in range(_OPEN_TRIES - 1, -1, -1):
+        try:
+            return DeltaTable(uri, version=version, storage_options=dict(storage))
+        except TableNotFoundError:
+            raise
+        except DeltaError as error:
+            if not tries_left or "_delta_log" not in str(error) or "not found" not in str(error):
+                raise
+    raise AssertionError("unreachable")
 
 
 def _arrow_schema(table: DeltaTable) -> pa.Schema:
@@ -184,7 +198,7 @@ class OpenDeltaTable(OpenLakeTable):
         try:
             if version > self.delta.version() or version < self._first_version():
                 raise TableNotFoundError
-            return DeltaTable(self.delta.table_uri, version=version, storage_options=self._storage)
+            return _load(self.delta.table_uri, version, self._storage)
         except (TableNotFoundError, DeltaError) as error:
             raise LakeTableChangedError(
                 f"version {version} of the Delta table of {self.path} is gone: it was expired or never there"
@@ -375,7 +389,7 @@ class OpenDeltaTable(OpenLakeTable):
                 with contextlib.suppress(OSError):
                     self.filesystem.delete_file(f"{log}/{name}")
         self.delete(gone - kept)
-        self.delta = DeltaTable(self.delta.table_uri, storage_options=self._storage)
+        self.delta = _load(self.delta.table_uri, None, self._storage)
         return expired
 
     def _rewritten(self, history: Sequence[dict[str, Any]], until: int) -> list[int]:
