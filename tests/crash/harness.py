@@ -304,8 +304,11 @@ class CrashRun:
             raise WrongRowsError(f"rows that were never written: {sorted(strangers)[:10]}")
 
     async def _verify_keyed(self, connection: fluss.FlussConnection, admin: Any, path: fluss.TablePath) -> None:
-        buckets = await self._buckets(admin, path)
-        state, changes = await read_state(connection, path, "k", buckets, list(range(KEYS)))
+        by_bucket = {
+            bucket: (await read_bucket(connection, path, bucket))[0] for bucket in await self._buckets(admin, path)
+        }
+        changes = [change for bucket in by_bucket.values() for change in bucket]
+        state = await read_state(connection, path, "k", by_bucket, list(range(KEYS)))
         upserters = [upserter for upserter in self.upserters if upserter.table == path]
         acknowledged = sum(op.fate == ACKNOWLEDGED for upserter in upserters for op in upserter.made)
         made = sum(len(upserter.made) for upserter in upserters)

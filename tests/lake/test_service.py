@@ -84,7 +84,7 @@ def test_a_table_that_fails_backs_off_and_the_others_go_on(paimon: LakeHarness) 
         wait_for(lambda: rows_of(paimon.alone(good), ROW.names) == [row(1), row(2)])
         failures = events.of("failed", bad)
         assert "does not exist in the Paimon catalog" in failures[0]["reason"]
-        assert [f["aside_s"] for f in failures[:3]] == [0.3, 0.6, 0.6], "longer each time, up to a limit"
+        assert [f["retry_in_s"] for f in failures[:3]] == [0.3, 0.6, 0.6], "longer each time, up to a limit"
     finally:
         service.stop()
         thread.join(20)

@@ -195,5 +195,7 @@ def _virtual_time(loop: SimLoop) -> Iterator[None]:
 
 
 def collect_garbage() -> None:
-    """Files and tasks of dead servers are in circles."""
+    """Files and tasks of dead servers are in circles. What is loaded stays, and need not be looked at again."""
     gc.collect()
+    if not gc.get_freeze_count():
+        gc.freeze()

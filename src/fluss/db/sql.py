@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -35,9 +35,9 @@ from fluss.metadata import TableInfo, TablePath
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-    from fluss.client.core import FlussTable
-    from fluss.db import database as _database
+    from fluss.client.core import FlussConnection, FlussTable
     from fluss.db.dataset import FlussDataset
+    from fluss.db.table import Table
 
 _TOKEN = re.compile(
     r"""\s+ | --[^\n]* | /\*.*?\*/
@@ -111,6 +111,20 @@ def _chain(tokens: Sequence[Token], at: int) -> tuple[Chain, int]:
     return tuple(names), at
 
 
+class SqlCatalog(Protocol):
+    """What SQL needs of a database: to find, open and create its tables."""
+
+    @property
+    def connection(self) -> FlussConnection: ...
+
+    @property
+    def name(self) -> str: ...
+
+    async def table(self, name: TablePath) -> Table[dict[str, Any]]: ...
+
+    async def create_table(self, name: TablePath, source: Any, *, replace: bool) -> Table[dict[str, Any]]: ...
+
+
 class Tables(NamedTuple):
     """The tables that a query can mean."""
 
@@ -120,7 +134,7 @@ class Tables(NamedTuple):
     """The names of all tables of the default database."""
 
 
-async def find_tables(database: _database.Database, chains: Iterable[Chain]) -> Tables:
+async def find_tables(database: SqlCatalog, chains: Iterable[Chain]) -> Tables:
     """The tables among names of a query; names are compared without case, as DuckDB does."""
     admin, connection = database.connection.get_admin(), database.connection
     names: dict[str, dict[str, str]] = {}
@@ -167,7 +181,7 @@ class Host(NamedTuple):
     default_database: str
 
 
-def host_of(core: _database.Database, submit: Submit, run: Run, run_offloading: Run) -> Host:
+def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> Host:
     """What SQL needs of a database.
 
     Args:
@@ -179,7 +193,7 @@ def host_of(core: _database.Database, submit: Submit, run: Run, run_offloading: 
     cache = LogCache()
 
     def dataset(handle: FlussTable) -> FlussDataset:
-        from fluss.db.dataset import FlussDataset, Source
+        from fluss.db.dataset import DatasetSource, FlussDataset
 
         info = handle.get_table_info()
 
@@ -187,7 +201,7 @@ def host_of(core: _database.Database, submit: Submit, run: Run, run_offloading: 
             return await (await core.table(info.table_path)).count()
 
         # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
-        return FlussDataset(Source(core.connection, info, submit, count, run, cache, handle), as_sql=True)
+        return FlussDataset(DatasetSource(core.connection, info, submit, count, run, cache, handle), as_sql=True)
 
     async def write(info: TableInfo, rows: pa.Table) -> int:
         table = await core.table(info.table_path)
@@ -206,7 +220,7 @@ def host_of(core: _database.Database, submit: Submit, run: Run, run_offloading: 
     )
 
 
-def engine_on(loop: asyncio.AbstractEventLoop, core: _database.Database) -> Engine:
+def engine_on(loop: asyncio.AbstractEventLoop, core: SqlCatalog) -> Engine:
     """An engine for a database whose loop is the caller's own; it has to run in other threads."""
 
     def submit(coro: Coroutine[Any, Any, Any]) -> Future[Any]:

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket
-from fluss.metadata.documents import RemoteLogManifest
+from fluss.metadata.documents import RemoteLogManifestFile
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
@@ -51,7 +51,7 @@ class RemoteLogManager:
                 return
             partition_name = found[1].name
         path = entry.table_path
-        empty = RemoteLogManifest(path.database_name, path.table_name, tablet.bucket, partition_name)
+        empty = RemoteLogManifestFile(path.database_name, path.table_name, tablet.bucket, partition_name)
         tablet.remote = RemoteLog(self.store, remote_folder(self.store.root, empty), tablet.folder, empty)
         try:
             tablet.remote.load()
@@ -117,7 +117,7 @@ class RemoteLogManager:
             await self._put_in_force(remote, remote.without(count))
             logger.info("%d remote segments of %s have expired", count, tablet.bucket)
 
-    async def _put_in_force(self, remote: RemoteLog, manifest: RemoteLogManifest) -> None:
+    async def _put_in_force(self, remote: RemoteLog, manifest: RemoteLogManifestFile) -> None:
         loop = asyncio.get_running_loop()
         path = await loop.run_in_executor(self._executor, remote.write_manifest, manifest)
         superfluous = remote.commit(manifest, path)

@@ -18,6 +18,8 @@ from tests.records.forge import Parts
 from tests.server.log_support import connected, make_batch, running_server
 
 import fluss
+from fluss.client.scan import fetcher
+from fluss.protocol.record_messages import decode_fetch_log_response
 from fluss.records import encode_value_batch
 from fluss.server.handlers import log as log_handlers
 
@@ -111,6 +113,27 @@ def test_limit_scans_and_filters(run, tmp_path, codec):
         check(caught.value)
 
     with_invalid_batch(run, tmp_path, codec, use)
+
+
+def test_a_header_that_cannot_be_read_names_table_bucket_and_offset(run, tmp_path, monkeypatch):
+    def cut_short(body: Any) -> Any:
+        tables = decode_fetch_log_response(body)
+        for part in (bucket for table in tables for bucket in table.buckets if bucket.records):
+            part.records = memoryview(bytes(part.records[:8]) + struct.pack("<i", 5) + bytes(part.records[12:]))
+        return tables
+
+    async def use(table):
+        monkeypatch.setattr(fetcher, "decode_fetch_log_response", cut_short)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 3)
+            with pytest.raises(fluss.CorruptRecordError, match=r"from offset 3 on .* bucket=0.* of table 'db\.t'"):
+                await scanner.poll(5000)
+            monkeypatch.undo()
+            scanner.subscribe(0, 6)
+            assert [record.row["id"] for record in await scanner.poll(5000)] == [6, 7, 8]
+
+    monkeypatch.setattr(log_handlers, "check_records", lambda *_: None)
+    with_invalid_batch(run, tmp_path, "NONE", use)
 
 
 def test_rows_of_a_primary_key_table(run, tmp_path, monkeypatch):
