@@ -40,7 +40,7 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iter
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
     yield
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
-    for database in ("shop", "fluss_sources"):
+    for database in ("shop",):
         spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as s
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from fluss.aio import RecordBatch
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import ChangeType, TableInfo
 from fluss.spark.types import to_spark_schema
+from fluss.spark.versions import arrow_schema
 
 BATCH_ROWS = 65_536
 """Rows of a batch handed to Spark: smaller ones cost time per batch, larger ones memory."""
@@ -90,7 +90,7 @@ class SparkBatchConverter:
     """Brings record batches of a scan to one Spark schema."""
 
     def __init__(self, schema: s.StructType, *, drop_deletes: bool = False) -> None:
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema: pa.Schema = arrow_schema(schema)
         self._drop_deletes = drop_deletes
 
     def convert(self, found: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from fluss.errors import MissingDependencyError
 from fluss.spark.planner import with_hook
-from fluss.spark.threads import activate_on_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,7 +53,8 @@ def session(
     Args:
         app_name: The name of the application.
         master: Where to run, such as `local[2]`; default what `spark-submit` or Spark's settings say, else `local[*]`.
-        config: More Spark options, which win over the defaults of this function.
+        config: More Spark options, which win over the defaults of this function. Those under `spark.fluss.`, such as
+            `spark.fluss.bootstrap.servers`, are options of all reads and writes of the session.
     """
     try:
         from pyspark.sql import SparkSession
@@ -76,7 +76,9 @@ def session(
         # The web page of the application listens where this variable says.
         with _environment({"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", LOOPBACK)} if bound else {}):
             spark = builder.getOrCreate()
-    activate_on_write()
+    from fluss.spark.presets import configure
+
+    configure(spark)
     if "spark.log.level" not in (config or {}):
         spark.sparkContext.setLogLevel("ERROR")
     return spark
