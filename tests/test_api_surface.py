@@ -259,8 +259,8 @@ EXPORTS = set(
     EARLIEST_OFFSET ErrorCode FileSystemToken FlussAdmin FlussConnection FlussTable HealthStatus KvSnapshot
     KvSnapshotMetadata LATEST_OFFSET LakeSnapshot LocalServer LogScanner Lookuper MergeMode OffsetSpec OperationType
     PartitionInfo PartitionSpec PermissionType Predicate PrefixLookuper ProducerOffsets PrometheusCollector RecordBatch
-    RemoteLogManifest ResourceType ScanRecord ScanRecords Schema SchemaInfo ServerNode TableAppend TableBucket
-    TableDescriptor TableInfo TableLookup TablePath TablePrefixLookup TableScan TableStats TableUpsert
+    RemoteLogManifest ResourceType ScanRecord ScanRecords Schema SchemaInfo ServerNode TableAppend TableBatchScanner
+    TableBucket TableDescriptor TableInfo TableLookup TablePath TablePrefixLookup TableScan TableStats TableUpsert
     TieringHeartbeat TieringStats TieringTable UpsertWriter WriteResultHandle col
     Change Database Position Table WriteResult connect
     AuthenticateError AuthorizationError ConfigError ConnectionClosedError DatabaseAlreadyExistError

@@ -41,6 +41,7 @@ from fluss.client.scan import ScanRecord as ScanRecord
 from fluss.client.scan import ScanRecords as ScanRecords
 from fluss.client.scan_faces import BatchScanner as BatchScanner
 from fluss.client.scan_faces import LogScanner as LogScanner
+from fluss.client.scan_faces import TableBatchScanner as TableBatchScanner
 from fluss.client.scan_faces import TableScan as TableScan
 from fluss.client.table import TableAppend as TableAppend
 from fluss.client.table import TableUpsert as TableUpsert
@@ -206,6 +207,7 @@ __all__ = [
     "Table",
     "TableAlreadyExistError",
     "TableAppend",
+    "TableBatchScanner",
     "TableBucket",
     "TableDescriptor",
     "TableInfo",

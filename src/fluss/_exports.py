@@ -51,13 +51,13 @@ COMMON: dict[str, str] = {
 OWN: dict[str, dict[str, str]] = {
     "fluss": {
         "fluss.client.faces": "AppendWriter FlussConnection FlussTable UpsertWriter",
-        "fluss.client.scan_faces": "BatchScanner LogScanner TableScan",
+        "fluss.client.scan_faces": "BatchScanner LogScanner TableBatchScanner TableScan",
         "fluss.db.blocking": "Database Table",
         "fluss.db.connect": "connect",
     },
     "fluss.aio": {
         "fluss.client.core": "FlussConnection FlussTable",
-        "fluss.client.scan": "BatchScanner LogScanner TableScan",
+        "fluss.client.scan": "BatchScanner LogScanner TableBatchScanner TableScan",
         "fluss.client.write": "AppendWriter UpsertWriter",
         "fluss.db.database": "Database connect",
         "fluss.db.table": "Table",

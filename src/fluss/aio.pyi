@@ -35,6 +35,7 @@ from fluss.client.scan import LogScanner as LogScanner
 from fluss.client.scan import RecordBatch as RecordBatch
 from fluss.client.scan import ScanRecord as ScanRecord
 from fluss.client.scan import ScanRecords as ScanRecords
+from fluss.client.scan import TableBatchScanner as TableBatchScanner
 from fluss.client.scan import TableScan as TableScan
 from fluss.client.table import TableAppend as TableAppend
 from fluss.client.table import TableUpsert as TableUpsert
@@ -202,6 +203,7 @@ __all__ = [
     "Table",
     "TableAlreadyExistError",
     "TableAppend",
+    "TableBatchScanner",
     "TableBucket",
     "TableDescriptor",
     "TableInfo",

@@ -30,6 +30,8 @@ else:
 
     ItemT = TypeVar("ItemT")
 
+OneShotT = TypeVar("OneShotT", bound="_OneShot")
+
 ITERATION_POLL_MS = 1_000
 """How long iteration waits for data before it looks again; it never ends by itself."""
 
@@ -54,7 +56,7 @@ class TableScan:
         return TableScan(self._core.filter(predicate), self._background)
 
     def limit(self, n: int) -> TableScan:
-        """Read at most `n` rows, with `create_bucket_batch_scanner`."""
+        """Read at most `n` rows, with `create_bucket_batch_scanner` or `create_table_batch_scanner`."""
         return TableScan(self._core.limit(n), self._background)
 
     def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
@@ -98,6 +100,10 @@ class TableScan:
         core = self._background.call(lambda: self._core.create_bucket_batch_scanner(bucket, snapshot_id=snapshot_id))
         return BatchScanner(core, self._background)
 
+    def create_table_batch_scanner(self) -> TableBatchScanner:
+        """A scanner that reads the whole table once and ends: all partitions and buckets, several at a time."""
+        return TableBatchScanner(self._background.call(self._core.create_table_batch_scanner), self._background)
+
     def __repr__(self) -> str:
         return repr(self._core)
 
@@ -105,7 +111,7 @@ class TableScan:
 class _Closing:
     """`close`, `with` and `async with`."""
 
-    _core: core.LogScanner[Any] | core.BatchScanner
+    _core: core.LogScanner[Any] | core.BatchScanner | core.TableBatchScanner
     _background: Background
 
     def close(self) -> Awaitable[None]:
@@ -290,29 +296,10 @@ class LogScanner(_Closing, Generic[ItemT]):
         return self
 
 
-class BatchScanner(_Closing):
-    """Reads one bucket once, up to a limit."""
+class _OneShot(_Closing):
+    """What scanners that read once and end have in common."""
 
-    _core: core.BatchScanner
-
-    def __init__(self, core_scanner: core.BatchScanner, background: Background) -> None:
-        self._core = core_scanner
-        self._background = background
-
-    @property
-    def bucket(self) -> TableBucket:
-        """The bucket that is read."""
-        return self._core.bucket
-
-    @property
-    def log_offset(self) -> int | None:
-        """The end of the changelog that the rows read so far stand for; None where the server does not say."""
-        return self._core.log_offset
-
-    @property
-    def snapshot_id(self) -> int | None:
-        """The snapshot that the rows come from, or begin with; None when none is read."""
-        return self._core.snapshot_id
+    _core: core.BatchScanner | core.TableBatchScanner
 
     def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
         """The next batch, or None when all was read."""
@@ -348,8 +335,43 @@ class BatchScanner(_Closing):
         while (batch := await self._background.wrap(self._core.next_batch())) is not None:
             yield batch
 
-    def __enter__(self) -> BatchScanner:
+    def __enter__(self: OneShotT) -> OneShotT:
         return self
 
-    async def __aenter__(self) -> BatchScanner:
+    async def __aenter__(self: OneShotT) -> OneShotT:
         return self
+
+
+class BatchScanner(_OneShot):
+    """Reads one bucket once, up to a limit."""
+
+    _core: core.BatchScanner
+
+    def __init__(self, core_scanner: core.BatchScanner, background: Background) -> None:
+        self._core = core_scanner
+        self._background = background
+
+    @property
+    def bucket(self) -> TableBucket:
+        """The bucket that is read."""
+        return self._core.bucket
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that the rows come from, or begin with; None when none is read."""
+        return self._core.snapshot_id
+
+    @property
+    def log_offset(self) -> int | None:
+        """The end of the changelog that the rows read so far stand for; None where the server does not say."""
+        return self._core.log_offset
+
+
+class TableBatchScanner(_OneShot):
+    """Reads a whole table once: all rows of a log table up to now, or the current rows of a primary-key table."""
+
+    _core: core.TableBatchScanner
+
+    def __init__(self, core_scanner: core.TableBatchScanner, background: Background) -> None:
+        self._core = core_scanner
+        self._background = background

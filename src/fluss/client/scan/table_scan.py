@@ -17,6 +17,7 @@ from fluss.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from fluss.client.scan.batch_scanner import BatchScanner
+    from fluss.client.scan.table_batch_scanner import TableBatchScanner
     from fluss.metadata import Predicate, TableBucket
 
 
@@ -60,7 +61,7 @@ class TableScan:
         return self._with(self._plan.with_filter(predicate))
 
     def limit(self, n: int) -> TableScan:
-        """Read at most `n` rows, with `create_bucket_batch_scanner`.
+        """Read at most `n` rows, with `create_bucket_batch_scanner` or `create_table_batch_scanner`.
 
         Example:
             rows = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
@@ -139,9 +140,23 @@ class TableScan:
 
         return BatchScanner(self._plan, bucket, snapshot_id)
 
+    def create_table_batch_scanner(self) -> TableBatchScanner:
+        """A scanner that reads the whole table once and ends: all partitions and buckets, several at a time.
+
+        Example:
+            users = await conn.get_table("shop.users")
+            rows = await users.new_scan().create_table_batch_scanner().to_arrow()
+        """
+        from fluss.client.scan.table_batch_scanner import TableBatchScanner  # log scans do without its modules
+
+        return TableBatchScanner(self._plan)
+
     def _log_scanner(self, *, batches: bool, change_type_column: bool = True) -> LogScanner[Any]:
         if self._plan.limit is not None:
-            raise InvalidArgumentError("a log scanner has no limit; use create_bucket_batch_scanner() with limit()")
+            raise InvalidArgumentError(
+                "a log scanner has no limit; use create_bucket_batch_scanner() or create_table_batch_scanner() "
+                "with limit()"
+            )
         return LogScanner(self._plan, batches=batches, change_type_column=change_type_column)
 
     def __repr__(self) -> str:
