@@ -26,7 +26,7 @@ CLASSES = {
         "TableBase[T]",
         "Table[T]",
     ),
-    "Database": (["database.py:Database"], "DatabaseBase", "Database"),
+    "Database": (["database.py:Database", "connected.py:Connected"], "DatabaseBase[Table[dict[str, Any]]]", "Database"),
 }
 """Name of the class: where its parts are, the base that is written by hand, and what it is generic over."""
 
@@ -55,7 +55,7 @@ from fluss.db import database as _database
 from fluss.db import table as _table
 from fluss.db import writer as _writer
 from fluss.db.blocking_base import DatabaseBase, FollowBase, TableBase, open_database
-from fluss.db.bridge import Bridge
+from fluss.db.bridge import DatabaseBridge
 from fluss.db.changes import Change, ChangeBatch, ChangePair
 from fluss.db.connecting import Target
 from fluss.db.follow import Start
@@ -126,7 +126,7 @@ def method(owner: str, node: ast.FunctionDef | ast.AsyncFunctionDef, is_overload
         value = f"self._bridge.{run}({call})"
     elif node.name in ON_LOOP:
         arguments = ", ".join(part for part in (target, call_arguments(node.args)) if part)
-        value = f"self._bridge.background.call({arguments})"
+        value = f"self._bridge.call({arguments})"
     else:
         value = call
     wrapped = re.match(r"(Table|Follow|TableWriter)\b", returns)
@@ -166,7 +166,7 @@ def render_class(name: str) -> str:
 
 
 WRITER_INIT = """\
-    def __init__(self, core: _writer.TableWriter, bridge: Bridge) -> None:
+    def __init__(self, core: _writer.TableWriter, bridge: DatabaseBridge) -> None:
         self._core = core
         self._bridge = bridge
         # Called once a row: the methods of the original, without a call in between.

@@ -16,7 +16,7 @@ from fluss._exports import SUBMODULES, homes_of
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "fluss"
 FACES = {"fluss": SOURCES / "__init__.pyi", "fluss.aio": SOURCES / "aio.pyi"}
-PACKAGES = ("client.scan", "lake", "records", "rows", "spark")
+PACKAGES = ("client.scan", "lake", "metadata", "records", "rows", "spark")
 
 
 def _import_order(name: str) -> tuple[bool, bool, str]:

@@ -151,7 +151,7 @@ def members(text: str) -> list[tuple[bool, str, list[tuple[str, str | None]] | N
             piece = ""
         elif character != ";":
             piece += character
-    parsed = []
+    parsed: list[tuple[bool, str, list[tuple[str, str | None]] | None]] = []
     for member in found:
         awaited = member.startswith("await ")
         head, bracket, rest = member.removeprefix("await ").partition("(")
@@ -301,7 +301,7 @@ def test_generated_stubs_are_current():
 
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="no_such_name"):
-        fluss.no_such_name  # noqa: B018
+        fluss.no_such_name  # type: ignore[attr-defined]  # noqa: B018
     assert fluss.aio.FlussConnection is not fluss.FlussConnection
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from fluss.config import CONFIG_OPTIONS, WAIT_FOREVER_MS, Config, ConfigOption, option_of, split_addresses
+from fluss.config import CONFIG_OPTIONS, WAIT_FOREVER_MS, Config, ConfigOption, option_of
 from fluss.errors import ConfigError, FlussError
+from fluss.options.types import split_addresses
 
 DEFAULTS = {
     "bootstrap.servers": ("bootstrap_servers", "127.0.0.1:9123"),

@@ -14,20 +14,16 @@ FACES = "the blocking and the asynchronous face of one concept"
 DEFINED_TWICE = {
     "AppendWriter": FACES,
     "BatchScanner": FACES,
-    "Bridge": "`db` adds to the bridge of `net` what its objects share",
     "Database": FACES,
     "FlussConnection": FACES,
     "FlussTable": FACES,
     "Follow": FACES,
     "LogScanner": FACES,
-    "RemoteLogManifest": "the manifest, and the public name for where it is stored",
-    "Source": "private to two modules of `db`",
     "Table": FACES,
     "TableBase": "what the two faces of a table share, in the client and in `db`",
     "TableScan": FACES,
     "TableWriter": FACES,
     "UpsertWriter": FACES,
-    "_Change": "private to one module of the server and one of `db`",
     "_UsedFiles": "the same concept for Paimon and for Iceberg",
 }
 """Class names with two definitions, and why. The list only gets shorter."""

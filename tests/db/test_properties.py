@@ -161,6 +161,8 @@ def run_steps(db: fluss.Database, shape: dict[str, Any], steps: list[tuple[str, 
                 check(db, table, model, written[0])
     check(db, table, model, written[0])
     assert len(split(table.to_pylist())[1]) == written[0]
+    assert table.count() == len(model.rows) + written[0]
+    assert db.sql(f"select count(*) from {name}").fetchall() == [(table.count(),)]
     db.drop_table(name)
 
 

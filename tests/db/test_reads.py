@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -16,6 +17,7 @@ import pytest
 import fluss
 from fluss import col
 from fluss.db import reads
+from fluss.errors import UnsupportedVersionError
 from fluss.net.connection import Connection
 from fluss.protocol import apis
 
@@ -99,6 +101,45 @@ def test_more_buckets_than_cursors(db: fluss.Database, monkeypatch: pytest.Monke
     monkeypatch.setattr(reads, "CURSORS_MAX", 3)
     table = db.create_table("t", [{"id": i} for i in range(500)], primary_key="id", buckets=16)
     assert ids(table.to_arrow()) == list(range(500))
+
+
+def test_rows_of_keys_are_counted_by_the_server(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_read(*_: object) -> None:
+        raise AssertionError("rows were read")
+
+    plain = db.create_table("plain", [{"id": i} for i in range(50)], primary_key="id", buckets=3)
+    parts = db.create_table(
+        "parts",
+        [{"id": i, "day": f"d{i % 40}"} for i in range(200)],
+        primary_key=["id", "day"],
+        partition_by="day",
+        buckets=2,
+    )
+    uncounted = db.create_table(
+        "uncounted", [{"id": i} for i in range(7)], primary_key="id", properties={"table.changelog.image": "wal"}
+    )
+    plain.delete([1, 2, 3])
+    with monkeypatch.context() as patch:
+        patch.setattr(reads, "_current_rows", no_read)
+        assert plain.count() == len(plain) == 47
+        assert parts.count() == 200
+        parts.drop_partition("d0")
+        assert parts.count() == 195
+        assert plain.dataset().count_rows() == 47
+        with pytest.raises(AssertionError, match="rows were read"):
+            uncounted.count()
+    assert uncounted.count() == 7, "without counts, keys are read"
+    supports = Connection.supports
+    monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
+    version = Connection.version_of
+
+    def old_version(self: Connection, api: apis.Api[Any, Any]) -> int:
+        if api is apis.GET_TABLE_STATS:
+            raise UnsupportedVersionError("an old server")
+        return version(self, api)
+
+    monkeypatch.setattr(Connection, "version_of", old_version)
+    assert plain.count() == 47
 
 
 def test_servers_that_cannot_list_rows(keyed: fluss.Table, monkeypatch: pytest.MonkeyPatch) -> None:

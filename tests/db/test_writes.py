@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import zoneinfo
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,7 +55,7 @@ class Capsule:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-INPUTS = {
+INPUTS: dict[str, tuple[Any, Any]] = {
     "dict": (lambda: ONE[0], ONE),
     "tuple": (lambda: (1, "a"), ONE),
     "namedtuple": (lambda: Named("a", 1), ONE),

@@ -54,19 +54,19 @@ def test_lines_say_what_happens(capsys: pytest.CaptureFixture[str]) -> None:
     show = Lines()
     show("recovered", {"table": "d.t", "snapshot": 3})
     show("bucket", {"table": "d.t", "partition": "mon", "bucket": 2, "rows": 1000, "end": 5000})
-    show("failed", {"table": "d.t", "reason": "broken", "aside_s": 5.0})
-    show("idle", {"aside": 1})
+    show("failed", {"table": "d.t", "reason": "broken", "retry_in_s": 5.0})
+    show("idle", {"backing_off": 1})
     show("assigned", {"table": "d.u", "epoch": 2})
     show("planned", {"table": "d.u", "tasks": 0, "rows": 0})
     show("finished", {"table": "d.u", "snapshot": None})
-    show("idle", {"aside": 1})
+    show("idle", {"backing_off": 1})
     show("disconnected", {"reason": "gone", "retry_s": 2.0})
     show("finished", {"table": "d.t", "snapshot": None})
     text = capsys.readouterr().out
     assert "snapshot 3 of an interrupted round is now known to the server" in text
     assert "bucket mon/2 up to offset 5,000 (1,000 rows)" in text
-    assert "FAILED, broken (set aside for 5 s)" in text
-    assert text.count("up to date, 1 tables set aside") == 1, "said once"
+    assert "FAILED, broken (retry in 5 s)" in text
+    assert text.count("up to date, 1 tables backing off") == 1, "said once"
     assert "server lost: gone; trying again in 2 s" in text
     assert "d.t: nothing new" in text
     assert "d.u" not in text, "looked at in vain while idle"

@@ -84,7 +84,7 @@ def test_a_table_that_fails_backs_off_and_the_others_go_on(paimon: LakeHarness) 
         wait_for(lambda: rows_of(paimon.alone(good), ROW.names) == [row(1), row(2)])
         failures = events.of("failed", bad)
         assert "does not exist in the Paimon catalog" in failures[0]["reason"]
-        assert [f["aside_s"] for f in failures[:3]] == [0.3, 0.6, 0.6], "longer each time, up to a limit"
+        assert [f["retry_in_s"] for f in failures[:3]] == [0.3, 0.6, 0.6], "longer each time, up to a limit"
     finally:
         service.stop()
         thread.join(20)
@@ -173,7 +173,7 @@ def test_two_services_never_commit_the_same_rows(lake: LakeHarness) -> None:
 def test_a_fenced_round_does_not_commit(paimon: LakeHarness) -> None:
     path = paimon.create("fenced")
     paimon.append(path, [row(1)])
-    one = paimon.round(on_step=lambda step: one.fenced.set() if step == "prepared" else None)
+    one: Any = paimon.round(on_step=lambda step: one.fenced.set() if step == "prepared" else None)
     with pytest.raises(FlussError, match="another tiering service"):
         one.run(path)
     assert paimon.session.lake_snapshot(path) is None

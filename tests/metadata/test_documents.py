@@ -16,7 +16,7 @@ from fluss.metadata import (
     LakeOffsets,
     LakeSnapshotFiles,
     LakeTable,
-    RemoteLogManifest,
+    RemoteLogManifestFile,
     RemoteLogPointer,
     RemoteLogSegment,
     TableBucket,
@@ -112,16 +112,16 @@ def test_lake_offsets_that_cannot_be_written() -> None:
 
 
 def test_remote_log_manifest() -> None:
-    manifest = RemoteLogManifest.from_json(MANIFEST)
+    manifest = RemoteLogManifestFile.from_json(MANIFEST)
     assert manifest.bucket == TableBucket(7, 0, 2)
     assert manifest.segments[0].size_in_bytes == 65536
     assert manifest.end_offset == 1000
     assert manifest.to_json() == MANIFEST
-    assert RemoteLogManifest.from_json_bytes(manifest.to_json_bytes()) == manifest
-    plain = RemoteLogManifest("db", "t", TableBucket(7, 0), segments=(RemoteLogSegment("x", 0, 1, 2, 3),))
+    assert RemoteLogManifestFile.from_json_bytes(manifest.to_json_bytes()) == manifest
+    plain = RemoteLogManifestFile("db", "t", TableBucket(7, 0), segments=(RemoteLogSegment("x", 0, 1, 2, 3),))
     assert "partition_id" not in plain.to_json()
-    assert RemoteLogManifest.from_json(plain.to_json()) == plain
-    assert RemoteLogManifest("db", "t", TableBucket(7, 0)).end_offset == -1
+    assert RemoteLogManifestFile.from_json(plain.to_json()) == plain
+    assert RemoteLogManifestFile("db", "t", TableBucket(7, 0)).end_offset == -1
 
 
 def test_remote_log_pointer() -> None:
@@ -144,8 +144,12 @@ def test_remote_log_pointer() -> None:
         (LakeOffsets.from_json, {"table_id": 1, "bucket_offsets": [], "partition_offsets": []}, "both"),
         (LakeOffsets.from_json, {"table_id": 1, "partition_offsets": [{}]}, "partition_offsets[0].partition_id"),
         (LakeOffsets.from_json, {}, "lake_offsets.table_id"),
-        (RemoteLogManifest.from_json, {**MANIFEST, "remote_log_segments": [{}]}, "remote_log_segments[0].segment_id"),
-        (RemoteLogManifest.from_json, {**MANIFEST, "table_id": None}, "remote_log_manifest.table_id"),
+        (
+            RemoteLogManifestFile.from_json,
+            {**MANIFEST, "remote_log_segments": [{}]},
+            "remote_log_segments[0].segment_id",
+        ),
+        (RemoteLogManifestFile.from_json, {**MANIFEST, "table_id": None}, "remote_log_manifest.table_id"),
         (RemoteLogPointer.from_json, {}, "remote_log_manifest_path"),
     ],
 )

@@ -109,7 +109,7 @@ class Tensor:
         (TimestampType(9), Timestamp(1970, 1, 1), 7),
         (TimestampType(9), np.datetime64(5, "ns"), 5),
         (TimestampType(0), np.datetime64(2, "h"), 2 * 3600 * 10**9),
-        (TimestampType(3), np.datetime64(3, "10ms"), 30 * 10**6),
+        (TimestampType(3), np.datetime64(3, "10ms"), 30 * 10**6),  # type: ignore[call-overload]
         (TimestampLtzType(6), datetime(1970, 1, 2, tzinfo=timezone.utc), DAY),
         (TimestampLtzType(6), datetime(1970, 1, 2, 2, tzinfo=PLUS_TWO), DAY),
         (TimestampLtzType(6), datetime(1970, 1, 2), DAY),

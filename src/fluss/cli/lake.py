@@ -28,11 +28,11 @@ def status(link: CliTarget, tables: tuple[str, ...], buckets: bool) -> None:
 
     Example: fluss lake status fluss.events
     """
-    from fluss.lake.session import Session
+    from fluss.lake.session import LakeSession
     from fluss.lake.status import lake_status, lake_tables
 
     try:
-        session = Session(link.config().to_dict())
+        session = LakeSession(link.config().to_dict())
         try:
             paths = [parse_path(name) for name in tables] or lake_tables(session)
             found = [lake_status(session, path) for path in paths]

@@ -162,14 +162,16 @@ class Lines:
         if name == "recovered":
             return f"{table}: snapshot {figures['snapshot']} of an interrupted round is now known to the server"
         if name == "failed":
-            aside = figures.get("aside_s")
-            return f"{table}: FAILED, {figures['reason']}" + (f" (set aside for {aside:.0f} s)" if aside else "")
+            wait_s = figures.get("retry_in_s")
+            return f"{table}: FAILED, {figures['reason']}" + (f" (retry in {wait_s:.0f} s)" if wait_s else "")
         if name == "maintenance failed":
             return f"{table}: maintenance failed, {figures['reason']}"
         if name == "disconnected":
             return f"server lost: {figures['reason']}; trying again in {figures['retry_s']:.0f} s"
         if name == "idle":
-            return "up to date" + (f", {figures['aside']} tables set aside" if figures.get("aside") else "")
+            return "up to date" + (
+                f", {figures['backing_off']} tables backing off" if figures.get("backing_off") else ""
+            )
         return None
 
     @staticmethod

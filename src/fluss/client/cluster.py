@@ -13,7 +13,7 @@ import random
 import time
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -38,12 +38,15 @@ from fluss.errors import (
     UnknownTableOrBucketError,
     error_for_code,
 )
-from fluss.metadata import PhysicalTablePath, Schema, ServerNode, TableBucket, TablePath
+from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
 from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
 from fluss.protocol import Api, ServerType, apis
 from fluss.protocol import messages as pb
 from fluss.protocol.sasl import PlainCredentials
+
+if TYPE_CHECKING:
+    from fluss.metadata import Schema
 
 T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=Message)
@@ -499,6 +502,8 @@ class Cluster:
         async def load() -> Schema:
             request = pb.GetTableSchemaRequest(table_path=pb_path(path), schema_id=schema_id)
             response = await self.call_coordinator(apis.GET_TABLE_SCHEMA, request, deadline=deadline)
+            from fluss.metadata import Schema
+
             schema = Schema.from_json_bytes(response.schema_json)
             self._cache.keep_schema(state, schema_id, schema)
             return schema

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 from fluss.client.awaited import awaited
 from fluss.client.cluster import Cluster
 from fluss.client.runner import Direct, Runner
-from fluss.client.scan import TableScan
 from fluss.client.senders import Senders
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
@@ -21,6 +20,7 @@ from fluss.metadata import MergeMode, TablePath, table_path_of
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
+    from fluss.client.scan import TableScan
     from fluss.client.write import AppendWriter, UpsertWriter
 
 
@@ -50,7 +50,7 @@ async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | N
     return await cluster.table(path, refresh=True, deadline=cluster.deadline(timeout))
 
 
-class FlussTable(TableBase["AppendWriter", "UpsertWriter", TableScan]):
+class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
     __doc__ = TableBase.__doc__
 
     def __init__(self, runner: Runner, state: TableState, senders: Senders) -> None:
@@ -69,6 +69,8 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", TableScan]):
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
+        from fluss.client.scan import TableScan
+
         return TableScan(self._runner.cluster, self._state)
 
 

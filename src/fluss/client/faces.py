@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from fluss.client import core
 from fluss.client.awaited import awaited
 from fluss.client.background import DONE, Background
-from fluss.client.scan_faces import TableScan
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss.client.admin import FlussAdmin
+    from fluss.client.scan_faces import TableScan
     from fluss.client.write import AppendWriter as CoreAppendWriter
     from fluss.client.write import UpsertWriter as CoreUpsertWriter
     from fluss.client.write import WriteResultHandle
@@ -172,7 +172,7 @@ class UpsertWriter(_Writer):
         return self._core.write_polars(df)
 
 
-class FlussTable(TableBase[AppendWriter, UpsertWriter, TableScan]):
+class FlussTable(TableBase[AppendWriter, UpsertWriter, "TableScan"]):
     __doc__ = TableBase.__doc__
 
     def __init__(self, background: Background, state: TableState) -> None:
@@ -188,6 +188,8 @@ class FlussTable(TableBase[AppendWriter, UpsertWriter, TableScan]):
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
+        from fluss.client.scan_faces import TableScan
+
         return TableScan(self._core.new_scan(), self._background)
 
 

@@ -48,8 +48,8 @@ class _LookupResults:
 class Lookuper:
     """Looks rows up by primary key. Create with `table.new_lookup().create_lookuper()`.
 
-    Use one lookuper for many lookups, from as many tasks as you like: keys that are asked for at the same time travel
-    together.
+    Keys that are asked for at the same time travel together, from as many tasks as you like. It makes no difference
+    whether those share a lookuper or have one each.
     """
 
     def __init__(self, runner: Runner, state: TableState, *, insert_if_not_exists: bool = False) -> None:
@@ -60,8 +60,12 @@ class Lookuper:
         self._wire = _inserting(runner, info) if insert_if_not_exists else LookupWire()
         self._keys = KeyMaker.for_primary_key(info, runner.cluster.config.client_bucketing)
         self._results = _LookupResults(runner, info)
-        self._queue: LookupQueue[bytes | None] = LookupQueue(runner.cluster, state, self._wire, None)
-        runner.cluster.attach_soon(self._queue)
+        self._queue: LookupQueue[bytes | None]
+        if insert_if_not_exists:
+            self._queue = LookupQueue(runner.cluster, state, self._wire, None)
+            runner.cluster.attach_soon(self._queue)
+        else:
+            self._queue = LookupQueue.shared(runner.cluster, state, LookupWire, None)
 
     async def lookup(self, pk: object, *, timeout: float | None = None) -> dict[str, Any] | None:
         """Return the row with this primary key as a dict, or None if there is none.
@@ -119,8 +123,7 @@ class PrefixLookuper:
         self._state = state
         self._keys = KeyMaker.for_prefix(info, columns, runner.cluster.config.client_bucketing)
         self._results = _LookupResults(runner, info)
-        self._queue: LookupQueue[list[bytes]] = LookupQueue(runner.cluster, state, PrefixWire(), [])
-        runner.cluster.attach_soon(self._queue)
+        self._queue: LookupQueue[list[bytes]] = LookupQueue.shared(runner.cluster, state, PrefixWire, [])
 
     async def lookup(self, prefix: object, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """Return all rows under a prefix, as dicts; an empty list if there are none.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
 from fluss.client.lookup_queue import LookupWire
@@ -56,7 +57,7 @@ async def lookup_many(
     if missing == "drop" or len(found) == len(values):
         return table
     present = np.array([value is not None for value in values])
-    indices = pa.array(np.cumsum(present) - 1, mask=~present)
+    indices = array_of(np.cumsum(present) - 1, ~present)
     nullable = pa.schema([field.with_nullable(True) for field in table.schema])
     return table.cast(nullable).take(indices)
 

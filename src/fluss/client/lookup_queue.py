@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -296,6 +297,11 @@ class _Dispatcher(ABC, Generic[T]):
         wake([item.promise for item in items])
 
 
+_shared: weakref.WeakKeyDictionary[Cluster, weakref.WeakValueDictionary[tuple[int, type[Wire]], LookupQueue[Any]]]
+_shared = weakref.WeakKeyDictionary()
+_shared_lock = threading.Lock()
+
+
 class LookupQueue(_Dispatcher[T]):
     """The lookups of one table. `put` may be called from any thread; the rest is on the cluster's loop."""
 
@@ -311,6 +317,21 @@ class LookupQueue(_Dispatcher[T]):
         self._dispatchers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopDispatcher[T]] = (
             weakref.WeakKeyDictionary()
         )
+
+    @classmethod
+    def shared(cls, cluster: Cluster, state: TableState, wire: type[Wire], missing: T) -> LookupQueue[T]:
+        """The queue of all lookupers of a connection that ask for the same table in the same way: their keys travel
+        together, however many lookupers a program creates.
+        """
+        with _shared_lock:
+            queues = _shared.setdefault(cluster, weakref.WeakValueDictionary())
+            queue = queues.get((state.table_id, wire))
+            if queue is None or queue.closed:
+                queue = queues[state.table_id, wire] = cls(cluster, state, wire(), missing)
+                cluster.attach_soon(queue)
+            else:
+                queue._state = state  # the newest description; the buckets of a table never change
+            return queue
 
     def pending(self) -> int:
         return super().pending() + len(self._inbox)

@@ -13,11 +13,12 @@ from fluss.client.awaitable_results import awaitable_if_awaited
 from fluss.client.awaited import awaited
 from fluss.client.background import DONE, Background
 from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
-from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -91,9 +92,13 @@ class TableScan:
         """Older name of `create_record_batch_log_scanner`."""
         return await self.create_record_batch_log_scanner()
 
-    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
-        """A scanner that reads one bucket once and ends; needs `limit(n)`."""
-        return BatchScanner(self._background.call(self._core.create_bucket_batch_scanner, bucket), self._background)
+    def create_bucket_batch_scanner(self, bucket: TableBucket, *, snapshot_id: int | None = None) -> BatchScanner:
+        """A scanner that reads one bucket once and ends. Log tables need `limit(n)`.
+
+        With `snapshot_id`, the rows of that snapshot of a primary-key table, straight from the server's remote storage.
+        """
+        core = self._background.call(lambda: self._core.create_bucket_batch_scanner(bucket, snapshot_id=snapshot_id))
+        return BatchScanner(core, self._background)
 
     def create_table_batch_scanner(self) -> TableBatchScanner:
         """A scanner that reads the whole table once and ends: all partitions and buckets, several at a time."""
@@ -355,6 +360,11 @@ class BatchScanner(_OneShot):
     def log_offset(self) -> int | None:
         """The end of the changelog that the rows read so far stand for; None where the server does not say."""
         return self._core.log_offset
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that the rows come from, or begin with; None when none is read."""
+        return self._core.snapshot_id
 
 
 class TableBatchScanner(_OneShot):

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import MergeMode, Schema, TableInfo, TablePath
+from fluss.metadata.merge_mode import MergeMode
+from fluss.metadata.path import TablePath
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss.client.lookup import TableLookup
     from fluss.client.write import WriteResultHandle
+    from fluss.metadata import Schema, TableInfo
 
 
 class UpsertLike(Protocol):

@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.errors import FormatError
 from fluss.metadata import (
     DataType,
@@ -91,10 +93,7 @@ def decode_values(values: Sequence[bytes], schemas: Mapping[int, Schema], wanted
     for schema_id, positions in by_schema.items():
         tables.append(_decode_one_schema([values[p] for p in positions], schemas[schema_id], wanted, kv_format))
         order.extend(positions)
-    back = [0] * len(order)
-    for now, original in enumerate(order):
-        back[original] = now
-    return pa.concat_tables(tables).take(pa.array(back))
+    return pa.concat_tables(tables).take(array_of(np.argsort(order)))
 
 
 def _decode_one_schema(values: Sequence[bytes], written: Schema, wanted: Schema, kv_format: str) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from fluss.db import database as _database
 from fluss.db import writer as _writer
 from fluss.db.blocking_base import DatabaseBase, FollowBase, TableBase, open_database
-from fluss.db.bridge import Bridge
+from fluss.db.bridge import DatabaseBridge
 from fluss.db.changes import Change, ChangeBatch, ChangePair
 from fluss.db.connecting import Target
 from fluss.db.follow import Start
@@ -38,7 +38,7 @@ class TableWriter:
                 writer.append({"id": number, "kind": "click"})
     """
 
-    def __init__(self, core: _writer.TableWriter, bridge: Bridge) -> None:
+    def __init__(self, core: _writer.TableWriter, bridge: DatabaseBridge) -> None:
         self._core = core
         self._bridge = bridge
         # Called once a row: the methods of the original, without a call in between.
@@ -505,10 +505,10 @@ class Table(TableBase[T]):
                 for number in range(1_000):
                     writer.upsert({"id": number, "item": "tea"})
         """
-        return TableWriter(self._bridge.background.call(self._core.writer, columns), self._bridge)
+        return TableWriter(self._bridge.call(self._core.writer, columns), self._bridge)
 
 
-class Database(DatabaseBase):
+class Database(DatabaseBase[Table[dict[str, Any]]]):
     """The tables of a server or cluster. Obtain it with `connect`.
 
     Names without a dot are tables of the database it was connected with (``fluss`` unless another was chosen);
@@ -518,24 +518,6 @@ class Database(DatabaseBase):
         with fluss.connect("./shop") as db:
             orders = db.create_table("orders", "id bigint, item string", primary_key="id")
     """
-
-    @property
-    def name(self) -> str:
-        """The database that names without a dot belong to.
-
-        Example:
-            db.name  # 'fluss'
-        """
-        return self._core.name
-
-    @property
-    def address(self) -> str:
-        """The servers it is connected to, as `connect` takes them.
-
-        Example:
-            other = fluss.connect(db.address)
-        """
-        return self._core.address
 
     def create_table(
         self,
@@ -662,6 +644,24 @@ class Database(DatabaseBase):
 
     def __repr__(self) -> str:
         return self._core.__repr__()
+
+    @property
+    def name(self) -> str:
+        """The database that names without a dot belong to.
+
+        Example:
+            db.name  # 'fluss'
+        """
+        return self._core.name
+
+    @property
+    def address(self) -> str:
+        """The servers it is connected to, as `connect` takes them.
+
+        Example:
+            other = fluss.connect(db.address)
+        """
+        return self._core.address
 
 
 def make_database(found: Target, name: str, timeout: float, options: Mapping[str, Any] | None) -> Database:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss.client import core
 from fluss.client.background import Background
 from fluss.client.faces import FlussConnection
-from fluss.db.bridge import Bridge
+from fluss.db.bridge import DatabaseBridge
 from fluss.db.connecting import Target, reach
 from fluss.db.show import database_html
 from fluss.db.streams import read_ahead
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fluss.db import database as _database
     from fluss.db import follow as _follow
     from fluss.db import table as _table
-    from fluss.db.blocking import Table
     from fluss.db.dataset import FlussDataset
     from fluss.db.sql import Engine
     from fluss.db.table_reads import Where
@@ -36,12 +35,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT")
+TableT = TypeVar("TableT")
 
 
 class TableBase(Generic[T]):
     """The part of `Table` that is written by hand."""
 
-    def __init__(self, core: _table.Table[T], bridge: Bridge) -> None:
+    def __init__(self, core: _table.Table[T], bridge: DatabaseBridge) -> None:
         self._core = core
         self._bridge = bridge
 
@@ -84,11 +84,11 @@ class TableBase(Generic[T]):
         return polars.scan_pyarrow_dataset(self._dataset(as_sql=True))
 
     def _dataset(self, *, as_sql: bool) -> FlussDataset:
-        from fluss.db.dataset import FlussDataset, Source
+        from fluss.db.dataset import DatasetSource, FlussDataset
 
         submit = self._bridge.background.thread.submit
         connection = self._core._database._connection
-        source = Source(connection, self._core.info, submit, self._core.count, self._bridge.run)
+        source = DatasetSource(connection, self._core.info, submit, self._core.count, self._bridge.run)
         return FlussDataset(source, as_sql=as_sql)
 
     @overload
@@ -128,10 +128,10 @@ class TableBase(Generic[T]):
         return self._core.columns
 
 
-class DatabaseBase:
+class DatabaseBase(Generic[TableT]):
     """The part of `Database` that is written by hand."""
 
-    def __init__(self, core: _database.Database, bridge: Bridge) -> None:
+    def __init__(self, core: _database.Database, bridge: DatabaseBridge) -> None:
         self._core = core
         self._bridge = bridge
         self._connection = FlussConnection(bridge.background)
@@ -140,7 +140,7 @@ class DatabaseBase:
 
     if TYPE_CHECKING:
 
-        def table(self, name: str | TablePath) -> Table[dict[str, Any]]: ...
+        def table(self, name: str | TablePath) -> TableT: ...
 
         def tables(self, database: str | None = None) -> list[str]: ...
 
@@ -200,10 +200,10 @@ class DatabaseBase:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._bridge.run(self._core.has_table(name))
 
-    def __getitem__(self, name: str) -> Table[dict[str, Any]]:
+    def __getitem__(self, name: str) -> TableT:
         return self.table(name)
 
-    def __getattr__(self, name: str) -> Table[dict[str, Any]]:
+    def __getattr__(self, name: str) -> TableT:
         # Names with an underscore are asked for by tools that look what an object can do.
         if name.startswith("_"):
             raise AttributeError(name)
@@ -230,7 +230,7 @@ class DatabaseBase:
 class FollowBase(Generic[ItemT]):
     """The part of `Follow` that is written by hand."""
 
-    def __init__(self, core: _follow.Follow[ItemT], bridge: Bridge) -> None:
+    def __init__(self, core: _follow.Follow[ItemT], bridge: DatabaseBridge) -> None:
         self._core = core
         self._bridge = bridge
         self._items = self._iterate()
@@ -266,7 +266,7 @@ def open_database(
     name: str,
     timeout: float,
     options: Mapping[str, Any] | None,
-) -> tuple[_database.Database, Bridge]:
+) -> tuple[_database.Database, DatabaseBridge]:
     """Connect on a loop in a thread of its own."""
     thread = LoopThread()
     try:
@@ -280,7 +280,7 @@ def open_database(
     database = make(core.FlussConnection(cluster, senders), background, found, name)
     # A database that is dropped without close() takes its server with it. Its tables hold on to it.
     weakref.finalize(database, _drop, background, found)
-    return database, Bridge(background)
+    return database, DatabaseBridge(background)
 
 
 def _drop(background: Background, target: Target) -> None:

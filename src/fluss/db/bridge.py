@@ -15,12 +15,13 @@ import contextvars
 import queue
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fluss.errors import ConnectionClosedError
 from fluss.net.background import LoopHere
+from fluss.net.bridge import Bridge
 
 if TYPE_CHECKING:
     from fluss.client.background import Background
@@ -65,7 +66,7 @@ class _NearLoop:
             self.close()
 
 
-class Bridge:
+class DatabaseBridge(Bridge):
     """Runs coroutines of the asynchronous API for callers that wait with their whole thread."""
 
     def __init__(self, background: Background) -> None:
@@ -73,9 +74,15 @@ class Bridge:
         self._near = threading.local()
         self._near_loops: weakref.WeakSet[_NearLoop] = weakref.WeakSet()
 
+    @property
+    def closed(self) -> bool:
+        return self.background.thread.closed
+
     def run(self, coro: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop of the client and wait for it."""
         return self.background.thread.run(coro)
+
+    def _finish(self, coro: Coroutine[Any, Any, None]) -> None:
+        self.background.thread._finish(coro)
 
     def run_here(self, coro: Coroutine[Any, Any, T]) -> T:
         """The same, and do meanwhile in this thread what the coroutine offloads."""
@@ -131,21 +138,6 @@ class Bridge:
         for near in list(self._near_loops):
             near.close()
         self.background.close()
-
-    def iterate(self, generator: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """The items of an asynchronous generator, one at a time."""
-        end = object()
-
-        async def step() -> Any:
-            return await anext(generator, end)
-
-        try:
-            while (item := self.run(step())) is not end:
-                yield item
-        finally:
-            if not self.background.thread.closed:
-                with contextlib.suppress(ConnectionClosedError):
-                    self.run(generator.aclose())
 
 
 def _answer(done: Future[Any], function: Callable[[], Any]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from fluss.client.core import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
 from fluss.db.bridge import in_caller_thread, offload
+from fluss.db.connected import Connected
 from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, find_target, reach
 from fluss.db.reads import close_lake_session
 from fluss.db.schemas import names, source_of
@@ -31,13 +32,12 @@ from fluss.metadata.properties import TABLE_PROPERTIES
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
 
-    from fluss.client.admin import FlussAdmin
     from fluss.db.sql import Engine
 
 M = TypeVar("M")
 
 
-class Database:
+class Database(Connected):
     """The tables of a server or cluster. Obtain it with `connect`.
 
     Names without a dot are tables of the database it was connected with (``fluss`` unless another was chosen);
@@ -49,40 +49,9 @@ class Database:
     """
 
     def __init__(self, connection: FlussConnection, runner: Runner, target: Target, name: str) -> None:
-        self._connection = connection
-        self._runner = runner
-        self._target = target
-        self._name = name
-        self._admin: FlussAdmin = connection.get_admin()
+        super().__init__(connection, runner, target, name)
         self._closed = False
         self._sql_engine: Engine | None = None
-
-    @property
-    def connection(self) -> FlussConnection:
-        """The connection of the full client, for everything that is not here.
-
-        Example:
-            admin = db.connection.get_admin()
-        """
-        return self._connection
-
-    @property
-    def name(self) -> str:
-        """The database that names without a dot belong to.
-
-        Example:
-            db.name  # 'fluss'
-        """
-        return self._name
-
-    @property
-    def address(self) -> str:
-        """The servers it is connected to, as `connect` takes them.
-
-        Example:
-            other = await fluss.aio.connect(db.address)
-        """
-        return self._target.servers
 
     # -- tables ---------------------------------------------------------------------------------------------------
 

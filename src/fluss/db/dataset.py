@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Source:
+class DatasetSource:
     """How a dataset reaches the rows of its table."""
 
     connection: FlussConnection
@@ -70,7 +70,7 @@ class FlussDataset(ds.Dataset):  # type: ignore[misc]
         duckdb.sql("select item, sum(price) from orders where id > 5 group by item").df()
     """
 
-    def __init__(self, source: Source, condition: pc.Expression | None = None, *, as_sql: bool = False) -> None:
+    def __init__(self, source: DatasetSource, condition: pc.Expression | None = None, *, as_sql: bool = False) -> None:
         # The base class wraps an object of C++; everything that would use it is overridden.
         self._source = source
         self._schema: pa.Schema = source.info.schema.arrow_schema
@@ -214,7 +214,7 @@ class FlussScanner(ds.Scanner):  # type: ignore[misc]
 
     def __init__(
         self,
-        source: Source,
+        source: DatasetSource,
         columns: Sequence[str],
         condition: pc.Expression | None,
         batch_size: int | None = None,

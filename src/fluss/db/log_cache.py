@@ -10,21 +10,13 @@ The cache belongs to one event loop, and so needs no lock.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fluss.client.scan.plan import ScanPlan
-from fluss.metadata import OffsetSpec, TableBucket
-
-if TYPE_CHECKING:
-    from fluss.client.core import FlussTable
-    from fluss.db.reads import Read
+from fluss.metadata import TableBucket
 
 CACHE_BYTES_MAX = 256 * 1024 * 1024
 """The most memory that the columns of all tables may take."""
@@ -99,38 +91,3 @@ class LogCache:
     def _drop(self, key: _Key) -> None:
         for segment in self._logs.pop(key).values():
             self._bytes -= sum(array.nbytes for array in segment.columns.values())
-
-
-async def cached_log_rows(
-    cache: LogCache, table: FlussTable, plan: ScanPlan, buckets: Sequence[TableBucket], read: Read
-) -> AsyncGenerator[pa.RecordBatch, None]:
-    """The rows of a log table up to its end now, matching if the read has a filter: from the cache, then the rest."""
-    from fluss.db.reads import matching
-
-    starts, ends = await asyncio.gather(
-        plan.offsets(buckets, OffsetSpec.earliest()), plan.offsets(buckets, OffsetSpec.latest())
-    )
-    expression = None if read.predicate is None else read.predicate.to_arrow_expression(read.info.schema)
-    needed = read.needed
-    rest: dict[TableBucket, int] = {}
-    for bucket in buckets:
-        batches, at = cache.prefix((read.info.schema_id, bucket), starts[bucket], ends[bucket], needed)
-        for batch in batches:
-            for part in (batch,) if expression is None else matching(batch, expression):
-                yield part
-        if at < ends[bucket]:
-            rest[bucket] = at
-    if not rest:
-        return
-    scan = table.new_scan().project_by_name(needed)
-    if read.predicate is not None:
-        scan = scan.filter(read.predicate)  # read in part: nothing that could be kept
-    stops = {bucket: ends[bucket] for bucket in rest}
-    async with contextlib.aclosing(scan.read_batches(dict(rest), stops)) as found:
-        async for item in found:
-            if read.predicate is None:
-                # Offsets without rows before a batch belong to it: there is nothing else there.
-                end = item.last_offset + 1
-                cache.add((read.info.schema_id, item.bucket), rest[item.bucket], end, item.batch)
-                rest[item.bucket] = end
-            yield item.batch

@@ -25,7 +25,7 @@ from fluss.client.scan import RecordBatch
 from fluss.client.scan.fold import fold_changelog
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.values import rows_to_python
-from fluss.db.log_cache import LogCache, cached_log_rows
+from fluss.db.log_cache import LogCache
 from fluss.db.pruning import keys_of, matching_partitions, names_keys_only
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError
@@ -185,7 +185,7 @@ async def _choose(
         keys = keys_of(predicate, info)
         if keys is not None:
             return (lambda read: _by_keys(table, keys)), "keys"
-    if info.lake_format is not None and await _is_tiered(connection, info.table_path):
+    if info.lake_format is not None and await is_tiered(connection, info.table_path):
         return (lambda read: _from_lake(connection, read, None)), "lake"
     if not info.has_primary_key():
         return (lambda read: _log_rows(connection, table, read)), "log"
@@ -194,7 +194,8 @@ async def _choose(
     return (lambda read: _current_rows(connection, table, read)), "rows"
 
 
-async def _is_tiered(connection: FlussConnection, path: TablePath) -> bool:
+async def is_tiered(connection: FlussConnection, path: TablePath) -> bool:
+    """Whether a table has a lake snapshot that reads begin with."""
     try:
         await connection.get_admin().get_readable_lake_snapshot(path)
     except LakeSnapshotNotExistError:
@@ -232,7 +233,7 @@ async def _log_rows(connection: FlussConnection, table: FlussTable, read: Read) 
     buckets = await list_buckets(connection, read.info, read.predicate)
     if read.cache is not None:
         plan = ScanPlan(connection._cluster, read.info)
-        async with contextlib.aclosing(cached_log_rows(read.cache, table, plan, buckets, read)) as cached:
+        async with contextlib.aclosing(_cached_log_rows(read.cache, table, plan, buckets, read)) as cached:
             async for rows in cached:
                 yield rows
         return
@@ -242,6 +243,39 @@ async def _log_rows(connection: FlussConnection, table: FlussTable, read: Read) 
     async with contextlib.aclosing(scan.read_batches(dict.fromkeys(buckets, EARLIEST_OFFSET))) as found:
         async for batch in found:
             yield batch.batch
+
+
+async def _cached_log_rows(
+    cache: LogCache, table: FlussTable, plan: ScanPlan, buckets: Sequence[TableBucket], read: Read
+) -> _Batches:
+    """The rows of a log table up to its end now, matching if the read has a filter: from the cache, then the rest."""
+    starts, ends = await asyncio.gather(
+        plan.offsets(buckets, OffsetSpec.earliest()), plan.offsets(buckets, OffsetSpec.latest())
+    )
+    expression = None if read.predicate is None else read.predicate.to_arrow_expression(read.info.schema)
+    needed = read.needed
+    rest: dict[TableBucket, int] = {}
+    for bucket in buckets:
+        batches, at = cache.prefix((read.info.schema_id, bucket), starts[bucket], ends[bucket], needed)
+        for batch in batches:
+            for part in (batch,) if expression is None else matching(batch, expression):
+                yield part
+        if at < ends[bucket]:
+            rest[bucket] = at
+    if not rest:
+        return
+    scan = table.new_scan().project_by_name(needed)
+    if read.predicate is not None:
+        scan = scan.filter(read.predicate)  # read in part: nothing that could be kept
+    stops = {bucket: ends[bucket] for bucket in rest}
+    async with contextlib.aclosing(scan.read_batches(dict(rest), stops)) as found:
+        async for item in found:
+            if read.predicate is None:
+                # Offsets without rows before a batch belong to it: there is nothing else there.
+                end = item.last_offset + 1
+                cache.add((read.info.schema_id, item.bucket), rest[item.bucket], end, item.batch)
+                rest[item.bucket] = end
+            yield item.batch
 
 
 # -- primary-key tables --------------------------------------------------------------------------------------------
@@ -344,7 +378,7 @@ class _List:
         await self._scanner.close()
 
 
-class _Change:
+class _BucketChanges:
     """What changed in one bucket after its list began."""
 
     def __init__(self, info: TableInfo, keys: set[bytes], rows: pa.Table) -> None:
@@ -362,7 +396,7 @@ class _Change:
 
 async def _changes(
     table: FlussTable, columns: Sequence[str], ranges: dict[TableBucket, tuple[int, int]]
-) -> dict[TableBucket, _Change]:
+) -> dict[TableBucket, _BucketChanges]:
     """The changes of each bucket between two offsets, folded; buckets without any are left out."""
     ranges = {bucket: (start, stop) for bucket, (start, stop) in ranges.items() if stop > start}
     if not ranges:
@@ -386,7 +420,7 @@ async def _changes(
             for part in parts
             for key in encoder.encode_columns([part.batch.column(name) for name in names]).to_list()
         }
-        changes[bucket] = _Change(info, keys, fold_changelog(parts, at, parts[0].batch.schema))
+        changes[bucket] = _BucketChanges(info, keys, fold_changelog(parts, at, parts[0].batch.schema))
     return changes
 
 

@@ -16,7 +16,7 @@ from fluss.metadata.type_text import parse_data_type, parse_schema
 
 
 @dataclasses.dataclass
-class Source:
+class TableSource:
     """The columns of a new table, and the rows to load into it."""
 
     schema: Schema
@@ -35,7 +35,7 @@ def names(what: str, given: str | Sequence[str] | None) -> list[str]:
     return list(given)
 
 
-def source_of(source: Any, primary_key: str | Sequence[str] | None) -> Source:
+def source_of(source: Any, primary_key: str | Sequence[str] | None) -> TableSource:
     """Read the source of a new table.
 
     Args:
@@ -44,20 +44,20 @@ def source_of(source: Any, primary_key: str | Sequence[str] | None) -> Source:
     """
     key = names("primary_key", primary_key)
     if isinstance(source, Schema):
-        return Source(with_key(source, key))
+        return TableSource(with_key(source, key))
     if isinstance(source, str):
-        return Source(with_key(parse_schema(source), key))
+        return TableSource(with_key(parse_schema(source), key))
     if isinstance(source, pa.Schema):
-        return Source(arrow_schema(source, key))
+        return TableSource(arrow_schema(source, key))
     if is_model(source):
-        return Source(model_schema(source, key))
+        return TableSource(model_schema(source, key))
     if isinstance(source, Mapping) and source and all(_is_type(value) for value in source.values()):
         columns = [Column(str(name), column_type(value)) for name, value in source.items()]
-        return Source(Schema.of(columns, key))
+        return TableSource(Schema.of(columns, key))
     if isinstance(source, type):
         raise InvalidArgumentError(f"rows are described by a dataclass or a pydantic model; {source!r} is neither")
     data = as_arrow(source, key)
-    return Source(arrow_schema(data.schema, key), data)
+    return TableSource(arrow_schema(data.schema, key), data)
 
 
 def with_key(schema: Schema, key: Sequence[str]) -> Schema:

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -35,9 +35,9 @@ from fluss.metadata import TableInfo, TablePath
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-    from fluss.client.core import FlussTable
-    from fluss.db import database as _database
+    from fluss.client.core import FlussConnection, FlussTable
     from fluss.db.dataset import FlussDataset
+    from fluss.db.table import Table
 
 _TOKEN = re.compile(
     r"""\s+ | --[^\n]* | /\*.*?\*/
@@ -111,6 +111,20 @@ def _chain(tokens: Sequence[Token], at: int) -> tuple[Chain, int]:
     return tuple(names), at
 
 
+class SqlCatalog(Protocol):
+    """What SQL needs of a database: to find, open and create its tables."""
+
+    @property
+    def connection(self) -> FlussConnection: ...
+
+    @property
+    def name(self) -> str: ...
+
+    async def table(self, name: TablePath) -> Table[dict[str, Any]]: ...
+
+    async def create_table(self, name: TablePath, source: Any, *, replace: bool) -> Table[dict[str, Any]]: ...
+
+
 class Tables(NamedTuple):
     """The tables that a query can mean."""
 
@@ -120,7 +134,7 @@ class Tables(NamedTuple):
     """The names of all tables of the default database."""
 
 
-async def find_tables(database: _database.Database, chains: Iterable[Chain]) -> Tables:
+async def find_tables(database: SqlCatalog, chains: Iterable[Chain]) -> Tables:
     """The tables among names of a query; names are compared without case, as DuckDB does."""
     admin, connection = database.connection.get_admin(), database.connection
     names: dict[str, dict[str, str]] = {}
@@ -167,7 +181,7 @@ class Host(NamedTuple):
     default_database: str
 
 
-def host_of(core: _database.Database, submit: Submit, run: Run, run_offloading: Run) -> Host:
+def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> Host:
     """What SQL needs of a database.
 
     Args:
@@ -179,7 +193,7 @@ def host_of(core: _database.Database, submit: Submit, run: Run, run_offloading: 
     cache = LogCache()
 
     def dataset(handle: FlussTable) -> FlussDataset:
-        from fluss.db.dataset import FlussDataset, Source
+        from fluss.db.dataset import DatasetSource, FlussDataset
 
         info = handle.get_table_info()
 
@@ -187,7 +201,7 @@ def host_of(core: _database.Database, submit: Submit, run: Run, run_offloading: 
             return await (await core.table(info.table_path)).count()
 
         # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
-        return FlussDataset(Source(core.connection, info, submit, count, run, cache, handle), as_sql=True)
+        return FlussDataset(DatasetSource(core.connection, info, submit, count, run, cache, handle), as_sql=True)
 
     async def write(info: TableInfo, rows: pa.Table) -> int:
         table = await core.table(info.table_path)
@@ -206,7 +220,7 @@ def host_of(core: _database.Database, submit: Submit, run: Run, run_offloading: 
     )
 
 
-def engine_on(loop: asyncio.AbstractEventLoop, core: _database.Database) -> Engine:
+def engine_on(loop: asyncio.AbstractEventLoop, core: SqlCatalog) -> Engine:
     """An engine for a database whose loop is the caller's own; it has to run in other threads."""
 
     def submit(coro: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -308,7 +322,26 @@ class Engine:
     def _query(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation | None:
         if parameters is None:
             return self._connection.sql(text)
+        if self._duckdb.__version__.startswith("1."):
+            return self._executed(text, parameters)
         return self._connection.sql(text, params=parameters)
+
+    def _executed(self, text: str, parameters: Sequence[Any] | Mapping[str, Any]) -> DuckDBPyRelation | None:
+        """Run a statement with parameters to its end.
+
+        Before 2.0, `sql()` of DuckDB waits for its threads with the interpreter lock held when there are parameters,
+        and they wait for the lock to release the rows they have read. `execute()` gives it away.
+        """
+        connection = self._connection
+        connection.execute(text, parameters)
+        columns = connection.description
+        if not columns:
+            return None
+        # Arrow has no HUGEINT, UUID and so on, and DuckDB reads no Arrow table with two columns of one name.
+        rows = _arrow_of(connection)
+        relation = connection.from_arrow(rows.rename_columns([f"c{at}" for at in range(len(columns))]))
+        casts = [f"c{at}::{column[1]} as {_quoted(column[0])}" for at, column in enumerate(columns)]
+        return relation.project(", ".join(casts))
 
     def _forget(self, chains: Iterable[Chain], tables: Tables) -> None:
         """Take back the views of tables that are named and exist no longer."""
@@ -507,7 +540,7 @@ def _refuse_change(kind: str, tokens: Sequence[Token], tables: Tables) -> None:
     )
 
 
-def _arrow_of(relation: DuckDBPyRelation) -> pa.Table:
+def _arrow_of(relation: DuckDBPyRelation | DuckDBPyConnection) -> pa.Table:
     # The name changed with DuckDB 1.4.
     read = relation.to_arrow_table if hasattr(relation, "to_arrow_table") else relation.fetch_arrow_table
     return read()

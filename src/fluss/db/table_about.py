@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fluss.client.lookup import Lookuper, PrefixLookuper
+from fluss.db.connected import Connected
 from fluss.db.models import row_model
 from fluss.db.schemas import column_type
 from fluss.db.show import table_html
@@ -16,7 +17,6 @@ from fluss.metadata import Column, ColumnRef, PartitionInfo, Schema, TableInfo, 
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussTable
-    from fluss.db.database import Database
     from fluss.db.writing import Sink
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class TableAbout(Generic[T]):
     """The description of a table, and how to change it."""
 
-    def __init__(self, database: Database, handle: FlussTable, cls: type[T] | None) -> None:
+    def __init__(self, database: Connected, handle: FlussTable, cls: type[T] | None) -> None:
         self._database = database
         self._cls = cls
         self._use(handle)

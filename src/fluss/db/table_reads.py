@@ -11,9 +11,9 @@ import pyarrow as pa
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.bridge import in_caller_thread, offload
-from fluss.db.reads import Read, list_buckets, plan_read, python_rows
+from fluss.db.reads import Read, is_tiered, list_buckets, plan_read, python_rows
 from fluss.db.table_about import TableAbout
-from fluss.errors import InvalidArgumentError
+from fluss.errors import InvalidArgumentError, InvalidTableError, UnsupportedVersionError
 from fluss.metadata import Column, OffsetSpec, Predicate, TableInfo
 
 if TYPE_CHECKING:
@@ -144,19 +144,31 @@ class TableReads(TableAbout[T]):
             await orders.count(where="price > 10")
         """
         info = await self.refresh() if where is None else self._info
-        if where is None and not info.has_primary_key() and info.lake_format is None:
-            connection = self._database._connection
-            buckets = await list_buckets(connection, info)
-            plan = ScanPlan(connection._cluster, info)
-            ends = await plan.offsets(buckets, OffsetSpec.latest())
-            starts = await plan.offsets(buckets, OffsetSpec.earliest())
-            return sum(max(0, ends[bucket] - starts[bucket]) for bucket in buckets)
+        counted = await self._count_without_reading() if where is None else None
+        if counted is not None:
+            return counted
         narrow = self.primary_key[:1] or [_narrowest(info)]
         read = await self._plan(narrow, where, None, None)
         rows = 0
         async for batch in read.batches():
             rows += batch.num_rows
         return rows
+
+    async def _count_without_reading(self) -> int | None:
+        """The number of all rows, if the server knows it; None if they have to be read."""
+        info, connection = self._info, self._database._connection
+        if info.lake_format is not None and await is_tiered(connection, info.table_path):
+            return None  # the lake may keep rows that have expired on the server
+        if info.has_primary_key():
+            try:
+                return (await self._database._admin.get_table_stats(info.table_path)).row_count
+            except (InvalidTableError, UnsupportedVersionError):
+                return None  # not counted with changelog image WAL, nor by servers before 0.9
+        buckets = await list_buckets(connection, info)
+        plan = ScanPlan(connection._cluster, info)
+        ends = await plan.offsets(buckets, OffsetSpec.latest())
+        starts = await plan.offsets(buckets, OffsetSpec.earliest())
+        return sum(max(0, ends[bucket] - starts[bucket]) for bucket in buckets)
 
 
 def _narrowest(info: TableInfo) -> str:

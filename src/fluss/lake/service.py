@@ -166,7 +166,7 @@ class TieringService:
                 self._give_back()
                 table = self._next()
                 if table is None:
-                    self._progress("idle", {"aside": len(self._backing_off)})
+                    self._progress("idle", {"backing_off": len(self._backing_off)})
                     self._stop.wait(self._settings.poll_s)
                 else:
                     self._serve_table(table, once=False)
@@ -280,7 +280,7 @@ class TieringService:
             self._backing_off[table.table_id] = _BackingOff(table, f"{path}: {reason}", time.monotonic() + wait_s)
         _log.warning("table %s backs off for %.0f s: %s", path, wait_s, reason)
         figures: dict[str, Any] = {"table": str(path), "reason": reason, "failures": count}
-        self._progress("failed", figures if once else {**figures, "aside_s": wait_s})
+        self._progress("failed", figures if once else {**figures, "retry_in_s": wait_s})
 
     def _give_back(self) -> None:
         now = time.monotonic()

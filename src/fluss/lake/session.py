@@ -61,9 +61,6 @@ class LakeSession(BlockingClient):
         return found
 
 
-Session = LakeSession
-"""The name that the command line imports."""
-
 _lock = threading.Lock()
 _sessions: dict[tuple[Any, ...], LakeSession] = {}
 

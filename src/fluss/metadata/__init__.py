@@ -1,187 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table is: types, schema, descriptor, paths, partitions, properties, predicates and their documents."""
+"""What a table is: types, schema, descriptor, paths, partitions, properties, predicates and their documents.
 
-from __future__ import annotations
+The modules are loaded with the first use of a name: a connection sends its first request with two of them.
+"""
 
-from fluss.metadata.auto_partition import AutoPartitionStrategy, TimeFormat, add_time_units, parse_time_zone
-from fluss.metadata.change_type import ChangeType
-from fluss.metadata.comparison import LeafFunction
-from fluss.metadata.descriptor import (
-    DatabaseDescriptor,
-    DatabaseDescriptorBuilder,
-    TableDescriptor,
-    TableDescriptorBuilder,
-)
-from fluss.metadata.documents import (
-    FileSystemCredentials,
-    LakeOffsets,
-    LakeSnapshotFiles,
-    LakeTable,
-    RemoteLogManifest,
-    RemoteLogPointer,
-    RemoteLogSegment,
-)
-from fluss.metadata.info import (
-    COORDINATOR_SERVER,
-    EARLIEST_OFFSET,
-    LATEST_OFFSET,
-    TABLET_SERVER,
-    DatabaseInfo,
-    LakeSnapshot,
-    OffsetSpec,
-    ServerNode,
-    TableInfo,
-)
-from fluss.metadata.merge_mode import MergeMode
-from fluss.metadata.names import validate_database_name, validate_table_name
-from fluss.metadata.partition import (
-    PARTITION_KEY_TYPES,
-    PartitionInfo,
-    PartitionSpec,
-    format_partition_value,
-    parse_partition_value,
-    partition_name,
-    qualified_partition_name,
-    split_partition_name,
-    validate_partition_value,
-)
-from fluss.metadata.path import PhysicalTablePath, TableBucket, TablePath, table_path_of
-from fluss.metadata.predicate import (
-    ColumnRef,
-    Compound,
-    CompoundFunction,
-    Leaf,
-    Like,
-    Not,
-    Predicate,
-    col,
-)
-from fluss.metadata.properties import (
-    TABLE_PROPERTIES,
-    TableConfig,
-    TableProperty,
-    parse_duration_ms,
-    parse_memory_size,
-)
-from fluss.metadata.pushdown import key_values, matching_partitions, server_filter
-from fluss.metadata.schema import AggFunction, Column, Schema, SchemaBuilder
-from fluss.metadata.structure import physical_primary_key
-from fluss.metadata.type_readers import data_type_from_arrow, data_type_from_json
-from fluss.metadata.types import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataField,
-    DataType,
-    DataTypes,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    MapType,
-    RowType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
-from fluss.metadata.validation import statistics_columns, validate_properties, validate_table_descriptor
+from fluss._lazy import lazy_names
 
-__all__ = [
-    "AggFunction",
-    "ArrayType",
-    "AutoPartitionStrategy",
-    "BigIntType",
-    "BinaryType",
-    "BooleanType",
-    "BytesType",
-    "COORDINATOR_SERVER",
-    "ChangeType",
-    "CharType",
-    "Column",
-    "ColumnRef",
-    "Compound",
-    "CompoundFunction",
-    "DataField",
-    "DataType",
-    "DataTypes",
-    "DatabaseDescriptor",
-    "DatabaseDescriptorBuilder",
-    "DatabaseInfo",
-    "DateType",
-    "DecimalType",
-    "DoubleType",
-    "EARLIEST_OFFSET",
-    "FileSystemCredentials",
-    "FloatType",
-    "IntType",
-    "LATEST_OFFSET",
-    "LakeOffsets",
-    "LakeSnapshot",
-    "LakeSnapshotFiles",
-    "LakeTable",
-    "Leaf",
-    "LeafFunction",
-    "Like",
-    "MapType",
-    "MergeMode",
-    "Not",
-    "OffsetSpec",
-    "PARTITION_KEY_TYPES",
-    "PartitionInfo",
-    "PartitionSpec",
-    "PhysicalTablePath",
-    "Predicate",
-    "RemoteLogManifest",
-    "RemoteLogPointer",
-    "RemoteLogSegment",
-    "RowType",
-    "Schema",
-    "SchemaBuilder",
-    "ServerNode",
-    "SmallIntType",
-    "StringType",
-    "TABLET_SERVER",
-    "TABLE_PROPERTIES",
-    "TableBucket",
-    "TableConfig",
-    "TableDescriptor",
-    "TableDescriptorBuilder",
-    "TableInfo",
-    "TablePath",
-    "TableProperty",
-    "TimeFormat",
-    "TimeType",
-    "TimestampLtzType",
-    "TimestampType",
-    "TinyIntType",
-    "add_time_units",
-    "col",
-    "data_type_from_arrow",
-    "data_type_from_json",
-    "format_partition_value",
-    "key_values",
-    "matching_partitions",
-    "parse_duration_ms",
-    "parse_memory_size",
-    "parse_partition_value",
-    "parse_time_zone",
-    "partition_name",
-    "physical_primary_key",
-    "qualified_partition_name",
-    "server_filter",
-    "split_partition_name",
-    "statistics_columns",
-    "table_path_of",
-    "validate_database_name",
-    "validate_partition_value",
-    "validate_properties",
-    "validate_table_descriptor",
-    "validate_table_name",
-]
+NAMES = {
+    "fluss.metadata.auto_partition": "AutoPartitionStrategy TimeFormat add_time_units parse_time_zone",
+    "fluss.metadata.change_type": "ChangeType",
+    "fluss.metadata.comparison": "LeafFunction",
+    "fluss.metadata.descriptor": "DatabaseDescriptor DatabaseDescriptorBuilder TableDescriptor TableDescriptorBuilder",
+    "fluss.metadata.documents": """
+        FileSystemCredentials LakeOffsets LakeSnapshotFiles LakeTable RemoteLogManifestFile RemoteLogPointer
+        RemoteLogSegment
+    """,
+    "fluss.metadata.info": "DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo",
+    "fluss.metadata.merge_mode": "MergeMode",
+    "fluss.metadata.names": "validate_database_name validate_table_name",
+    "fluss.metadata.partition": """
+        PARTITION_KEY_TYPES PartitionInfo PartitionSpec format_partition_value parse_partition_value
+        partition_name qualified_partition_name split_partition_name validate_partition_value
+    """,
+    "fluss.metadata.path": "PhysicalTablePath TableBucket TablePath table_path_of",
+    "fluss.metadata.predicate": "ColumnRef Compound CompoundFunction Leaf Like Not Predicate col",
+    "fluss.metadata.properties": "TABLE_PROPERTIES TableConfig TableProperty parse_duration_ms parse_memory_size",
+    "fluss.metadata.pushdown": "key_values matching_partitions server_filter",
+    "fluss.metadata.schema": "AggFunction Column Schema SchemaBuilder",
+    "fluss.metadata.server_node": "COORDINATOR_SERVER ServerNode TABLET_SERVER",
+    "fluss.metadata.structure": "physical_primary_key",
+    "fluss.metadata.type_readers": "data_type_from_arrow data_type_from_json",
+    "fluss.metadata.types": """
+        ArrayType BigIntType BinaryType BooleanType BytesType CharType DataField DataType DataTypes DateType
+        DecimalType DoubleType FloatType IntType MapType RowType SmallIntType StringType TimeType
+        TimestampLtzType TimestampType TinyIntType
+    """,
+    "fluss.metadata.validation": "statistics_columns validate_properties validate_table_descriptor",
+}
+
+__getattr__, __all__ = lazy_names(__name__, NAMES)

@@ -174,7 +174,7 @@ class RemoteLogSegment:
 
 
 @dataclass(frozen=True)
-class RemoteLogManifest:
+class RemoteLogManifestFile:
     """The remote log segments of a bucket."""
 
     database: str
@@ -213,7 +213,7 @@ class RemoteLogManifest:
         return document
 
     @staticmethod
-    def from_json(document: Any, where: str = "remote_log_manifest") -> RemoteLogManifest:
+    def from_json(document: Any, where: str = "remote_log_manifest") -> RemoteLogManifestFile:
         """Read the document."""
         document = read_document(document, where, 1)
         segments = []
@@ -230,7 +230,7 @@ class RemoteLogManifest:
                     ),
                 )
             )
-        return RemoteLogManifest(
+        return RemoteLogManifestFile(
             require(document.get("database"), str, f"{where}.database"),
             require(document.get("table"), str, f"{where}.table"),
             TableBucket(
@@ -247,9 +247,9 @@ class RemoteLogManifest:
         return json_bytes(self.to_json())
 
     @staticmethod
-    def from_json_bytes(data: bytes | bytearray | memoryview) -> RemoteLogManifest:
+    def from_json_bytes(data: bytes | bytearray | memoryview) -> RemoteLogManifestFile:
         """Read the document from UTF-8 text."""
-        return RemoteLogManifest.from_json(parse_json(data, "remote_log_manifest"))
+        return RemoteLogManifestFile.from_json(parse_json(data, "remote_log_manifest"))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from fluss.errors import FormatError, InvalidArgumentError
 from fluss.metadata.types import (
     MAX_TYPE_DEPTH,
+    PLAIN_TYPES,
     ArrayType,
     BigIntType,
     BinaryType,
@@ -32,22 +33,6 @@ from fluss.metadata.types import (
     TimeType,
     TinyIntType,
 )
-
-_PLAIN_TYPES: dict[str, type[DataType]] = {
-    cls.json_name: cls
-    for cls in (
-        BooleanType,
-        TinyIntType,
-        SmallIntType,
-        IntType,
-        BigIntType,
-        FloatType,
-        DoubleType,
-        StringType,
-        BytesType,
-        DateType,
-    )
-}
 
 _PARAMETERS: dict[str, tuple[type[DataType], tuple[str, ...]]] = {
     CharType.json_name: (CharType, ("length",)),
@@ -78,8 +63,8 @@ def _from_json(document: Any, where: str, depth: int) -> DataType:
         raise FormatError(f"{where}.nullable: expected true or false, not {nullable!r:.80}")
     if not isinstance(name, str):
         raise FormatError(f"{where}.type: expected the name of a type, not {name!r:.80}")
-    if name in _PLAIN_TYPES:
-        return _PLAIN_TYPES[name](nullable=nullable)
+    if name in PLAIN_TYPES:
+        return PLAIN_TYPES[name](nullable=nullable)
     if name in _PARAMETERS:
         cls, parameters = _PARAMETERS[name]
         return cls(**{key: document[key] for key in parameters if key in document}, nullable=nullable)

@@ -5,33 +5,25 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
 
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.schema import Column, Schema
 from fluss.metadata.types import (
     MAX_TYPE_DEPTH,
+    PLAIN_TYPES,
     ArrayType,
-    BigIntType,
     BinaryType,
-    BooleanType,
     BytesType,
     CharType,
     DataField,
     DataType,
-    DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
     MapType,
     RowType,
-    SmallIntType,
     StringType,
     TimestampLtzType,
     TimestampType,
     TimeType,
-    TinyIntType,
 )
 
 _TOKEN = re.compile(
@@ -39,30 +31,22 @@ _TOKEN = re.compile(
     r"""|(?P<text>'(?:[^']|'')*')|(?P<mark>[(),<>:]))"""
 )
 
-_PLAIN: dict[str, Callable[[], DataType]] = {
-    "boolean": BooleanType,
-    "bool": BooleanType,
-    "tinyint": TinyIntType,
-    "int8": TinyIntType,
-    "smallint": SmallIntType,
-    "int16": SmallIntType,
-    "int": IntType,
-    "integer": IntType,
-    "int32": IntType,
-    "bigint": BigIntType,
-    "long": BigIntType,
-    "int64": BigIntType,
-    "float": FloatType,
-    "real": FloatType,
-    "float32": FloatType,
-    "double": DoubleType,
-    "float64": DoubleType,
-    "string": StringType,
-    "text": StringType,
-    "bytes": BytesType,
-    "blob": BytesType,
-    "date": DateType,
+_ALIASES = {
+    "bool": "boolean",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int": "integer",
+    "int32": "integer",
+    "long": "bigint",
+    "int64": "bigint",
+    "real": "float",
+    "float32": "float",
+    "float64": "double",
+    "text": "string",
+    "blob": "bytes",
 }
+_PLAIN = {name.lower(): cls for name, cls in PLAIN_TYPES.items()}
+_PLAIN |= {alias: _PLAIN[name] for alias, name in _ALIASES.items()}
 _NAMES = sorted(
     {*_PLAIN, "char", "varchar", "binary", "varbinary", "decimal", "numeric", "time", "timestamp"}
     | {"timestamp_ltz", "timestamptz", "array", "map", "row", "struct"}

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket
-from fluss.metadata.documents import RemoteLogManifest
+from fluss.metadata.documents import RemoteLogManifestFile
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
@@ -21,17 +21,29 @@ logger = logging.getLogger("fluss.server.remote")
 
 
 class RemoteLogManager:
-    """Copies closed segments of log tables, deletes local ones that are no longer needed, and expires remote ones.
+    """Copies closed segments, deletes local ones that are no longer needed, and expires remote ones.
 
-    The changelog of a primary-key table stays local: its state is rebuilt from it.
+    Args:
+        snapshot_offset_of: Tells from which offset on the changelog of a primary-key bucket must stay local, because
+            its state is rebuilt from it.
     """
 
-    def __init__(self, root: str, catalog: Catalog, config: ServerConfig, *, clock: Clock, executor: Executor) -> None:
+    def __init__(
+        self,
+        root: str,
+        catalog: Catalog,
+        config: ServerConfig,
+        *,
+        clock: Clock,
+        executor: Executor,
+        snapshot_offset_of: Callable[[TableBucket], int],
+    ) -> None:
         self.store = RemoteStore(root)
         self._catalog = catalog
         self._config = config
         self._clock = clock
         self._executor = executor
+        self._snapshot_offset_of = snapshot_offset_of
         self._removals: set[asyncio.Task[None]] = set()
         self._moving: LogTablet | None = None
         """The log whose segments are moved now, and when that has ended."""
@@ -42,7 +54,7 @@ class RemoteLogManager:
     def attach(self, tablet: LogTablet) -> None:
         """Give a log its remote part. Runs before the log is shared, or for a new bucket."""
         entry = self._catalog.table_by_id(tablet.bucket.table_id)
-        if entry is None or entry.table_info.has_primary_key():
+        if entry is None:
             return
         partition_name: str | None = None
         if tablet.bucket.partition_id is not None:
@@ -51,7 +63,7 @@ class RemoteLogManager:
                 return
             partition_name = found[1].name
         path = entry.table_path
-        empty = RemoteLogManifest(path.database_name, path.table_name, tablet.bucket, partition_name)
+        empty = RemoteLogManifestFile(path.database_name, path.table_name, tablet.bucket, partition_name)
         tablet.remote = RemoteLog(self.store, remote_folder(self.store.root, empty), tablet.folder, empty)
         try:
             tablet.remote.load()
@@ -81,6 +93,8 @@ class RemoteLogManager:
             keep = entry.table_info.config.tiered_local_segments
             if len(tablet.segments) > keep:
                 limit = min(tablet.segments[-keep].base_offset, tablet.remote.end_offset)
+                if entry.table_info.has_primary_key():
+                    limit = min(limit, self._snapshot_offset_of(tablet.bucket))
                 deleted = await tablet.delete_segments_before(limit)
                 if deleted:
                     logger.info("deleted %d local segments of %s that are remote now", deleted, tablet.bucket)
@@ -117,7 +131,7 @@ class RemoteLogManager:
             await self._put_in_force(remote, remote.without(count))
             logger.info("%d remote segments of %s have expired", count, tablet.bucket)
 
-    async def _put_in_force(self, remote: RemoteLog, manifest: RemoteLogManifest) -> None:
+    async def _put_in_force(self, remote: RemoteLog, manifest: RemoteLogManifestFile) -> None:
         loop = asyncio.get_running_loop()
         path = await loop.run_in_executor(self._executor, remote.write_manifest, manifest)
         superfluous = remote.commit(manifest, path)

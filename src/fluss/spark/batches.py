@@ -26,7 +26,7 @@ METADATA_FIELDS: dict[str, s.StructField] = {
     "_bucket": s.StructField("_bucket", s.IntegerType(), False),
 }
 
-_CHANGE_NAMES = pa.array(["insert", "insert", "update_before", "update_after", "delete"])
+_CHANGE_NAMES = ("insert", "insert", "update_before", "update_after", "delete")
 """By `ChangeType`. An appended row is an insert, as in the changelog views of Fluss."""
 
 
@@ -151,7 +151,7 @@ def _metadata(field: pa.Field, item: RecordBatch) -> pa.Array:
     if field.name == CHANGE_TYPE:
         if item.change_types is None:
             return pa.repeat(pa.scalar("insert"), rows)
-        return _CHANGE_NAMES.take(pa.array(np.frombuffer(item.change_types, np.uint8)))
+        return pa.array(_CHANGE_NAMES).take(pa.array(np.frombuffer(item.change_types, np.uint8)))
     if field.name == "_log_offset":
         if item.offsets is not None:
             return pa.array(item.offsets, pa.int64())

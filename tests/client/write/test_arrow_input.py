@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+from contextlib import suppress
 from decimal import Decimal
 
 import pandas as pd
@@ -246,6 +248,23 @@ def test_delete_arrow_batch(run, config, database):
             writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"name": ["x"]}))
 
     run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def test_an_invalid_batch_is_refused_and_not_retried_for_long(run, config, database):
+    offsets = pa.py_buffer(pa.array([0, 3, 20_000_000, 6], pa.int32()).buffers()[1])
+    names = pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"abcdef"))
+    invalid = pa.RecordBatch.from_arrays([pa.array([1, 2, 3], pa.int32()), names], names=["id", "name"])
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        with pytest.raises(fluss.errors.CorruptRecordError, match="not valid, nothing of it was written"):
+            await asyncio.wait_for(writer.write_arrow_batch(invalid).wait(), 20)
+        with suppress(fluss.errors.CorruptRecordError):
+            await writer.flush()
+        await writer.append({"id": 4, "name": "later"}).wait()
+        assert (await read_all(table)).column("id").to_pylist() == [4]
+
+    run(with_table(config, database, use, FIELDS, properties={"table.log.arrow.compression.type": "NONE"}))
 
 
 class Stream:

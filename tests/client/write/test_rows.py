@@ -9,6 +9,7 @@ import datetime as dt
 from collections import OrderedDict, UserDict, namedtuple
 from decimal import Decimal
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -96,8 +97,8 @@ def test_a_row_may_be_reused_and_changed(run, config, database):
 
     async def use(conn, table):
         writer = table.new_append().create_writer()
-        row = {"id": 0, "data": bytearray(b"00"), "tags": ["a"], "m": {"k": 0}}
-        as_list = [0, bytearray(b"xx"), [], {}]
+        row: dict[str, Any] = {"id": 0, "data": bytearray(b"00"), "tags": ["a"], "m": {"k": 0}}
+        as_list: list[Any] = [0, bytearray(b"xx"), [], {}]
         for i in range(3):
             row["id"] = i
             row["data"][:] = b"%02d" % i

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from fluss.client.admin.base import AdminBase, bucket_from, check_name, check_ta
 from fluss.client.admin.types import DatabaseSummary, SchemaInfo, TableStats
 from fluss.client.cluster import Cluster, raise_for_code
 from fluss.client.fanout import buckets_of, list_offsets, per_leader
-from fluss.errors import InvalidArgumentError
+from fluss.errors import InvalidArgumentError, PartitionNotExistsError
 from fluss.metadata import (
     Column,
     DatabaseDescriptor,
@@ -35,6 +36,8 @@ from fluss.protocol import messages as pb
 
 _SET, _DELETE = 0, 1
 _POSITION_LAST = 0
+_STATS_IN_FLIGHT = 16
+"""Partitions whose rows are counted at the same time."""
 
 
 class CatalogAdmin(AdminBase):
@@ -361,12 +364,20 @@ class CatalogAdmin(AdminBase):
             if state.is_partitioned:
                 names = [info.partition_name for info in await self._partition_infos(table_path, None, deadline)]
         counts: dict[TableBucket, int | None] = {}
-        for name in names:
 
-            async def of_partition(cluster: Cluster, name: str | None = name) -> dict[TableBucket, int | None]:
-                return await _bucket_stats(cluster, table_path, name, deadline)
+        async def count(cluster: Cluster) -> None:
+            for first in range(0, len(names), _STATS_IN_FLIGHT):
+                group = [
+                    _bucket_stats(cluster, table_path, name, deadline) for name in names[first:][:_STATS_IN_FLIGHT]
+                ]
+                for found in await asyncio.gather(*group, return_exceptions=True):
+                    if isinstance(found, PartitionNotExistsError) and partition_name is None:
+                        continue  # dropped since it was listed
+                    if isinstance(found, BaseException):
+                        raise found
+                    counts.update(found)
 
-            counts.update(await self._runner.run(of_partition))
+        await self._runner.run(count)
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else None
         return TableStats(table_path, total, counts)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.client.scan.fold import merge_by_key
+from fluss.client.scan.kv_snapshot import SnapshotRows, newest_snapshot
 from fluss.client.scan.one_shot import OneShotScanner
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
@@ -20,6 +22,8 @@ from fluss.errors import (
     FormatError,
     InvalidArgumentError,
     InvalidRowError,
+    KvSnapshotNotExistError,
+    StorageError,
     UnsupportedVersionError,
     error_for_code,
 )
@@ -42,14 +46,14 @@ class BatchScanner(OneShotScanner):
     """A bounded read of one bucket. It runs when the first batch is asked for, and once only.
 
     With a limit: the last rows of a log table, or some rows of a primary-key table. Without one (primary-key tables
-    only): all current rows of the bucket.
+    only): all current rows of the bucket, or those of a snapshot.
 
     Example:
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         last = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
     """
 
-    def __init__(self, plan: ScanPlan, bucket: TableBucket) -> None:
+    def __init__(self, plan: ScanPlan, bucket: TableBucket, snapshot_id: int | None = None) -> None:
         info = plan.info
         if bucket.table_id != info.table_id:
             raise InvalidArgumentError(
@@ -66,8 +70,14 @@ class BatchScanner(OneShotScanner):
             raise InvalidArgumentError("a filter cannot be combined with a bucket batch scan")
         if plan.limit is None and not info.has_primary_key():
             raise InvalidArgumentError("a bucket batch scan of a log table needs a limit: call limit(n) first")
+        if snapshot_id is not None and not info.has_primary_key():
+            raise InvalidArgumentError(f"{info.table_path} has no primary key, and therefore no snapshots")
+        if snapshot_id is not None and plan.limit is not None:
+            raise InvalidArgumentError("a snapshot is read as a whole: leave out limit() or the snapshot id")
         super().__init__(plan)
         self._bucket = bucket
+        self.snapshot_id = snapshot_id
+        """The snapshot that the rows come from, or begin with; None when none is read."""
         self.log_offset: int | None = None
         """The end of the changelog that the rows read so far stand for; None where the server does not say."""
 
@@ -81,6 +91,8 @@ class BatchScanner(OneShotScanner):
     def _run(self) -> AsyncGenerator[RecordBatch, None]:
         if not self._plan.info.has_primary_key():
             return self._last_rows()
+        if self.snapshot_id is not None:
+            return self._snapshot(self.snapshot_id)
         return self._some_values() if self._plan.limit is not None else self._all_values()
 
     async def _limit_scan(self) -> memoryview:
@@ -204,15 +216,9 @@ class BatchScanner(OneShotScanner):
         plan, bucket = self._plan, self._bucket
         names = [column.name for column in plan.info.schema.columns]
         key = [names.index(name) for name in plan.info.physical_primary_key]
-        start = (await plan.offsets([bucket], OffsetSpec.earliest(), self._deadline))[bucket]
         stop = (await plan.offsets([bucket], OffsetSpec.latest(), self._deadline))[bucket]
-        if start > 0:
-            raise UnsupportedVersionError(
-                f"this server cannot list the rows of {plan.info.table_path}, and the changelog of {bucket} begins at "
-                f"offset {start}: rows that did not change since are not in it"
-            )
-        self.log_offset = stop
-        table = plan.info.schema.arrow_schema.empty_table()
+        start, table = await self._base_rows()
+        self.log_offset = stop = max(start, stop)
         pending: list[RecordBatch] = []
         pending_rows = 0
         async with contextlib.aclosing(plan.without_projection().read({bucket: start}, {bucket: stop})) as changes:
@@ -227,11 +233,48 @@ class BatchScanner(OneShotScanner):
             batch = table.combine_chunks().to_batches()[0]
             yield RecordBatch(self._project(batch), bucket, 0, batch.num_rows - 1)
 
+    async def _base_rows(self) -> tuple[int, pa.Table]:
+        """What the changelog is folded into: the newest snapshot, or nothing, and the offset it goes on from."""
+        plan, bucket = self._plan, self._bucket
+        empty = plan.info.schema.arrow_schema.empty_table()
+        earliest = (await plan.offsets([bucket], OffsetSpec.earliest(), self._deadline))[bucket]
+        reason = "it has no snapshot"
+        try:
+            newest = await newest_snapshot(plan, bucket, self._deadline)
+            if newest is not None and newest.log_offset >= earliest:
+                whole = BatchScanner(plan.without_projection(), bucket, newest.snapshot_id)
+                whole._deadline = self._deadline
+                batches = [found.batch async for found in whole._snapshot(newest.snapshot_id)]
+                self.snapshot_id = newest.snapshot_id
+                return newest.log_offset, pa.Table.from_batches(batches, empty.schema)
+        except (StorageError, KvSnapshotNotExistError, UnsupportedVersionError) as error:
+            if earliest > 0:
+                reason = error.message
+        if earliest > 0:
+            raise UnsupportedVersionError(
+                f"this server cannot list the rows of {plan.info.table_path}, and the changelog of {bucket} begins at "
+                f"offset {earliest}: rows that did not change since are not in it, and {reason}"
+            )
+        return earliest, empty
+
+    async def _snapshot(self, snapshot_id: int) -> AsyncGenerator[RecordBatch, None]:
+        """All rows of a snapshot, from its files."""
+        rows = 0
+        async with SnapshotRows(self._plan, self._bucket, snapshot_id, self._deadline) as snapshot:
+            self.log_offset = snapshot.log_offset
+            async for values in snapshot.values():
+                batch = await self._valid(values)
+                yield RecordBatch(batch, self._bucket, rows, rows + batch.num_rows - 1)
+                rows += batch.num_rows
+
     # -- values ---------------------------------------------------------------------------------------------------
 
     async def _decoded(self, records: memoryview) -> pa.RecordBatch:
+        return await self._valid(lambda: decode_value_batch(records))
+
+    async def _valid(self, values: Slices | Callable[[], Slices]) -> pa.RecordBatch:
         try:
-            return await self.decode_values(decode_value_batch(records))
+            return await self.decode_values(values if isinstance(values, Slices) else values())
         except (FormatError, InvalidRowError, pa.ArrowException) as error:
             raise CorruptRecordError(
                 f"Rows of {self._bucket} of table '{self._plan.info.table_path}' are not valid: "
@@ -254,7 +297,7 @@ class BatchScanner(OneShotScanner):
         order = np.argsort(ids, kind="stable")
         parts = [await self._decode_rows(kind, rows.take(order[ids[order] == kind])) for kind in kinds]
         table = pa.Table.from_batches(parts, info.schema.arrow_schema)
-        back = table.take(pa.array(np.argsort(order, kind="stable")))
+        back = table.take(array_of(np.argsort(order, kind="stable")))
         return self._project(back.combine_chunks().to_batches()[0])
 
     async def _decode_rows(self, schema_id: int, rows: Slices) -> pa.RecordBatch:

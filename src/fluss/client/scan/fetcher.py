@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.remote import RemoteReader
 from fluss.client.scan.subscription import FetchOptions, Subscription, Waiting
 from fluss.errors import (
+    CorruptRecordError,
     DeadlineExceededError,
     ErrorCode,
     FencedLeaderEpochError,
@@ -419,7 +420,7 @@ class Fetcher:
     async def _enqueue(
         self, subscription: Subscription, records: memoryview, *, projected: bool, remote_dir: str | None = None
     ) -> None:
-        for batch in iter_log_batches(records):
+        for batch in self._batches_of(subscription, records, remote_dir):
             if remote_dir is not None:
                 _check_remote_offset(subscription, batch, remote_dir)
             if batch.header.next_offset <= subscription.fetch_offset:
@@ -427,6 +428,19 @@ class Fetcher:
             await self._add_batch(subscription, batch, projected, remote_dir)
             if subscription.fetched_all:
                 break
+
+    def _batches_of(
+        self, subscription: Subscription, records: memoryview, remote_dir: str | None
+    ) -> Iterator[LogBatch]:
+        try:
+            yield from iter_log_batches(records)
+        except FormatError as error:
+            text = (
+                f"What was read from offset {subscription.fetch_offset} on of {subscription.bucket} of table "
+                f"'{self.info.table_path}' is not valid: {error.message}. To read on behind it, subscribe the bucket "
+                f"at a later offset."
+            )
+            raise _located(CorruptRecordError(text), remote_dir) from error
 
     async def _add_batch(
         self, subscription: Subscription, batch: LogBatch, projected: bool, remote_dir: str | None

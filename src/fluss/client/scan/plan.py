@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,10 +20,13 @@ from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.config import Config
 from fluss.errors import FlussError, InvalidArgumentError
-from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Predicate, Schema, TableBucket, TableInfo
+from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Schema, TableBucket, TableInfo
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis
-from fluss.protocol.predicates import encode_server_filter
+from fluss.protocol import messages as pb
+
+if TYPE_CHECKING:
+    from fluss.metadata import Predicate
 
 _BOUNDED_FETCH_BYTES = 8 * 1024 * 1024
 _BUFFERED_BYTES = 64 * 1024 * 1024
@@ -101,9 +105,14 @@ class ScanPlan:
             self.decoder,
             options,
             projection=self.server_projection,
-            predicate=encode_server_filter(pushed, self.info.schema) if pushed is not None else None,
+            predicate=None if pushed is None else self._encoded(pushed),
             eager=eager,
         )
+
+    def _encoded(self, predicate: Predicate) -> pb.PbPredicate | None:
+        from fluss.protocol.predicates import encode_server_filter  # most scans read everything
+
+        return encode_server_filter(predicate, self.info.schema)
 
     async def offsets(
         self, buckets: Sequence[TableBucket], spec: OffsetSpec, deadline: Deadline | None = None
@@ -221,6 +230,8 @@ class ScanPlan:
         return replace(self, limit=n)
 
     def with_filter(self, predicate: Predicate) -> ScanPlan:
+        from fluss.metadata import Predicate  # most scans read everything
+
         if not isinstance(predicate, Predicate):
             raise InvalidArgumentError(
                 f"a filter is built from columns, such as fluss.col('id') > 3; got {type(predicate).__name__}"

@@ -14,11 +14,11 @@ from fluss.client.scan.records import RecordBatch, ScanRecord
 from fluss.client.scan.scanner import LogScanner
 from fluss.client.state import TableState
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     from fluss.client.scan.batch_scanner import BatchScanner
     from fluss.client.scan.table_batch_scanner import TableBatchScanner
+    from fluss.metadata import Predicate, TableBucket
 
 
 class TableScan:
@@ -125,8 +125,11 @@ class TableScan:
         """
         return await self.create_record_batch_log_scanner()
 
-    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
+    def create_bucket_batch_scanner(self, bucket: TableBucket, *, snapshot_id: int | None = None) -> BatchScanner:
         """A scanner that reads one bucket once and ends: the last rows, or (primary-key tables) some or all rows.
+
+        With the id of a snapshot, from `admin.get_latest_kv_snapshots()`, its rows are read, straight from the remote
+        storage of the server. The scanner's `log_offset` is where the changelog goes on from it.
 
         Example:
             bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
@@ -135,7 +138,7 @@ class TableScan:
         """
         from fluss.client.scan.batch_scanner import BatchScanner  # log scans do without its modules
 
-        return BatchScanner(self._plan, bucket)
+        return BatchScanner(self._plan, bucket, snapshot_id)
 
     def create_table_batch_scanner(self) -> TableBatchScanner:
         """A scanner that reads the whole table once and ends: all partitions and buckets, several at a time.

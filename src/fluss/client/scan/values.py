@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import bytes_list, numpy_of, pandas_is_loaded, string_list, valid_mask
 from fluss.metadata import (
     BigIntType,
     BooleanType,
@@ -52,17 +53,16 @@ def column_to_python(array: pa.Array, data_type: DataType, *, map_pairs: bool = 
     A MAP becomes a dict, or with `map_pairs` a list of (key, value) pairs.
     """
     if isinstance(data_type, _NUMBERS):
-        if not array.null_count:
-            return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-        filled = array.fill_null(False if isinstance(data_type, BooleanType) else 0)
-        values: list[Any] = filled.to_numpy(zero_copy_only=False).tolist()
-        for position in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
+        values: list[Any] = numpy_of(array).tolist()
+        for position in np.flatnonzero(~valid_mask(array)).tolist() if array.null_count else ():
             values[position] = None
         return values
     if isinstance(data_type, _OBJECTS):
-        return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+        if pandas_is_loaded():
+            return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+        return bytes_list(array) if isinstance(data_type, BytesType) else string_list(array)
     if isinstance(data_type, TimestampType | TimestampLtzType) and not array.null_count and len(array):
-        ticks = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        ticks = numpy_of(array.view(pa.int64()))
         unit = array.type.unit
         least, greatest = _DATETIME_RANGES[unit]
         # numpy wraps around (or, in some versions, raises OverflowError) where a datetime of Python has no room: years

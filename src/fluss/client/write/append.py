@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.client.write.accumulator import Chunk, RowReader, fast_path, value_converter, without
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
@@ -153,7 +154,7 @@ class AppendWriter(WriterBase):
                 kept = remaining(batch.num_rows, bad.errors)
                 places = np.arange(batch.num_rows) if positions is None else positions
                 refused.update({int(places[row]): error for row, error in bad.errors.items()})
-                batch, positions = batch.take(pa.array(kept)), places[kept]
+                batch, positions = batch.take(array_of(kept)), places[kept]
         return [], refused
 
     def _columns(self, flat: list[Any]) -> tuple[list[pa.Array], dict[int, FlussError]]:
@@ -182,7 +183,7 @@ class AppendWriter(WriterBase):
             return self._route_buckets(names[0], batch, positions)
         routed = []
         for code, rows in groups_of(codes):
-            routed += self._route_buckets(names[code], batch.take(pa.array(rows)), _pick(positions, rows))
+            routed += self._route_buckets(names[code], batch.take(array_of(rows)), _pick(positions, rows))
         return routed
 
     def _check_row_sizes(self, batch: pa.RecordBatch) -> None:
@@ -218,7 +219,7 @@ class AppendWriter(WriterBase):
             return self._cut((partition, groups[0][0]), batch, positions)
         routed = []
         for bucket, rows in groups:
-            routed += self._cut((partition, bucket), batch.take(pa.array(rows)), _pick(positions, rows))
+            routed += self._cut((partition, bucket), batch.take(array_of(rows)), _pick(positions, rows))
         return routed
 
     def _cut(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_of, value_converter, without
 from fluss.client.write.arrow_input import BatchReader, arrow_batches
 from fluss.client.write.batch import Encoder, Seal
@@ -215,7 +216,7 @@ class UpsertWriter(WriterBase):
                 kept = remaining(len(deletes), bad.errors)
                 places = np.arange(len(deletes)) if positions is None else positions
                 refused.update({int(places[row]): error for row, error in bad.errors.items()})
-                arrays, deletes = [array.take(pa.array(kept)) for array in arrays], deletes[kept]
+                arrays, deletes = [array.take(array_of(kept)) for array in arrays], deletes[kept]
                 positions = places[kept]
         return [], refused
 

@@ -13,7 +13,7 @@ from fluss.lake.layout import lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.runners import LocalRunner
 from fluss.lake.service import TieringService
-from fluss.lake.session import Session
+from fluss.lake.session import LakeSession
 from fluss.lake.status import lake_status
 from fluss.metadata import TablePath
 
@@ -29,7 +29,7 @@ async def lake(call: Call) -> Any:
 
 
 def _status(config: Mapping[str, Any], path: TablePath) -> dict[str, Any]:
-    session = Session(config)
+    session = LakeSession(config)
     try:
         found = lake_status(session, path)
         snapshots: list[int] = []

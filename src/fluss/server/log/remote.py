@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket
-from fluss.metadata.documents import RemoteLogManifest, RemoteLogSegment
+from fluss.metadata.documents import RemoteLogManifestFile, RemoteLogSegment
 from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import SegmentFile
@@ -117,7 +117,7 @@ class RemoteFile:
 class RemoteLog:
     """What is remote of one bucket. Methods that touch files run in a thread, one at a time."""
 
-    def __init__(self, store: RemoteStore, folder: str, local_folder: Path, empty: RemoteLogManifest) -> None:
+    def __init__(self, store: RemoteStore, folder: str, local_folder: Path, empty: RemoteLogManifestFile) -> None:
         self._store = store
         self.folder = folder
         self._local_folder = local_folder
@@ -155,7 +155,7 @@ class RemoteLog:
         try:
             if check != _check(body, name):
                 raise FormatError("the checksum does not fit")
-            self.manifest = RemoteLogManifest.from_json_bytes(body)
+            self.manifest = RemoteLogManifestFile.from_json_bytes(body)
             self.manifest_path = name.decode("utf-8")
         except (FormatError, UnicodeDecodeError) as error:
             logger.warning("'%s' is unusable (%s); looking for the manifest in '%s'", path, error, self.folder)
@@ -165,7 +165,7 @@ class RemoteLog:
         for name in self._store.names(f"{self.folder}/metadata"):
             path = f"{self.folder}/metadata/{name}"
             try:
-                manifest = RemoteLogManifest.from_json_bytes(self._store.read(path))
+                manifest = RemoteLogManifestFile.from_json_bytes(self._store.read(path))
             except (FormatError, OSError) as error:
                 logger.warning("the manifest '%s' is unusable: %s", path, error)
                 continue
@@ -174,7 +174,7 @@ class RemoteLog:
 
     # Changes -----------------------------------------------------------------------------------------------------
 
-    def upload(self, segments: list[Segment], is_dropped: Callable[[], bool] = lambda: False) -> RemoteLogManifest:
+    def upload(self, segments: list[Segment], is_dropped: Callable[[], bool] = lambda: False) -> RemoteLogManifestFile:
         """Copy closed segments and return the manifest that has them; nothing changes until ``commit``.
 
         Ends early once the log is dropped.
@@ -198,15 +198,15 @@ class RemoteLog:
             added.append(RemoteLogSegment(segment_id, segment.base_offset, segment.end_offset, newest, size))
         return self._with_segments((*self.segments, *added))
 
-    def without(self, count: int) -> RemoteLogManifest:
+    def without(self, count: int) -> RemoteLogManifestFile:
         """The manifest without its oldest segments."""
         return self._with_segments(self.segments[count:])
 
-    def _with_segments(self, segments: tuple[RemoteLogSegment, ...]) -> RemoteLogManifest:
+    def _with_segments(self, segments: tuple[RemoteLogSegment, ...]) -> RemoteLogManifestFile:
         old = self.manifest
-        return RemoteLogManifest(old.database, old.table, old.bucket, old.partition_name, segments)
+        return RemoteLogManifestFile(old.database, old.table, old.bucket, old.partition_name, segments)
 
-    def write_manifest(self, manifest: RemoteLogManifest) -> str:
+    def write_manifest(self, manifest: RemoteLogManifestFile) -> str:
         """Write the manifest remotely, then beside the local log, which puts it in force; returns its path."""
         body = manifest.to_json_bytes()
         path = f"{self.folder}/metadata/{uuid.uuid4()}.manifest"
@@ -218,7 +218,7 @@ class RemoteLog:
         disk.sync_folder(self._local_folder)
         return path
 
-    def commit(self, manifest: RemoteLogManifest, path: str) -> tuple[str | None, tuple[RemoteLogSegment, ...]]:
+    def commit(self, manifest: RemoteLogManifestFile, path: str) -> tuple[str | None, tuple[RemoteLogSegment, ...]]:
         """Show the manifest to readers (on the event loop); returns what it made superfluous."""
         kept = {segment.segment_id for segment in manifest.segments}
         gone = tuple(segment for segment in self.segments if segment.segment_id not in kept)
@@ -285,7 +285,7 @@ class RemoteLog:
         return index
 
 
-def remote_folder(root: str, manifest: RemoteLogManifest) -> str:
+def remote_folder(root: str, manifest: RemoteLogManifestFile) -> str:
     """``root/log/db/table-id/[partition-pid/]bucket``"""
     bucket: TableBucket = manifest.bucket
     parts = [root, "log", manifest.database, f"{manifest.table}-{bucket.table_id}"]
