@@ -366,11 +366,6 @@ class BatchScanner(_OneShot):
         """The end of the changelog that the rows read so far stand for; None where the server does not say."""
         return self._core.log_offset
 
-    @property
-    def snapshot_id(self) -> int | None:
-        """The snapshot that the rows come from, or begin with; None when none is read."""
-        return self._core.snapshot_id
-
 
 class TableBatchScanner(_OneShot):
     """Reads a whole table once: all rows of a log table up to now, or the current rows of a primary-key table."""
