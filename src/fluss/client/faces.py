@@ -19,7 +19,7 @@ from fluss.client.background import DONE, Background
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
-from fluss.errors import ConnectionClosedError
+from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import MergeMode, TablePath
 from fluss.net.background import LoopThread
 
@@ -200,6 +200,8 @@ class FlussConnection:
     """
 
     def __init__(self, background: Background) -> None:
+        if not isinstance(background, Background):
+            raise InvalidArgumentError(core.NOT_CREATED)
         self._background = background
 
     @staticmethod
