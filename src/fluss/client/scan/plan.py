@@ -60,6 +60,7 @@ class ScanPlan:
             remote_prefetch=config.scanner_remote_log_prefetch_num,
             remote_threads=config.remote_file_download_thread_num,
             remote_reads=config.scanner_remote_log_read_concurrency,
+            remote_first=config.scanner_log_read_preference == "remote_first",
             buffered_bytes=max(_BUFFERED_BYTES, 2 * config.scanner_log_fetch_max_bytes_for_bucket),
         )
 

@@ -34,6 +34,8 @@ class FetchOptions:
     remote_prefetch: int = 4
     remote_threads: int = 3
     remote_reads: int = 4
+    remote_first: bool = False
+    """Whether rows that servers have too are read from the remote log."""
 
 
 class Subscription:
