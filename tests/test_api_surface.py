@@ -262,6 +262,7 @@ EXPORTS = set(
     RemoteLogManifest ResourceType ScanRecord ScanRecords Schema SchemaInfo ServerNode TableAppend TableBatchScanner
     TableBucket TableDescriptor TableInfo TableLookup TablePath TablePrefixLookup TableScan TableStats TableUpsert
     TieringHeartbeat TieringStats TieringTable UpsertWriter WriteResultHandle col
+    BucketMove GoalType RebalanceProgress RebalanceStatus ServerTag
     Change Database Position Table WriteResult connect
     AuthenticateError AuthorizationError ConfigError ConnectionClosedError DatabaseAlreadyExistError
     DatabaseNotEmptyError DatabaseNotExistError DeadlineExceededError DeletionDisabledError FlussError FormatError

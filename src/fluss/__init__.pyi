@@ -6,6 +6,11 @@ from fluss import config as config
 from fluss import errors as errors
 from fluss import metadata as metadata
 from fluss.client.admin import FlussAdmin as FlussAdmin
+from fluss.client.admin.balance import BucketMove as BucketMove
+from fluss.client.admin.balance import GoalType as GoalType
+from fluss.client.admin.balance import RebalanceProgress as RebalanceProgress
+from fluss.client.admin.balance import RebalanceStatus as RebalanceStatus
+from fluss.client.admin.balance import ServerTag as ServerTag
 from fluss.client.admin.types import AclBinding as AclBinding
 from fluss.client.admin.types import AclFilter as AclFilter
 from fluss.client.admin.types import AlterConfig as AlterConfig
@@ -128,6 +133,7 @@ __all__ = [
     "AuthenticateError",
     "AuthorizationError",
     "BatchScanner",
+    "BucketMove",
     "Change",
     "ChangeType",
     "ClusterHealth",
@@ -157,6 +163,7 @@ __all__ = [
     "FlussError",
     "FlussTable",
     "FormatError",
+    "GoalType",
     "HealthStatus",
     "InvalidAlterTableError",
     "InvalidArgumentError",
@@ -192,6 +199,8 @@ __all__ = [
     "PrefixLookuper",
     "ProducerOffsets",
     "PrometheusCollector",
+    "RebalanceProgress",
+    "RebalanceStatus",
     "RecordBatch",
     "RecordTooLargeError",
     "RemoteLogManifest",
@@ -204,6 +213,7 @@ __all__ = [
     "SchemaNotExistError",
     "SecurityDisabledError",
     "ServerNode",
+    "ServerTag",
     "Table",
     "TableAlreadyExistError",
     "TableAppend",

@@ -7,7 +7,8 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from fluss.client.convert import KeyMaker
-from fluss.client.lookup_queue import InsertingLookupWire, LookupQueue, LookupWire, PrefixWire
+from fluss.client.lookup_queue import LookupQueue
+from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire
 from fluss.client.promise import TurnedLoop
 from fluss.client.runner import Runner
 from fluss.client.state import TableState

@@ -13,7 +13,7 @@ import pyarrow as pa
 from fluss._arrow_buffers import array_of
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
-from fluss.client.lookup_queue import LookupWire
+from fluss.client.lookup_wire import LookupWire
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.client.values import decode_values, schema_ids_of

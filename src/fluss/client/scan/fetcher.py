@@ -64,6 +64,7 @@ _PASSING = (
     StorageError,
     UnknownServerError,
 )
+_REMOTE_FIRST = 1
 _EMPTY_ANSWER_PAUSE_S = 0.02
 
 
@@ -367,6 +368,8 @@ class Fetcher:
             max_wait_ms=options.max_wait_ms,
             min_bytes=options.min_bytes,
         )
+        if options.remote_first:
+            request.read_preference = _REMOTE_FIRST
         table = request.tables_req.add(
             table_id=self.info.table_id, projection_pushdown_enabled=self._projection is not None
         )
