@@ -23,6 +23,7 @@ from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.rows.bucketing import buckets_of
 from fluss.rows.logical import from_python, to_arrow
+from fluss.rows.slices import int64_array
 
 REQUESTS_IN_FLIGHT_MAX = 4
 """Requests of one `lookup_many` that are in flight at the same time."""
@@ -50,7 +51,7 @@ async def lookup_many(
     if missing == "drop" or len(found) == len(values):
         return table
     present = np.array([value is not None for value in values])
-    indices = pa.array(np.cumsum(present) - 1, mask=~present)
+    indices = int64_array(np.cumsum(present) - 1, present)
     nullable = pa.schema([field.with_nullable(True) for field in table.schema])
     return table.cast(nullable).take(indices)
 

@@ -41,6 +41,7 @@ from fluss.metadata.types import (
 )
 from fluss.rows.arrow_values import to_arrow
 from fluss.rows.logical import from_python
+from fluss.rows.slices import int64_array
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -160,7 +161,7 @@ def _fast_conversion(data_type: DataType) -> Convert:
             return when_exact(values)
         if np.any(numbers >> 1 == 0) and bool in set(map(type, values)):
             return None  # True and False are integers to Python, but not to us
-        column = pa.array(numbers)
+        column = int64_array(numbers)
         return column if isinstance(data_type, BigIntType) else column.cast(data_type.to_arrow())
 
     return to_integer

@@ -29,6 +29,7 @@ from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import ScanKvResponse, decode_limit_scan_response, decode_scan_kv_response
 from fluss.records import align_batch, decode_value_batch, iter_log_batches
 from fluss.rows import Slices, decode_compacted, indexed, logical
+from fluss.rows.slices import int64_array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -349,7 +350,7 @@ class BatchScanner:
         order = np.argsort(ids, kind="stable")
         parts = [await self._decode_rows(kind, rows.take(order[ids[order] == kind])) for kind in kinds]
         table = pa.Table.from_batches(parts, info.schema.arrow_schema)
-        back = table.take(pa.array(np.argsort(order, kind="stable")))
+        back = table.take(int64_array(np.argsort(order, kind="stable")))
         return self._project(back.combine_chunks().to_batches()[0])
 
     async def _decode_rows(self, schema_id: int, rows: Slices) -> pa.RecordBatch:

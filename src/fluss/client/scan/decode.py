@@ -13,6 +13,7 @@ from fluss._lazy import LazyModule
 from fluss.errors import CorruptRecordError, FormatError, InvalidRowError
 from fluss.metadata import Predicate, Schema, TableBucket, TableInfo
 from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch
+from fluss.rows.slices import int64_array
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -175,7 +176,7 @@ class BatchDecoder:
         change_types = decoded.change_types
         if not keep.all():
             at = np.flatnonzero(keep)
-            batch = batch.take(pa.array(at))
+            batch = batch.take(int64_array(at))
             offsets = (at + decoded.first_offset).tolist()
             change_types = change_types and bytes(np.frombuffer(change_types, np.uint8)[at])
         if self._projection is not None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fluss.client.scan.records import RecordBatch
 from fluss.metadata import ChangeType
+from fluss.rows.slices import int64_array
 
 _AT = "__position"
 
@@ -31,11 +32,11 @@ def fold_changelog(batches: Sequence[RecordBatch], key: Sequence[int], schema: p
             for batch in batches
         ]
     )
-    keys = table.select(list(key)).append_column(_AT, pa.array(np.arange(table.num_rows)))
+    keys = table.select(list(key)).append_column(_AT, int64_array(np.arange(table.num_rows)))
     names = [name for name in keys.column_names if name != _AT]
     last = keys.group_by(names).aggregate([(_AT, "max")]).column(f"{_AT}_max").to_numpy()
     live = np.sort(last[changes[last] != int(ChangeType.Delete)])
-    return table.take(pa.array(live))
+    return table.take(int64_array(live))
 
 
 def merge_by_key(base: pa.Table, batches: Sequence[RecordBatch], key: Sequence[int]) -> pa.Table:

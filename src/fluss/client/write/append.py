@@ -30,6 +30,7 @@ from fluss.records import (
     statistics_columns,
 )
 from fluss.rows import BadValues, ColumnConverter, bucket_key_encoder, buckets_of
+from fluss.rows.slices import int64_array
 
 if TYPE_CHECKING:
     from fluss.config import Config
@@ -151,7 +152,7 @@ class AppendWriter(WriterBase):
                 kept = remaining(batch.num_rows, bad.errors)
                 places = np.arange(batch.num_rows) if positions is None else positions
                 refused.update({int(places[row]): error for row, error in bad.errors.items()})
-                batch, positions = batch.take(pa.array(kept)), places[kept]
+                batch, positions = batch.take(int64_array(kept)), places[kept]
         return [], refused
 
     def _columns(self, flat: list[Any]) -> tuple[list[pa.Array], dict[int, FlussError]]:
@@ -180,7 +181,7 @@ class AppendWriter(WriterBase):
             return self._route_buckets(names[0], batch, positions)
         routed = []
         for code, rows in groups_of(codes):
-            routed += self._route_buckets(names[code], batch.take(pa.array(rows)), _pick(positions, rows))
+            routed += self._route_buckets(names[code], batch.take(int64_array(rows)), _pick(positions, rows))
         return routed
 
     def _check_row_sizes(self, batch: pa.RecordBatch) -> None:
@@ -216,7 +217,7 @@ class AppendWriter(WriterBase):
             return self._cut((partition, groups[0][0]), batch, positions)
         routed = []
         for bucket, rows in groups:
-            routed += self._cut((partition, bucket), batch.take(pa.array(rows)), _pick(positions, rows))
+            routed += self._cut((partition, bucket), batch.take(int64_array(rows)), _pick(positions, rows))
         return routed
 
     def _cut(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:

@@ -33,6 +33,7 @@ from fluss.rows import (
     kv_key_encoder,
     logical,
 )
+from fluss.rows.slices import int64_array
 
 if TYPE_CHECKING:
     from fluss.config import Config
@@ -199,7 +200,7 @@ class UpsertWriter(WriterBase):
                 kept = remaining(len(deletes), bad.errors)
                 places = np.arange(len(deletes)) if positions is None else positions
                 refused.update({int(places[row]): error for row, error in bad.errors.items()})
-                arrays, deletes = [array.take(pa.array(kept)) for array in arrays], deletes[kept]
+                arrays, deletes = [array.take(int64_array(kept)) for array in arrays], deletes[kept]
                 positions = places[kept]
         return [], refused
 

@@ -20,7 +20,6 @@ from itertools import islice
 from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from fluss.errors import FormatError, InvalidTargetColumnError, KvStorageError, SchemaNotExistError, UnknownServerError
 from fluss.metadata import BigIntType, ChangeType, TableInfo
@@ -36,6 +35,7 @@ from fluss.records import (
     seal_log_batch,
 )
 from fluss.rows import kv_key_encoder
+from fluss.rows.slices import int64_array
 from fluss.server.catalog import TableEntry
 from fluss.server.kv.changes import Outcome, apply_delete_behavior, is_distinct, replace_rows
 from fluss.server.kv.layer import Changes, sorted_runs
@@ -220,7 +220,7 @@ class KvTablet:
         is_new = np.arange(len(types)) >= offset - header.base_offset
         at = np.flatnonzero(is_new & (types != int(ChangeType.UpdateBefore)))
         if len(at) < len(types):
-            rows, types = rows.take(pa.array(at)), types[at]
+            rows, types = rows.take(int64_array(at)), types[at]
         key_arrays = [rows.column(schema.column_index(name)) for name in info.physical_primary_key]
         keys = kv_key_encoder(info).encode_columns(key_arrays).to_list()
         codec = ValueCodec(info.kv_format, self.entry.schemas, header.schema_id)
