@@ -11,15 +11,15 @@ READY  := $(VENV)/.ready
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-# The whole tool box in one virtual environment: the package (editable) with every extra.
+# The whole tool box in one virtual environment: the package (editable) with every extra, and the tools of developers.
 $(READY): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e ".[all]"
+	$(BIN)/python -m pip install --quiet -e ".[all,dev,docs]"
 	@touch $(READY)
 
 .PHONY: setup
-setup: $(READY) ## Create .venv and install the package with all extras
+setup: $(READY) ## Create .venv and install the package with all extras and tools
 
 .PHONY: demo
 demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to look up (ARGS="--rows 20000 --seconds 30")
@@ -29,18 +29,39 @@ demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to lo
 test: $(READY) ## Run the test suite
 	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 2 --dist loadgroup
 
+.PHONY: test-spark-versions
+test-spark-versions: $(READY) ## Run tests/spark on PySpark 4.0 to 4.3, and write what works on each into docs/spark.md (ARGS="4.1 --probe")
+	$(BIN)/python -m tests.spark.versions $(ARGS)
+
+.PHONY: test-matrix
+test-matrix: $(READY) ## Run the tests with every interpreter found, with the lowest and the newest dependencies
+	$(BIN)/python -m tests.matrix $(ARGS)
+
 .PHONY: test-ui
 test-ui: $(READY) ## Drive all pages of the web console in headless Chromium (apt-get install chromium chromium-driver)
 	$(BIN)/python -m pytest -q -rs tests/ui $(ARGS)
 
 .PHONY: lint
-lint: $(READY) ## Check style, types and generated code
+lint: $(READY) ## Check style, types and workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --quiet --offline --no-progress .github
+
+.PHONY: docs
+docs: $(READY) ## Build the documentation site into build/site, strictly and without the network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+.PHONY: wheel
+wheel: $(READY) ## Build wheel and sdist, check them, and use the wheel in empty environments
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m tests.wheel dist
 
 .PHONY: format
-format: $(READY) ## Rewrite the sources in the house style
+format: $(READY) ## Format the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -85,6 +106,11 @@ bench-scale: $(READY) ## Measure how costs grow: rows, columns, buckets, tables,
 .PHONY: interop
 interop: $(READY) ## Prove compatibility with the official clients and the real server (needs Maven and Java)
 	$(BIN)/python -m tests.interop.matrix $(ARGS)
+
+.PHONY: s3
+s3: $(READY) ## Build a real S3 server into .cache (needs Go) and test remote segments and lakes on it
+	$(BIN)/python -m tests.s3.server
+	$(BIN)/python -m pytest -q -rs tests/s3 $(ARGS)
 
 .PHONY: crash
 crash: $(READY) ## Kill the server N times at random moments and check what is left

@@ -45,6 +45,49 @@ assert not found, found
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+FIRST_REQUEST = """
+import asyncio, os, socket, sys, threading, pyarrow
+before = set(sys.modules)
+listener = socket.create_server(("127.0.0.1", 0))
+
+def serve():
+    connection, _ = listener.accept()
+    connection.recv(1)
+    print(*sorted(set(sys.modules) - before), flush=True)
+    os._exit(0)
+
+threading.Thread(target=serve, daemon=True).start()
+import fluss
+config = fluss.Config({"bootstrap.servers": "127.0.0.1:%d" % listener.getsockname()[1]})
+asyncio.run(fluss.FlussConnection.create(config))
+"""
+
+
+def test_the_first_request_is_sent_with_few_modules() -> None:
+    """Scripts and Spark tasks connect once in their lives; each module delays them."""
+    done = subprocess.run([sys.executable, "-c", FIRST_REQUEST], capture_output=True, text=True, check=True, timeout=60)
+    loaded = done.stdout.split()
+    ours = [name for name in loaded if name.startswith("fluss.")]
+    assert "fluss.net.connection" in ours  # the list is that of a process which did connect
+    unwanted = {
+        "fluss.client.admin",
+        "fluss.client.lookup",
+        "fluss.client.scan",
+        "fluss.client.write",
+        "fluss.metadata.types",
+        "fluss.records",
+        "fluss.rows",
+        "html.entities",
+        "json",
+        "numpy.typing",
+        "pandas",
+        "pyarrow.compute",
+    }
+    assert not unwanted.intersection(loaded)
+    assert len(ours) <= 52, ours
+    assert len(loaded) <= 140, loaded
+
+
 def test_the_checksum_is_that_of_its_package() -> None:
     data = bytes(range(256)) * 1000
     assert _checksum.crc32c(data) == crc32c.crc32c(data)

@@ -41,6 +41,7 @@ from fluss.client.scan import ScanRecord as ScanRecord
 from fluss.client.scan import ScanRecords as ScanRecords
 from fluss.client.scan_faces import BatchScanner as BatchScanner
 from fluss.client.scan_faces import LogScanner as LogScanner
+from fluss.client.scan_faces import TableBatchScanner as TableBatchScanner
 from fluss.client.scan_faces import TableScan as TableScan
 from fluss.client.table import TableAppend as TableAppend
 from fluss.client.table import TableUpsert as TableUpsert
@@ -101,6 +102,7 @@ from fluss.metadata import DataField as DataField
 from fluss.metadata import DataType as DataType
 from fluss.metadata import DataTypes as DataTypes
 from fluss.metadata import LakeSnapshot as LakeSnapshot
+from fluss.metadata import MergeMode as MergeMode
 from fluss.metadata import OffsetSpec as OffsetSpec
 from fluss.metadata import PartitionInfo as PartitionInfo
 from fluss.metadata import PartitionSpec as PartitionSpec
@@ -174,6 +176,7 @@ __all__ = [
     "LogScanner",
     "LogStorageError",
     "Lookuper",
+    "MergeMode",
     "MissingDependencyError",
     "NetworkError",
     "NonPrimaryKeyTableError",
@@ -204,6 +207,7 @@ __all__ = [
     "Table",
     "TableAlreadyExistError",
     "TableAppend",
+    "TableBatchScanner",
     "TableBucket",
     "TableDescriptor",
     "TableInfo",

@@ -35,6 +35,7 @@ from fluss.client.scan import LogScanner as LogScanner
 from fluss.client.scan import RecordBatch as RecordBatch
 from fluss.client.scan import ScanRecord as ScanRecord
 from fluss.client.scan import ScanRecords as ScanRecords
+from fluss.client.scan import TableBatchScanner as TableBatchScanner
 from fluss.client.scan import TableScan as TableScan
 from fluss.client.table import TableAppend as TableAppend
 from fluss.client.table import TableUpsert as TableUpsert
@@ -97,6 +98,7 @@ from fluss.metadata import DataField as DataField
 from fluss.metadata import DataType as DataType
 from fluss.metadata import DataTypes as DataTypes
 from fluss.metadata import LakeSnapshot as LakeSnapshot
+from fluss.metadata import MergeMode as MergeMode
 from fluss.metadata import OffsetSpec as OffsetSpec
 from fluss.metadata import PartitionInfo as PartitionInfo
 from fluss.metadata import PartitionSpec as PartitionSpec
@@ -170,6 +172,7 @@ __all__ = [
     "LogScanner",
     "LogStorageError",
     "Lookuper",
+    "MergeMode",
     "MissingDependencyError",
     "NetworkError",
     "NonPrimaryKeyTableError",
@@ -200,6 +203,7 @@ __all__ = [
     "Table",
     "TableAlreadyExistError",
     "TableAppend",
+    "TableBatchScanner",
     "TableBucket",
     "TableDescriptor",
     "TableInfo",

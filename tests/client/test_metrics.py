@@ -83,5 +83,5 @@ def test_prometheus_collector():
 
 def test_missing_prometheus_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client.core", None)
-    with pytest.raises(MissingDependencyError, match="pip install prometheus-client"):
+    with pytest.raises(MissingDependencyError, match=r"fluss-python\[metrics\]"):
         PrometheusCollector(Source())

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +71,23 @@ def test_metrics_are_read_with_their_labels() -> None:
     found = parse_metrics('# TYPE x counter\nx{table="a\\"b\\\\c\\n",n="1"} 2.5\ny 3\nz NaNo\nbroken\n')
     assert found["x"] == {(("table", 'a"b\\c\n'), ("n", "1")): 2.5}
     assert found["y"] == {(): 3.0}
+
+
+@pytest.mark.parametrize("command", ["server --ui --port 0", "ui"])
+def test_without_its_extra_the_console_refuses_to_start(command: str, tmp_path: Path) -> None:
+    """A server whose console cannot run must not start without it: users would wait for a page that never comes."""
+    program = (
+        "import sys, importlib.util as util; real = util.find_spec; "
+        "util.find_spec = lambda name, package=None: None if name == 'uvicorn' else real(name, package); "
+        f"from fluss.cli import main; main({command.split()!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "The console needs uvicorn: pip install 'fluss-python[console,sql]'" in done.stderr

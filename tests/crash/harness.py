@@ -47,13 +47,15 @@ from fluss.metadata import TableBucket
 from fluss.records.log_batch import iter_log_batches
 from fluss.server.local import LocalServer
 
-# Small files, so that crashes meet new segments, moving recovery points and rows being spilled.
+# Small files and short intervals, so that crashes meet new segments, moving recovery points, rows being spilled and
+# snapshots being written.
 SERVER_OPTIONS: dict[str, object] = {
     "log.segment.file-size": "48kb",
     "log.recovery-point.interval-size": "24kb",
     "log.flush.offset.checkpoint-interval": "300ms",
     "log.index.interval-size": "1kb",
     "kv.memory-size": "16kb",
+    "kv.snapshot.interval": "200ms",
 }
 WORK_SECONDS_MAX = 5.0
 
@@ -304,8 +306,11 @@ class CrashRun:
             raise WrongRowsError(f"rows that were never written: {sorted(strangers)[:10]}")
 
     async def _verify_keyed(self, connection: fluss.FlussConnection, admin: Any, path: fluss.TablePath) -> None:
-        buckets = await self._buckets(admin, path)
-        state, changes = await read_state(connection, path, "k", buckets, list(range(KEYS)))
+        by_bucket = {
+            bucket: (await read_bucket(connection, path, bucket))[0] for bucket in await self._buckets(admin, path)
+        }
+        changes = [change for bucket in by_bucket.values() for change in bucket]
+        state = await read_state(connection, path, "k", by_bucket, list(range(KEYS)))
         upserters = [upserter for upserter in self.upserters if upserter.table == path]
         acknowledged = sum(op.fate == ACKNOWLEDGED for upserter in upserters for op in upserter.made)
         made = sum(len(upserter.made) for upserter in upserters)

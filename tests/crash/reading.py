@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +27,16 @@ class WrongRowsError(AssertionError):
 
 
 async def read_bucket(
-    connection: fluss.FlussConnection, path: fluss.TablePath, bucket: TableBucket
+    connection: fluss.FlussConnection, path: fluss.TablePath, bucket: TableBucket, known: Sequence[Change] = ()
 ) -> tuple[list[Change], int]:
-    """All records of a bucket and the offset after the last one. Offsets must rise, batches must not overlap."""
+    """All records of a bucket and the offset after the last one. Offsets must rise, batches must not overlap.
+
+    `known` are the first records of the bucket, which need not be read again.
+    """
     table = await connection.get_table(path)
-    changes: list[Change] = []
-    position = 0
-    async for batch in table.new_scan().read_batches({bucket: 0}):
+    changes = list(known)
+    position = known[-1].offset + 1 if known else 0
+    async for batch in table.new_scan().read_batches({bucket: position}):
         if batch.base_offset < position:
             raise WrongRowsError(f"{path} {bucket}: offset {batch.base_offset} comes after {position - 1}")
         kinds = batch.change_types or bytes(batch.num_records)
@@ -69,16 +73,17 @@ def replay(path: fluss.TablePath, key: str, changes: list[Change]) -> dict[Any, 
 
 
 async def read_state(
-    connection: fluss.FlussConnection, path: fluss.TablePath, key: str, buckets: list[TableBucket], keys: list[Any]
-) -> tuple[dict[Any, Row], list[Change]]:
-    """The rows of a primary-key table and its changelog. Log, full scan and lookups must agree."""
-    changes: list[Change] = []
-    for bucket in buckets:
-        changes += (await read_bucket(connection, path, bucket))[0]
-    state = replay(path, key, changes)
+    connection: fluss.FlussConnection,
+    path: fluss.TablePath,
+    key: str,
+    changes: Mapping[TableBucket, list[Change]],
+    keys: list[Any],
+) -> dict[Any, Row]:
+    """The rows of a primary-key table with this changelog. Log, full scan and lookups must agree."""
+    state = replay(path, key, [change for bucket in changes.values() for change in bucket])
     table = await connection.get_table(path)
     scanned: list[Row] = []
-    for bucket in buckets:
+    for bucket in changes:
         scanned += (await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()).to_pylist()
     if len(scanned) != len(state) or {row[key]: row for row in scanned} != state:
         raise WrongRowsError(f"{path}: the full scan gives {len(scanned)} rows, the log leads to {len(state)} others")
@@ -87,4 +92,4 @@ async def read_state(
     if looked_up != state:
         odd = [k for k in keys if looked_up.get(k) != state.get(k)]
         raise WrongRowsError(f"{path}: lookups disagree with the log about {odd[:5]}")
-    return state, changes
+    return state

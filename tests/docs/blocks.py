@@ -139,8 +139,10 @@ async def run_page(blocks: Iterable[Block], server: LazyServer) -> None:
                 value.stop()  # does nothing where the page stopped it
             elif isinstance(value, fluss.Database):
                 value.close()
-            elif isinstance(value, (fluss.aio.Database, fluss.aio.Table)):
-                await (value._database if isinstance(value, fluss.aio.Table) else value).close()
+            elif isinstance(value, fluss.aio.Database):
+                await value.close()
+            elif isinstance(value, fluss.aio.Table) and isinstance(value._database, fluss.aio.Database):
+                await value._database.close()
 
 
 class _Bounded(ast.NodeTransformer):
@@ -281,13 +283,22 @@ def _check_other(program: str, arguments: list[str], line: str) -> None:
         unknown = [word for word in arguments if "=" not in word and word not in targets]
         assert not unknown, f"the Makefile has no target {unknown}: {line}"
     elif program == "pip":
-        project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-        for extras in re.findall(r"fluss-python\[([a-z,]+)\]", line):
-            for extra in extras.split(","):
-                assert re.search(rf"(?m)^{extra} = \[", project), f"there is no extra {extra!r}: {line}"
+        _check_pip(arguments, line)
     elif program in ("python", "spark-submit", "spark-class"):
         for argument in arguments:
             if argument.endswith(".py"):
                 assert (ROOT / argument).is_file(), f"there is no {argument}: {line}"
     else:
         assert program in ("pytest", "curl", "kill", "export", "cd", "git"), f"unknown program {program!r}: {line}"
+
+
+def _check_pip(arguments: list[str], line: str) -> None:
+    """Accept what can work: a clone, a wheel, an extra of an installed package. `make wheel` tries the first two."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert arguments[0] == "install", f"unknown command of pip: {line}"
+    for argument in arguments[1:]:
+        parts = re.fullmatch(r"(\.|dist/\*\.whl|fluss-python)(?:\[([a-z,]+)\])?", argument)
+        assert parts, f"pip cannot install {argument!r}: {line}"
+        assert parts[1] != "fluss-python" or parts[2], f"the package is on no index: {line}"
+        for extra in filter(None, (parts[2] or "").split(",")):
+            assert re.search(rf"(?m)^{extra} = \[", project), f"there is no extra {extra!r}: {line}"

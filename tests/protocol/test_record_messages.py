@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluss.errors import FormatError
+from fluss.protocol import fast_paths
 from fluss.protocol import messages as pb
 from fluss.protocol import record_messages as rm
 from fluss.protocol.frames import encode_response
@@ -137,8 +138,8 @@ FETCHED_TABLES = st.builds(
 
 
 def fetched(bucket: pb.PbFetchLogRespForBucket, records: Any) -> rm.FetchedBucket[Any]:
-    names = ("partition_id", "error_code", "error_message", "high_watermark", "log_start_offset")
-    names += ("remote_log_fetch_info", "filtered_end_offset")
+    names = ["partition_id", "error_code", "error_message", "high_watermark", "log_start_offset"]
+    names += ["remote_log_fetch_info", "filtered_end_offset"]
     return rm.FetchedBucket(bucket.bucket_id, records=records, **{name: optional(bucket, name) for name in names})
 
 
@@ -404,10 +405,10 @@ def test_where_large_records_begin_is_known_from_the_head(head_bytes: int) -> No
     large = rm.FetchedBucket[Any](3, partition_id=9, high_watermark=2**40, records=[b"r" * 100_000])
     answer = encode_response(5, rm.encode_fetch_log_response([rm.FetchedTable(1, [small, large])]))
     frame = b"".join(answer)[4:]
-    position = rm.fetched_records_position(memoryview(frame[:head_bytes]), len(frame))
+    position = fast_paths.fetched_records_position(memoryview(frame[:head_bytes]), len(frame))
     assert frame[position : position + 100_000] == b"r" * 100_000
 
 
 @given(st.binary(max_size=80), st.integers(0, 2**31 - 1))
 def test_a_head_without_sense_has_no_records(head: bytes, length: int) -> None:
-    assert 0 <= rm.fetched_records_position(memoryview(head), length) <= 2**31
+    assert 0 <= fast_paths.fetched_records_position(memoryview(head), length) <= 2**31

@@ -10,16 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss.errors import FormatError, InvalidArgumentError
-from fluss.rows.slices import Slices, int64_array
+from fluss.rows.slices import Slices
 
 byte_strings = st.lists(st.one_of(st.binary(max_size=20), st.binary(min_size=120, max_size=300)), max_size=12)
-
-
-def test_integers_of_numpy_as_an_arrow_array() -> None:
-    numbers = np.arange(10, dtype=np.int32)[::2]
-    assert int64_array(numbers).equals(pa.array([0, 2, 4, 6, 8], pa.int64()))
-    assert int64_array(numbers, numbers > 2).equals(pa.array([None, None, 4, 6, 8], pa.int64()))
-    assert len(int64_array(np.array([], np.int64))) == 0
 
 
 @given(byte_strings, st.randoms())

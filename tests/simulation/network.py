@@ -14,7 +14,6 @@ from tests.simulation.loop import SimLoop
 _CHUNK_BYTES = 64 * 1024
 _QUEUED_BYTES_MAX = 256 * 1024
 _REFUSED_AFTER_S = 0.001
-_CUT_CHECK_S = 0.01
 
 Accept = Callable[[socket.socket, str, str], None]
 
@@ -51,17 +50,36 @@ class SimNetwork:
         self.listener: SimListener | None = None
         self.accept_in: Callable[[Callable[[], None]], None] = lambda call: call()
         """Runs the server's half of an accept as part of the server's process."""
-        self.cut = False
-        """Nothing arrives while this is set; what is sent waits."""
+        self._cut = False
+        self._held_back: list[Callable[[], None]] = []
         self.delay_s = 0.0002
         self.wires: list[Wire] = []
         self._connections = 0
         loop.connect = self.connect
 
+    @property
+    def cut(self) -> bool:
+        """Nothing arrives while this is set; what is sent waits."""
+        return self._cut
+
+    @cut.setter
+    def cut(self, cut: bool) -> None:
+        self._cut = cut
+        if not cut:
+            held_back, self._held_back = self._held_back, []
+            for call in held_back:
+                self._loop.call_later(self._latency(), call)
+
+    def after_cut(self, call: Callable[[], None]) -> None:
+        """Call this when the network is whole again."""
+        self._held_back.append(call)
+
     async def connect(self, host: str, port: int) -> socket.socket:
         await asyncio.sleep(self._latency())
-        while self.cut:  # noqa: ASYNC110 - nothing but the scenario ends a cut
-            await asyncio.sleep(_CUT_CHECK_S)
+        while self.cut:
+            whole = self._loop.create_future()
+            self.after_cut(lambda future=whole: None if future.done() else future.set_result(None))
+            await whole
         listener = self.listener
         if listener is None:
             await asyncio.sleep(_REFUSED_AFTER_S)
@@ -120,6 +138,7 @@ class _Direction:
         self._timer: asyncio.TimerHandle | None = None
         self._reading = True
         self._writing = False
+        self._held_back = False
         self._ended = False
         self._stopped = False
         loop.add_reader(source.fileno(), self._readable)
@@ -143,16 +162,18 @@ class _Direction:
         self._deliver_later()
 
     def _deliver_later(self) -> None:
-        if self._timer is None and not self._writing and not self._stopped:
+        if self._timer is None and not (self._writing or self._held_back or self._stopped):
             latency = self._loop.rng.expovariate(1 / self._network.delay_s)
             self._timer = self._loop.call_later(latency, self._deliver)
 
     def _deliver(self) -> None:
         self._timer = None
+        self._held_back = False
         if self._stopped:
             return
         if self._network.cut:
-            self._timer = self._loop.call_later(_CUT_CHECK_S, self._deliver)
+            self._held_back = True
+            self._network.after_cut(self._deliver)
             return
         while self._queue:
             data = self._queue.popleft()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
@@ -116,6 +117,15 @@ class SparkHarness:
         for name, value in options.items():
             reader = reader.option(name.replace("__", "."), value)
         return reader
+
+    @contextlib.contextmanager
+    def pushing_filters(self) -> Iterator[None]:
+        """Let Spark offer the filters of queries to reads."""
+        self.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        try:
+            yield
+        finally:
+            self.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
     def stream(self, path: str, **options: Any) -> DataFrame:
         reader = self.spark.readStream.format("fluss").option("bootstrap.servers", self.bootstrap)

@@ -183,8 +183,9 @@ def test_partitions_are_pruned(harness: SparkHarness) -> None:
     path = harness.create(PARTED, buckets=2, partition_keys=["day"])
     harness.put(path, [{"id": i, "day": f"d{i % 4}"} for i in range(40)])
     assert harness.read(path).count() == 40
-    one = harness.read(path, scan__pushFilters=True).where("day = 'd1'")
-    assert one.rdd.getNumPartitions() <= 2
+    with harness.pushing_filters():
+        one = harness.read(path, scan__pushFilters=True).where("day = 'd1'")
+        assert one.rdd.getNumPartitions() <= 2
     assert sorted(row.id for row in one.collect()) == list(range(1, 40, 4))
     assert harness.read(path).where("day in ('d1', 'd2', 'none')").count() == 20
     assert harness.read(path, scan__partitions="d3").count() == 10
@@ -249,8 +250,9 @@ def test_filters_are_pushed_and_give_what_spark_alone_gives(harness: SparkHarnes
     ]
     for condition in conditions:
         expected = sorted(row.id for row in whole.where(condition).collect())
-        pushed = harness.read(path, scan__pushFilters=True).where(condition)
-        assert sorted(row.id for row in pushed.collect()) == expected, condition
+        with harness.pushing_filters():
+            pushed = harness.read(path, scan__pushFilters=True).where(condition)
+            assert sorted(row.id for row in pushed.collect()) == expected, condition
     other = ("id %", "<=>", "double(")
     texts = [condition for condition in conditions if not any(word in condition for word in other)]
     texts += [
@@ -298,14 +300,12 @@ def test_filters_that_make_no_sense_are_refused(harness: SparkHarness, text: str
     assert problem in str(caught.value)
 
 
-def test_reads_work_while_push_down_is_off(harness: SparkHarness) -> None:
+def test_reads_work_while_push_down_is_on(harness: SparkHarness) -> None:
     path = harness.create(EVENTS, buckets=1)
     harness.put(path, events(0, 10))
-    harness.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    try:
+    with harness.pushing_filters():
         assert harness.read(path).where("id > 5").count() == 4
-    finally:
-        harness.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    assert harness.read(path, scan__pushFilters=True).where("id > 5").count() == 4
 
 
 def test_errors_are_one_sentence(harness: SparkHarness) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fluss.console.serving import beside, check_exposure, client_listener
+from fluss.console.serving import beside, check_exposure, check_installed, client_listener
 from fluss.console.serving import serve as serve_console
 from fluss.console.settings import DEFAULT_PORT, Settings
 from fluss.errors import FlussError
@@ -44,6 +44,7 @@ def _serve(
         set_up_logging(config)
         companion = None
         if ui:
+            check_installed()
             settings = Settings(
                 "",
                 ui_host or "127.0.0.1",

@@ -13,7 +13,7 @@ import random
 import time
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -38,12 +38,15 @@ from fluss.errors import (
     UnknownTableOrBucketError,
     error_for_code,
 )
-from fluss.metadata import PhysicalTablePath, Schema, ServerNode, TableBucket, TablePath
+from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
 from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
 from fluss.protocol import Api, ServerType, apis
 from fluss.protocol import messages as pb
 from fluss.protocol.sasl import PlainCredentials
+
+if TYPE_CHECKING:
+    from fluss.metadata import Schema
 
 T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=Message)
@@ -88,6 +91,8 @@ class Cluster:
         self.metrics = Metrics() if config.metrics_enabled else NoMetrics()
         self.call_timeout_ms = 2.0 * config.request_timeout_ms
         """How long a call may take that names no timeout. A lookup reads it, so it is not looked up in the options."""
+        self.map_pairs = False
+        """Whether rows give a MAP as a list of (key, value) pairs, as release 1.0 of the official client does."""
         self.closed = False
         self._pool = NodePool(self._open, self.metrics)
         self._flights = SingleFlight()
@@ -497,6 +502,8 @@ class Cluster:
         async def load() -> Schema:
             request = pb.GetTableSchemaRequest(table_path=pb_path(path), schema_id=schema_id)
             response = await self.call_coordinator(apis.GET_TABLE_SCHEMA, request, deadline=deadline)
+            from fluss.metadata import Schema
+
             schema = Schema.from_json_bytes(response.schema_json)
             self._cache.keep_schema(state, schema_id, schema)
             return schema

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Literal
 from fluss.client.awaited import awaited
 from fluss.client.cluster import Cluster
 from fluss.client.runner import Direct, Runner
-from fluss.client.scan import TableScan
 from fluss.client.senders import Senders
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
-from fluss.metadata import TablePath, table_path_of
+from fluss.metadata import MergeMode, TablePath, table_path_of
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
+    from fluss.client.scan import TableScan
     from fluss.client.write import AppendWriter, UpsertWriter
 
 
@@ -38,6 +38,11 @@ async def open_cluster(config: Config, timeout: float | None = None) -> tuple[Cl
     return cluster, Senders(cluster)
 
 
+async def open_connection(config: Config, timeout: float | None = None) -> FlussConnection:
+    """Connect for the packages above, whose rows give a MAP as a dict."""
+    return FlussConnection(*await open_cluster(check_config(config), timeout))
+
+
 async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | None = None) -> TableState:
     path = table_path_of(path)
     if cluster.closed:
@@ -45,7 +50,7 @@ async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | N
     return await cluster.table(path, refresh=True, deadline=cluster.deadline(timeout))
 
 
-class FlussTable(TableBase["AppendWriter", "UpsertWriter", TableScan]):
+class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
     __doc__ = TableBase.__doc__
 
     def __init__(self, runner: Runner, state: TableState, senders: Senders) -> None:
@@ -57,13 +62,15 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", TableScan]):
 
         return AppendWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config)
 
-    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
+    def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertWriter:
         from fluss.client.write import UpsertWriter
 
-        return UpsertWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config, columns)
+        return UpsertWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config, columns, mode)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
+        from fluss.client.scan import TableScan
+
         return TableScan(self._runner.cluster, self._state)
 
 
@@ -89,7 +96,9 @@ class FlussConnection:
         Example:
             conn = await FlussConnection.create(config, timeout=5)
         """
-        return FlussConnection(*await open_cluster(check_config(config), timeout))
+        connection = await open_connection(config, timeout)
+        connection._cluster.map_pairs = True
+        return connection
 
     @staticmethod
     async def connect(config: Config, *, timeout: float | None = None) -> FlussConnection:

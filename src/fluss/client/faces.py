@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from fluss.client import core
 from fluss.client.awaited import awaited
 from fluss.client.background import DONE, Background
-from fluss.client.scan_faces import TableScan
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError
-from fluss.metadata import TablePath
+from fluss.metadata import MergeMode, TablePath
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:
@@ -29,9 +28,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss.client.admin import FlussAdmin
+    from fluss.client.scan_faces import TableScan
     from fluss.client.write import AppendWriter as CoreAppendWriter
     from fluss.client.write import UpsertWriter as CoreUpsertWriter
     from fluss.client.write import WriteResultHandle
+    from fluss.client.write.writer import ArrowData
 
 T = TypeVar("T")
 
@@ -103,8 +104,11 @@ class AppendWriter(_Writer):
         """
         return self._core.append(row)
 
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Append all rows of an Arrow table; columns are matched by name, and cast where nothing is lost."""
+    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
+        """Append all rows of an Arrow table; columns are matched by name, and cast where nothing is lost.
+
+        Any object with the Arrow PyCapsule interface is taken: a reader, a polars frame, the result of a query.
+        """
         return self._core.write_arrow(table)
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
@@ -143,8 +147,8 @@ class UpsertWriter(_Writer):
         """Delete the row with this primary key."""
         return self._core.delete(pk)
 
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Upsert all rows of an Arrow table; columns are matched by name."""
+    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
+        """Upsert all rows of an Arrow table, or of any object with the Arrow PyCapsule interface, by column name."""
         return self._core.write_arrow(table)
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
@@ -168,7 +172,7 @@ class UpsertWriter(_Writer):
         return self._core.write_polars(df)
 
 
-class FlussTable(TableBase[AppendWriter, UpsertWriter, TableScan]):
+class FlussTable(TableBase[AppendWriter, UpsertWriter, "TableScan"]):
     __doc__ = TableBase.__doc__
 
     def __init__(self, background: Background, state: TableState) -> None:
@@ -179,11 +183,13 @@ class FlussTable(TableBase[AppendWriter, UpsertWriter, TableScan]):
     def _append_writer(self) -> AppendWriter:
         return AppendWriter(self._background.call(self._core._append_writer), self._background)
 
-    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
-        return UpsertWriter(self._background.call(self._core._upsert_writer, columns), self._background)
+    def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertWriter:
+        return UpsertWriter(self._background.call(self._core._upsert_writer, columns, mode), self._background)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
+        from fluss.client.scan_faces import TableScan
+
         return TableScan(self._core.new_scan(), self._background)
 
 

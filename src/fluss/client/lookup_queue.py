@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -102,8 +103,7 @@ class LookupWire:
     def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
         link.begin(apis.LOOKUP, [self.encode(table_id, keys)], _LookupReply(self.decode, table_id, on_answer))
 
-    @staticmethod
-    def encode(table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
+    def encode(self, table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
         return encode_lookup(table_id, [(b.partition_id, b.bucket_id, wanted) for b, wanted in keys.items()])
 
     @staticmethod
@@ -116,6 +116,18 @@ class LookupWire:
             )
             for part in decode_lookup_response(answer)
         ]
+
+
+class InsertingLookupWire(LookupWire):
+    """Primary keys; a key that is not there is inserted, so that every key has a stored value."""
+
+    def __init__(self, acks: int, timeout_ms: int) -> None:
+        self._acks = acks
+        self._timeout_ms = timeout_ms
+
+    def encode(self, table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
+        wanted = [(bucket.partition_id, bucket.bucket_id, found) for bucket, found in keys.items()]
+        return encode_lookup(table_id, wanted, insert_if_not_exists=True, acks=self._acks, timeout_ms=self._timeout_ms)
 
 
 class PrefixWire:
@@ -285,6 +297,11 @@ class _Dispatcher(ABC, Generic[T]):
         wake([item.promise for item in items])
 
 
+_shared: weakref.WeakKeyDictionary[Cluster, weakref.WeakValueDictionary[tuple[int, type[Wire]], LookupQueue[Any]]]
+_shared = weakref.WeakKeyDictionary()
+_shared_lock = threading.Lock()
+
+
 class LookupQueue(_Dispatcher[T]):
     """The lookups of one table. `put` may be called from any thread; the rest is on the cluster's loop."""
 
@@ -300,6 +317,21 @@ class LookupQueue(_Dispatcher[T]):
         self._dispatchers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopDispatcher[T]] = (
             weakref.WeakKeyDictionary()
         )
+
+    @classmethod
+    def shared(cls, cluster: Cluster, state: TableState, wire: type[Wire], missing: T) -> LookupQueue[T]:
+        """The queue of all lookupers of a connection that ask for the same table in the same way: their keys travel
+        together, however many lookupers a program creates.
+        """
+        with _shared_lock:
+            queues = _shared.setdefault(cluster, weakref.WeakValueDictionary())
+            queue = queues.get((state.table_id, wire))
+            if queue is None or queue.closed:
+                queue = queues[state.table_id, wire] = cls(cluster, state, wire(), missing)
+                cluster.attach_soon(queue)
+            else:
+                queue._state = state  # the newest description; the buckets of a table never change
+            return queue
 
     def pending(self) -> int:
         return super().pending() + len(self._inbox)

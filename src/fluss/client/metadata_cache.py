@@ -4,20 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from fluss.client.state import PartitionState, TableState
-from fluss.metadata import (
-    COORDINATOR_SERVER,
-    TABLET_SERVER,
-    PhysicalTablePath,
-    Schema,
-    ServerNode,
-    TableBucket,
-    TableDescriptor,
-    TableInfo,
-    TablePath,
-)
+from fluss.metadata.path import PhysicalTablePath, TableBucket, TablePath
+from fluss.metadata.server_node import COORDINATOR_SERVER, TABLET_SERVER, ServerNode
 from fluss.protocol import messages as pb
+
+if TYPE_CHECKING:
+    from fluss.metadata import Schema
 
 SCHEMAS_MAX = 10_000
 
@@ -88,6 +83,8 @@ class MetadataCache:
         if old is not None and old.schema_id == table.schema_id and old.table_info.modified_time == table.modified_time:
             info = old.table_info
         else:
+            from fluss.metadata import TableDescriptor, TableInfo  # a first request is sent without them
+
             info = TableInfo(
                 path,
                 table.table_id,

@@ -122,7 +122,7 @@ class PrometheusCollector:
             import prometheus_client.core as core
         except ImportError as error:
             raise MissingDependencyError(
-                "PrometheusCollector needs the package 'prometheus-client': pip install prometheus-client"
+                "PrometheusCollector needs prometheus-client: pip install 'fluss-python[metrics]'"
             ) from error
         self._core = core
         self._connection = connection

@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from fluss.metadata import Schema, TableBucket, TableInfo, TablePath
+from fluss.metadata.path import TableBucket, TablePath
+
+if TYPE_CHECKING:
+    from fluss.metadata import Schema, TableInfo
 
 
 @dataclass

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,18 +46,24 @@ def bind(settings: Settings) -> socket.socket:
     return sock
 
 
+def check_installed() -> None:
+    """Raise `MissingDependencyError` unless the packages of the extra `console` are there."""
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise MissingDependencyError(
+            f"The console needs {' and '.join(missing)}: pip install 'fluss-python[console,sql]'"
+        )
+
+
 class Console:
     """A console that is bound to its port. `run` serves until it is stopped."""
 
     def __init__(self, settings: Settings, inspection: socket.socket | None = None) -> None:
-        try:
-            import uvicorn
+        check_installed()
+        import uvicorn
 
-            from fluss.console.app import build_app
-        except ImportError:
-            raise MissingDependencyError(
-                "The console needs Starlette and uvicorn: pip install 'fluss-python[console,sql]'"
-            ) from None
+        from fluss.console.app import build_app
+
         self._listener = bind(settings)
         self.port = int(self._listener.getsockname()[1])
         self.settings = replace(settings, port=self.port)

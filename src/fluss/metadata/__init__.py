@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table is: types, schema, descriptor, paths, partitions, properties, predicates and their documents."""
+"""What a table is: types, schema, descriptor, paths, partitions, properties, predicates and their documents.
+
+The modules are loaded with the first use of a name: a connection sends its first request with two of them.
+"""
 
 from fluss._lazy import lazy_names
 
@@ -12,10 +15,8 @@ NAMES = {
         FileSystemCredentials LakeOffsets LakeSnapshotFiles LakeTable RemoteLogManifestFile RemoteLogPointer
         RemoteLogSegment
     """,
-    "fluss.metadata.info": """
-        COORDINATOR_SERVER EARLIEST_OFFSET LATEST_OFFSET TABLET_SERVER DatabaseInfo LakeSnapshot OffsetSpec
-        ServerNode TableInfo
-    """,
+    "fluss.metadata.info": "DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo",
+    "fluss.metadata.merge_mode": "MergeMode",
     "fluss.metadata.names": "validate_database_name validate_table_name",
     "fluss.metadata.partition": """
         PARTITION_KEY_TYPES PartitionInfo PartitionSpec format_partition_value parse_partition_value
@@ -26,12 +27,13 @@ NAMES = {
     "fluss.metadata.properties": "TABLE_PROPERTIES TableConfig TableProperty parse_duration_ms parse_memory_size",
     "fluss.metadata.pushdown": "key_values matching_partitions server_filter",
     "fluss.metadata.schema": "AggFunction Column Schema SchemaBuilder",
+    "fluss.metadata.server_node": "COORDINATOR_SERVER ServerNode TABLET_SERVER",
     "fluss.metadata.structure": "physical_primary_key",
     "fluss.metadata.type_readers": "data_type_from_arrow data_type_from_json",
     "fluss.metadata.types": """
         ArrayType BigIntType BinaryType BooleanType BytesType CharType DataField DataType DataTypes DateType
-        DecimalType DoubleType FloatType IntType MapType RowType SmallIntType StringType TimestampLtzType
-        TimestampType TimeType TinyIntType
+        DecimalType DoubleType FloatType IntType MapType RowType SmallIntType StringType TimeType
+        TimestampLtzType TimestampType TinyIntType
     """,
     "fluss.metadata.validation": "statistics_columns validate_properties validate_table_descriptor",
 }

@@ -18,15 +18,13 @@ from fluss.metadata.documents import LakeTable as LakeTable
 from fluss.metadata.documents import RemoteLogManifestFile as RemoteLogManifestFile
 from fluss.metadata.documents import RemoteLogPointer as RemoteLogPointer
 from fluss.metadata.documents import RemoteLogSegment as RemoteLogSegment
-from fluss.metadata.info import COORDINATOR_SERVER as COORDINATOR_SERVER
 from fluss.metadata.info import EARLIEST_OFFSET as EARLIEST_OFFSET
 from fluss.metadata.info import LATEST_OFFSET as LATEST_OFFSET
-from fluss.metadata.info import TABLET_SERVER as TABLET_SERVER
 from fluss.metadata.info import DatabaseInfo as DatabaseInfo
 from fluss.metadata.info import LakeSnapshot as LakeSnapshot
 from fluss.metadata.info import OffsetSpec as OffsetSpec
-from fluss.metadata.info import ServerNode as ServerNode
 from fluss.metadata.info import TableInfo as TableInfo
+from fluss.metadata.merge_mode import MergeMode as MergeMode
 from fluss.metadata.names import validate_database_name as validate_database_name
 from fluss.metadata.names import validate_table_name as validate_table_name
 from fluss.metadata.partition import PARTITION_KEY_TYPES as PARTITION_KEY_TYPES
@@ -62,6 +60,9 @@ from fluss.metadata.schema import AggFunction as AggFunction
 from fluss.metadata.schema import Column as Column
 from fluss.metadata.schema import Schema as Schema
 from fluss.metadata.schema import SchemaBuilder as SchemaBuilder
+from fluss.metadata.server_node import COORDINATOR_SERVER as COORDINATOR_SERVER
+from fluss.metadata.server_node import TABLET_SERVER as TABLET_SERVER
+from fluss.metadata.server_node import ServerNode as ServerNode
 from fluss.metadata.structure import physical_primary_key as physical_primary_key
 from fluss.metadata.type_readers import data_type_from_arrow as data_type_from_arrow
 from fluss.metadata.type_readers import data_type_from_json as data_type_from_json
@@ -130,6 +131,7 @@ __all__ = [
     "LeafFunction",
     "Like",
     "MapType",
+    "MergeMode",
     "Not",
     "OffsetSpec",
     "PARTITION_KEY_TYPES",

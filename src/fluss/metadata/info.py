@@ -202,29 +202,6 @@ class DatabaseInfo:
         return self.database_descriptor
 
 
-COORDINATOR_SERVER = "CoordinatorServer"
-TABLET_SERVER = "TabletServer"
-
-
-@dataclass(frozen=True)
-class ServerNode:
-    """One server of the cluster."""
-
-    id: int
-    host: str
-    port: int
-    server_type: str
-    """``CoordinatorServer`` or ``TabletServer``."""
-
-    @property
-    def uid(self) -> str:
-        """A name that is unique in the cluster: ``cs-0``, ``ts-1``."""
-        return f"{'cs' if self.server_type == COORDINATOR_SERVER else 'ts'}-{self.id}"
-
-    def __str__(self) -> str:
-        return f"{self.uid} at {self.host}:{self.port}"
-
-
 class LakeSnapshot:
     """The part of a table that a snapshot of the lake holds: per bucket, the offset where the log goes on."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -375,6 +374,8 @@ class Schema:
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
+        from html import escape  # its table of entities is loaded for notebooks alone
+
         rows = "".join(
             f"<tr><td>{escape(column.name)}</td><td><code>{escape(str(column.data_type))}</code></td>"
             f"<td>{'primary key' if column.name in self.primary_key else ''}</td></tr>"

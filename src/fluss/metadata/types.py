@@ -73,7 +73,6 @@ def _check_type(what: str, value: object) -> None:
         raise InvalidArgumentError(f"{what} must be a DataType, not {value!r}")
 
 
-@dataclass(frozen=True)
 class BooleanType(DataType):
     """True or false."""
 
@@ -83,7 +82,6 @@ class BooleanType(DataType):
         return pa.bool_()
 
 
-@dataclass(frozen=True)
 class TinyIntType(DataType):
     """An 8-bit signed integer."""
 
@@ -93,7 +91,6 @@ class TinyIntType(DataType):
         return pa.int8()
 
 
-@dataclass(frozen=True)
 class SmallIntType(DataType):
     """A 16-bit signed integer."""
 
@@ -103,7 +100,6 @@ class SmallIntType(DataType):
         return pa.int16()
 
 
-@dataclass(frozen=True)
 class IntType(DataType):
     """A 32-bit signed integer."""
 
@@ -116,7 +112,6 @@ class IntType(DataType):
         return "int"
 
 
-@dataclass(frozen=True)
 class BigIntType(DataType):
     """A 64-bit signed integer."""
 
@@ -126,7 +121,6 @@ class BigIntType(DataType):
         return pa.int64()
 
 
-@dataclass(frozen=True)
 class FloatType(DataType):
     """A 32-bit floating point number."""
 
@@ -136,7 +130,6 @@ class FloatType(DataType):
         return pa.float32()
 
 
-@dataclass(frozen=True)
 class DoubleType(DataType):
     """A 64-bit floating point number."""
 
@@ -167,7 +160,6 @@ class CharType(DataType):
         return f"char({self.length})"
 
 
-@dataclass(frozen=True)
 class StringType(DataType):
     """A string of any length."""
 
@@ -198,7 +190,6 @@ class BinaryType(DataType):
         return f"binary({self.length})"
 
 
-@dataclass(frozen=True)
 class BytesType(DataType):
     """A byte string of any length."""
 
@@ -231,7 +222,6 @@ class DecimalType(DataType):
         return f"decimal({self.precision},{self.scale})"
 
 
-@dataclass(frozen=True)
 class DateType(DataType):
     """A calendar day."""
 

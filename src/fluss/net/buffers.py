@@ -7,9 +7,12 @@ import mmap
 import sys
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class FrameBuffers:

@@ -34,13 +34,13 @@ from fluss.net.pending import PendingRequests, Waiter
 from fluss.net.transport import FrameTransport
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, Api, ServerType
+from fluss.protocol.fast_paths import fetched_records_position
 from fluss.protocol.frames import (
     Buffer,
     FrameReader,
     body_size,
     encode_request,
 )
-from fluss.protocol.record_messages import fetched_records_position
 from fluss.protocol.sasl import PlainCredentials, encode_plain_token
 from fluss.protocol.wire import parse_message
 

@@ -8,8 +8,9 @@ best of several runs; `python tests/protocol/test_fast_paths.py` measures them a
 
 from __future__ import annotations
 
-from fluss.protocol.frames import Buffer
-from fluss.protocol.wire import as_int32, as_int64
+from fluss.errors import FormatError
+from fluss.protocol.frames import RESPONSE_HEADER_BYTES, Buffer
+from fluss.protocol.wire import LENGTH_DELIMITED, as_int32, as_int64, iter_fields
 
 _LOOKUP_BYTES_MIN = 9
 _VALUE_BYTES_MAX = 120
@@ -89,3 +90,21 @@ def decode_write_of_one_bucket(data: memoryview) -> tuple[int, int, int, int | N
         return None
     partition = None if partition_id == -1 else as_int64(partition_id)
     return as_int32(acks), as_int64(table_id), as_int32(timeout_ms), partition, as_int32(bucket_id), data[pos:]
+
+
+def fetched_records_position(head: memoryview, length: int) -> int:
+    """Where the large records of a FetchLog answer begin, in a response frame of which only the head is there.
+
+    0 when the frame is something else, or the head too short to tell.
+    """
+    start, end = RESPONSE_HEADER_BYTES, length
+    try:
+        for wanted in (1, 2, 8):  # tables, buckets, records
+            fields = iter_fields(head, start, end, "FetchLogResponse")
+            cut = next((field for field in fields if field.end > len(head)), None)
+            if cut is None or cut.number != wanted or cut.wire_type != LENGTH_DELIMITED:
+                return 0
+            start, end = cut.start, cut.end
+    except (FormatError, IndexError):
+        return 0
+    return start

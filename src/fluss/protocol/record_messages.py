@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from fluss.errors import FormatError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.fast_paths import decode_write_of_one_bucket
-from fluss.protocol.frames import RESPONSE_HEADER_BYTES, Buffer, Parts, body_size
+from fluss.protocol.frames import Buffer, Parts, body_size
 from fluss.protocol.wire import (
     LENGTH_DELIMITED,
     VARINT,
@@ -310,24 +310,6 @@ def _append_fetched_bucket(parts: Parts, bucket: FetchedBucket[Sequence[Buffer]]
     parts.extend(records)
     if tail:
         parts.append(tail)
-
-
-def fetched_records_position(head: memoryview, length: int) -> int:
-    """Where the large records of a FetchLog answer begin, in a response frame of which only the head is there.
-
-    0 when the frame is something else, or the head too short to tell.
-    """
-    start, end = RESPONSE_HEADER_BYTES, length
-    try:
-        for wanted in (1, 2, 8):  # tables, buckets, records
-            fields = iter_fields(head, start, end, "FetchLogResponse")
-            cut = next((field for field in fields if field.end > len(head)), None)
-            if cut is None or cut.number != wanted or cut.wire_type != LENGTH_DELIMITED:
-                return 0
-            start, end = cut.start, cut.end
-    except (FormatError, IndexError):
-        return 0
-    return start
 
 
 def decode_fetch_log_response(body: Buffer) -> list[FetchedTable[memoryview]]:

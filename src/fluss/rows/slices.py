@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of, valid_mask
 from fluss.errors import FormatError, InvalidArgumentError
 
 Bytes = npt.NDArray[np.uint8]
@@ -87,7 +88,7 @@ class Slices:
         offsets = np.frombuffer(offsets_buffer, offset_type)[array.offset : array.offset + n + 1].astype(np.int64)
         lengths = np.diff(offsets)
         if array.null_count:
-            lengths *= array.is_valid().to_numpy(zero_copy_only=False)
+            lengths *= valid_mask(array)
         # A slice of a large array begins far into its data.
         first = int(offsets[0])
         return cls.trusted(data[first:], offsets[:-1] - first, lengths)
@@ -236,17 +237,6 @@ def padded(data: Bytes, needed: int) -> Bytes:
     return out
 
 
-def int64_array(values: Ints, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """An Arrow array over integers of numpy, which are not copied; `valid` says where there is none.
-
-    `pa.array` imports pandas to look at an array, wherever pandas is installed: half a second and 50 MB in a program
-    that may never use it.
-    """
-    numbers = np.ascontiguousarray(values, np.int64)
-    validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [validity, pa.py_buffer(numbers)])
-
-
 def gather_array(slices: Slices) -> pa.Array:
     """Copy the strings into a binary array (large_binary if the positions need 64 bits)."""
     n = len(slices)
@@ -262,7 +252,7 @@ def gather_array(slices: Slices) -> pa.Array:
     offsets[-1] = data.size
     kind = pa.large_binary() if large else pa.binary()
     dressed = pa.Array.from_buffers(kind, 2 * n + 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return dressed.take(int64_array(np.arange(1, 2 * n + 1, 2)))
+    return dressed.take(array_of(np.arange(1, 2 * n + 1, 2)))
 
 
 def scatter(out: Bytes, positions: Ints, data: Bytes, starts: Ints, lengths: Ints, done: int = 0) -> None:

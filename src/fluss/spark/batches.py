@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as s
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from fluss.aio import RecordBatch
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import ChangeType, TableInfo
 from fluss.spark.types import to_spark_schema
+from fluss.spark.versions import arrow_schema
 
 BATCH_ROWS = 65_536
 """Rows of a batch handed to Spark: smaller ones cost time per batch, larger ones memory."""
@@ -26,7 +26,7 @@ METADATA_FIELDS: dict[str, s.StructField] = {
     "_bucket": s.StructField("_bucket", s.IntegerType(), False),
 }
 
-_CHANGE_NAMES = pa.array(["insert", "insert", "update_before", "update_after", "delete"])
+_CHANGE_NAMES = ("insert", "insert", "update_before", "update_after", "delete")
 """By `ChangeType`. An appended row is an insert, as in the changelog views of Fluss."""
 
 
@@ -90,7 +90,7 @@ class SparkBatchConverter:
     """Brings record batches of a scan to one Spark schema."""
 
     def __init__(self, schema: s.StructType, *, drop_deletes: bool = False) -> None:
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema: pa.Schema = arrow_schema(schema)
         self._drop_deletes = drop_deletes
 
     def convert(self, found: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -151,7 +151,7 @@ def _metadata(field: pa.Field, item: RecordBatch) -> pa.Array:
     if field.name == CHANGE_TYPE:
         if item.change_types is None:
             return pa.repeat(pa.scalar("insert"), rows)
-        return _CHANGE_NAMES.take(pa.array(np.frombuffer(item.change_types, np.uint8)))
+        return pa.array(_CHANGE_NAMES).take(pa.array(np.frombuffer(item.change_types, np.uint8)))
     if field.name == "_log_offset":
         if item.offsets is not None:
             return pa.array(item.offsets, pa.int64())

@@ -7,17 +7,31 @@ here may start a thread: threads do not survive a fork.
 
 from __future__ import annotations
 
-import pyspark.worker  # noqa: F401
-from pyspark import daemon
+import importlib
 
-import fluss.aio
-import fluss.spark.source
-from fluss.spark.connect import freeze_loaded_modules
+from fluss.spark.planner import prefer_compiled
 
-# Names of the client load when they are first used; here, before the fork.
-for _name in ("FlussConnection", "TableScan", "FlussAdmin", "Lookuper"):
-    getattr(fluss.aio, _name)
+
+def load() -> None:
+    """Load what tasks need, and exclude it from garbage collection."""
+    import pyarrow as pa
+
+    import fluss.aio
+    from fluss.spark.connect import freeze_loaded_modules
+
+    for module in ("pyspark.worker", "pyarrow.compute", "fluss.spark.source"):
+        importlib.import_module(module)
+    pa.array([0])  # PyArrow loads pandas, where it is installed, with the first array it makes of Python objects
+    # Names of the client load when they are first used; here, before the fork.
+    for name in ("FlussConnection", "TableScan", "FlussAdmin", "Lookuper"):
+        getattr(fluss.aio, name)
+    freeze_loaded_modules()
+
 
 if __name__ == "__main__":
-    freeze_loaded_modules()
+    prefer_compiled()  # before anything of PySpark is imported
+    load()
+
+    from pyspark import daemon
+
     daemon.manager()

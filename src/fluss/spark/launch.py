@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fluss.errors import MissingDependencyError
-from fluss.spark.threads import activate_on_write
+from fluss.spark.planner import with_hook
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
 _LOCAL_MASTER = re.compile(r"local(\[[^\]]*\])?")
 _DEFAULTS = {
-    # Takes effect only for reads with the option scan.pushFilters.
-    "spark.sql.python.filterPushdown.enabled": "true",
+    # Spark asks a process of its own for filters of every query, also where the read takes none.
+    "spark.sql.python.filterPushdown.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Batches of Spark's own default (10 000 rows) cost half the speed of a write.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -52,7 +53,8 @@ def session(
     Args:
         app_name: The name of the application.
         master: Where to run, such as `local[2]`; default what `spark-submit` or Spark's settings say, else `local[*]`.
-        config: More Spark options, which win over the defaults of this function.
+        config: More Spark options, which win over the defaults of this function. Those under `spark.fluss.`, such as
+            `spark.fluss.bootstrap.servers`, are options of all reads and writes of the session.
     """
     try:
         from pyspark.sql import SparkSession
@@ -67,22 +69,34 @@ def session(
     if master is not None:  # else a job that was sent to a cluster would run where it was sent from
         builder = builder.master(master)
     chosen = master or given.get("spark.master")
-    bound = local_only(chosen, given) if chosen is not None else local_only(*_spark_settings(given))
-    for name, value in {**_DEFAULTS, **bound, **given}.items():
-        builder = builder.config(name, value)
-    # The web page of the application listens where this variable says, and the JVM reads it when it starts.
-    only_now = bool(bound) and "SPARK_LOCAL_IP" not in os.environ
-    if only_now:
-        os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-    try:
-        spark = builder.getOrCreate()
-    finally:
-        if only_now:
-            del os.environ["SPARK_LOCAL_IP"]
-    activate_on_write()
+    with _environment({"PYTHONPATH": with_hook(os.environ.get("PYTHONPATH"))}):  # the JVM reads it when it starts
+        bound = local_only(chosen, given) if chosen is not None else local_only(*_spark_settings(given))
+        for name, value in {**_DEFAULTS, **bound, **given}.items():
+            builder = builder.config(name, value)
+        # The web page of the application listens where this variable says.
+        with _environment({"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", LOOPBACK)} if bound else {}):
+            spark = builder.getOrCreate()
+    from fluss.spark.presets import configure
+
+    configure(spark)
     if "spark.log.level" not in (config or {}):
         spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def local_only(master: str | None, settings: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.remote import RemoteReader
 from fluss.client.scan.subscription import FetchOptions, Subscription, Waiting
 from fluss.errors import (
+    CorruptRecordError,
     DeadlineExceededError,
     ErrorCode,
     FencedLeaderEpochError,
@@ -112,9 +113,14 @@ class Fetcher:
         self._ahead = _ahead and not plain_bytes
         self._loop = asyncio.get_running_loop()
         self._remote = RemoteReader(
-            cluster, threads=options.remote_threads, segments=options.remote_prefetch, reads=options.remote_reads
+            cluster,
+            threads=options.remote_threads,
+            segments=options.remote_prefetch,
+            reads=options.remote_reads,
+            store_options=options.store_options,
         )
         self._changed = asyncio.Event()
+        self._woken = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._turn: deque[TableBucket] = deque()
         self._buffered_bytes = 0
@@ -137,6 +143,7 @@ class Fetcher:
             self.remove(old.bucket)
         self.subscriptions[subscription.bucket] = subscription
         self._turn.append(subscription.bucket)
+        self._changed.set()  # a poll may wait for the first bucket
         self.pump()
 
     def remove(self, bucket: TableBucket) -> Subscription | None:
@@ -175,11 +182,18 @@ class Fetcher:
 
     # -- taking out -----------------------------------------------------------------------------------------------
 
-    async def next(self, timeout_s: float | None) -> tuple[Subscription, Decoded] | None:
+    def wake(self) -> None:
+        """Let the `next` that waits, or else the next one that would, end without a batch."""
+        self._woken = True
+        self._changed.set()
+
+    async def next(self, timeout_s: float | None, *, endless: bool = False) -> tuple[Subscription, Decoded] | None:
         """The next batch of any bucket, buckets taking turns; None when time is up or all buckets are read.
 
-        Batches without wanted rows are passed over, but move their bucket's position.
+        Batches without wanted rows are passed over, but move their bucket's position. With `endless`, a fetcher without
+        buckets waits for the first one, as its caller would only ask again.
         """
+        waits_for_first = endless and not self.subscriptions
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
         self._asked = True
         self.pump()
@@ -196,7 +210,10 @@ class Fetcher:
                 if subscription.error is not None:
                     error, subscription.error = subscription.error, None
                     raise error
-            if self.done:
+            if self._woken:
+                self._woken = False
+                return None
+            if self.done and not (waits_for_first and not self.subscriptions):
                 return None
             if not self._changed.is_set():
                 remaining = None if deadline is None else deadline - self._loop.time()
@@ -407,7 +424,7 @@ class Fetcher:
     async def _enqueue(
         self, subscription: Subscription, records: memoryview, *, projected: bool, remote_dir: str | None = None
     ) -> None:
-        for batch in iter_log_batches(records):
+        for batch in self._batches_of(subscription, records, remote_dir):
             if remote_dir is not None:
                 _check_remote_offset(subscription, batch, remote_dir)
             if batch.header.next_offset <= subscription.fetch_offset:
@@ -415,6 +432,19 @@ class Fetcher:
             await self._add_batch(subscription, batch, projected, remote_dir)
             if subscription.fetched_all:
                 break
+
+    def _batches_of(
+        self, subscription: Subscription, records: memoryview, remote_dir: str | None
+    ) -> Iterator[LogBatch]:
+        try:
+            yield from iter_log_batches(records)
+        except FormatError as error:
+            text = (
+                f"What was read from offset {subscription.fetch_offset} on of {subscription.bucket} of table "
+                f"'{self.info.table_path}' is not valid: {error.message}. To read on behind it, subscribe the bucket "
+                f"at a later offset."
+            )
+            raise _located(CorruptRecordError(text), remote_dir) from error
 
     async def _add_batch(
         self, subscription: Subscription, batch: LogBatch, projected: bool, remote_dir: str | None

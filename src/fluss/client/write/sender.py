@@ -26,6 +26,7 @@ from fluss.client.write.lane import Lane, WriteTarget
 from fluss.client.write.memory import MemoryBudget
 from fluss.errors import (
     ConnectionClosedError,
+    CorruptRecordError,
     DeadlineExceededError,
     DuplicateSequenceError,
     ErrorCode,
@@ -72,6 +73,7 @@ _OUTCOME_UNKNOWN = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
 """The leader has the batch in its log, but not enough replicas have: it may or may not survive."""
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _PARTITION_ATTEMPTS = 3
+_CORRUPT_ATTEMPTS = 3
 
 
 class _Request:
@@ -528,6 +530,9 @@ class Sender:
         retriable = retriable or isinstance(error, (DeadlineExceededError, FormatError))
         if out_of_order:
             retriable = self._may_renumber(lane, batch)
+        elif isinstance(error, CorruptRecordError):
+            # A batch that was damaged on its way arrives whole when it is sent again; one that was made so never does.
+            retriable = batch.failures < _CORRUPT_ATTEMPTS
         if not retriable:
             self._refused(lane, batch)
             self._finish(lane, batch, error)
@@ -590,5 +595,5 @@ class Sender:
             self.metrics.add("writer_bytes_total", batch.size_bytes)
         else:
             self.metrics.add("writer_errors_total")
+        batch.on_done(batch, lane, error)  # counts failed rows, before a handle can report them
         batch.settle(error)
-        batch.on_done(batch, lane, error)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.errors import FormatError
 from fluss.metadata import Schema
 from fluss.records import align_batch
 from fluss.rows import Slices, decode_compacted, encode_compacted, indexed, logical
-from fluss.rows.slices import int64_array
 
 _SCHEMA_ID = struct.Struct("<h")
 SCHEMA_ID_BYTES = 2
@@ -86,7 +86,7 @@ class ValueCodec:
         order = np.argsort(ids, kind="stable")
         parts = [self.decode_rows(int(i), rows.take(order[ids[order] == i])) for i in np.unique(ids)]
         table = pa.Table.from_batches(parts)
-        return table.take(int64_array(np.argsort(order, kind="stable"))).combine_chunks().to_batches()[0]
+        return table.take(array_of(np.argsort(order, kind="stable"))).combine_chunks().to_batches()[0]
 
     def _nullable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)

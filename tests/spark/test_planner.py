@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes cost in which Spark plans: loaded before they are forked, compiled, and without pandas."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from fluss.spark import planner
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import SparkHarness
+
+STEP = "pyspark.sql.worker.plan_data_source_read"
+PROC = Path("/proc")
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for folder in PROC.iterdir():
+        try:
+            if folder.name.isdigit() and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(folder.name))
+        except OSError:
+            continue  # it ended meanwhile
+    return found
+
+
+def libraries(process_id: int) -> set[str]:
+    return {line.split()[-1] for line in (PROC / str(process_id) / "maps").read_text().splitlines() if ".so" in line}
+
+
+def cpu_s(process_id: int) -> float:
+    fields = (PROC / str(process_id) / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the files of a Linux kernel")
+def test_planning_is_forked_with_everything_loaded_but_pandas(harness: SparkHarness) -> None:
+    path = harness.create(pa.schema([("id", pa.int64())]), buckets=1)
+    harness.put(path, [{"id": 1}])
+    assert harness.read(path).where("id > 0").count() == 1
+    jvm = harness.spark._jvm.java.lang.ProcessHandle.current().pid()
+    commands = {one: (PROC / str(one) / "cmdline").read_text().split("\0") for one in children(jvm)}
+    [daemon] = [one for one, words in commands.items() if STEP in words]
+    assert any("libarrow" in name for name in libraries(daemon)), "PyArrow is loaded after the fork"
+    [worker] = children(daemon)
+    assert not any("pandas" in name for name in libraries(worker))
+    assert cpu_s(worker) < 0.5
+
+
+def test_only_steps_of_planning_are_prepared() -> None:
+    assert planner.planning_step(["python", "-m", "pyspark.daemon", STEP]) == STEP
+    for other in (["python"], ["python", "-m", "pyspark.daemon", "pyspark.worker"], ["python", "x.py", STEP]):
+        assert planner.planning_step(other) is None
+
+
+def test_compiled_modules_come_before_the_zip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("pip/pyspark", "archive/python/pyspark", "pip/pyspark/python/lib", "archive/python/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    for module in ("pip/pyspark/daemon.py", "archive/python/pyspark/daemon.py"):
+        (tmp_path / module).touch()
+    zips = [f"{tmp_path}/{home}/python/lib/pyspark.zip" for home in ("pip/pyspark", "archive", "other")]
+    monkeypatch.setattr(sys, "path", ["a.jar", *zips, "b"])
+    planner.prefer_compiled()
+    assert sys.path == [f"{tmp_path}/pip", f"{tmp_path}/archive/python", zips[2], "b", "a.jar"]
+
+
+def test_the_hook_runs_the_module_that_it_hides(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('hidden')")
+    code = "import sys; print('pyspark' in sys.modules)"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": planner.with_hook(f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"),
+    }
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout.split(), done.stderr) == (["hidden", "False"], "")
+    alone = subprocess.run(
+        [sys.executable, "-c", "import sitecustomize"],
+        env={**os.environ, "PYTHONPATH": planner.with_hook(None)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert alone.stderr == ""
