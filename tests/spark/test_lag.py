@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.spark.marks import needs_start
 
 from fluss.spark.metrics import LagListener, lag_in
 
@@ -27,6 +28,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@needs_start
 def test_lag_by_bucket_in_progress_and_in_prometheus(harness: SparkHarness, tmp_path: Path) -> None:
     path = harness.create(pa.schema([("id", pa.int64())]), buckets=1)
     harness.put(path, [{"id": i} for i in range(10)])
@@ -60,6 +62,7 @@ def test_lag_by_bucket_in_progress_and_in_prometheus(harness: SparkHarness, tmp_
         harness.spark.streams.removeListener(listener)
 
 
+@needs_start
 def test_gauges_follow_the_progress_of_a_query(harness: SparkHarness, tmp_path: Path) -> None:
     path = harness.create(pa.schema([("id", pa.int64())]), buckets=1)
     harness.put(path, [{"id": i} for i in range(10)])

@@ -34,6 +34,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # Data source workers hold connections: keeping the workers keeps those.
     "spark.python.worker.reuse": "true",
+    # Off by default in 4.1; later versions do not have it.
+    "spark.sql.timeType.enabled": "true",
     # Workers are forked with this package loaded: planning and first tasks take half the time.
     "spark.python.daemon.module": "fluss.spark.daemon",
 }

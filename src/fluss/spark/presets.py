@@ -12,6 +12,8 @@ from fluss.spark.source import FlussDataSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_MARK = "_fluss_configured"
+
 
 def configure(spark: SparkSession) -> None:
     """Use what the configuration of a session says under `spark.fluss.` for all its reads and writes, SQL included.
@@ -26,6 +28,7 @@ def configure(spark: SparkSession) -> None:
     """
     wrap_writers()
     preset = session_options(spark)
-    if preset:
+    if preset or getattr(spark, _MARK, False):
         # A class without a name in a module travels by value, its options included.
         spark.dataSource.register(type("PresetDataSource", (FlussDataSource,), {"PRESET": preset}))
+        setattr(spark, _MARK, True)

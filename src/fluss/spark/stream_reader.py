@@ -113,8 +113,8 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         if start is None:
-            # Spark before 4.2 does not say where the stream is. Where it was left is known in this process alone; after
-            # a restart, and for the trigger availableNow, which asks first of all, the micro-batch takes all there is.
+            # Spark before 4.2 does not say where the stream is, and asks this first of all: whether a query is new or
+            # goes on is not known yet, so its first micro-batch takes all there is.
             start, limit = self._position, self.getDefaultReadLimit()
         if start is None:
             end = to_json(self._info, self._latest(self._layout()))
@@ -267,11 +267,14 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return self._listed(stop)
         if start.get(SNAPSHOT) and not KNOWS_START and self._lake_snapshot() is not None:
             raise ConfigError(
-                f"table {self._info.table_path} has a lake, and this version of Spark plans the first micro-batch of "
-                "the trigger availableNow before it asks where to start; use another trigger, or Spark 4.2 or later"
+                f"table {self._info.table_path} has a lake, and this version of Spark plans the end of the first "
+                "micro-batch before it asks where to start; use Spark 4.2 or later, or scan.startup.mode 'earliest' "
+                "for what the log still holds"
             )
         layout = self._layout()
         begin = self._begin(start, layout) if start.get(SNAPSHOT) else from_json(start)
+        if not KNOWS_START:
+            self._check_dropped(begin, layout)  # the end was planned without the start
         gone = [b for b in stop if b.partition_id not in layout.partitions and stop[b] > begin.get(b, 0)]
         if gone and self._options["failOnDataLoss"]:
             raise LogOffsetOutOfRangeError(

@@ -4,7 +4,7 @@
 | PySpark | lacks |
 | --- | --- |
 | 4.0 | filters, Arrow batches for sinks of streams, the type TIME, and what 4.1 lacks |
-| 4.1 | a start and a limit in `latestOffset`, the trigger `availableNow` in several micro-batches, reports of lag |
+| 4.1 | a start and a limit in `latestOffset`, `availableNow` in several micro-batches, lag; TIME is an option |
 """
 
 from __future__ import annotations
