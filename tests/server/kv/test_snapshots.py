@@ -368,6 +368,7 @@ def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path) -> None:
             await table.put(rows(100))
             await forget_history(server, table, clock)
             await table.put([Delete(3), (100, "tail", None)])
+            await server.tablets.checkpoint()  # so that no file changes while the folder is copied
             shutil.copytree(tmp_path / "data", tmp_path / "killed")
         shutil.copytree(tmp_path / "data", tmp_path / "wiped")
         for state in (tmp_path / "wiped" / "tables").rglob("kv-0"):
@@ -472,6 +473,7 @@ def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path) -> None:
             clock.time_ms += 2 * MINUTE_MS
             await server.tablets.expire_segments()
             assert server.tablets.tablet(TableBucket(table.info.table_id, 0)).start_offset > 0
+            await server.tablets.checkpoint()
             shutil.copytree(tmp_path, tmp_path.parent / "copy")
         async with a_table(tmp_path.parent / "copy", clock=clock) as (server, table):
             await table.put([("next", None, "v")], [0, 2])
@@ -487,6 +489,7 @@ def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> Non
         async with a_table(tmp_path / "data") as (server, table):
             await table.put(rows(10))
             await take(server)
+            await server.tablets.checkpoint()
             shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
             await table.put(rows(10, "lost"))
             await take(server)
@@ -532,6 +535,7 @@ def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.M
             await table.put(rows(30))
             await take(server, 1)
             await table.put(rows(20, "new"))
+            await server.tablets.checkpoint()
             with monkeypatch.context():
                 steps = fail_at(step, lambda: shutil.copytree(folder, tmp_path / "killed") and None)
                 await take(server, 1)
