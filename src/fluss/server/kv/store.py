@@ -46,7 +46,7 @@ _ROW = b"r"
 _META = b"m"
 _ENTRY_OVERHEAD_BYTES = 180
 """What a dict entry and its two byte strings cost beside their contents."""
-_SAMPLE_ROWS = 256
+_SAMPLE_ROWS = 32
 _WRITE_ROWS = 1_000
 """Rows per write to RocksDB. A write keeps every other thread waiting, so it must be short."""
 _WRITE_PAUSE_SECONDS = 0.0003
