@@ -107,6 +107,11 @@ bench-scale: $(READY) ## Measure how costs grow: rows, columns, buckets, tables,
 interop: $(READY) ## Prove compatibility with the official clients and the real server (needs Maven and Java)
 	$(BIN)/python -m tests.interop.matrix $(ARGS)
 
+.PHONY: s3
+s3: $(READY) ## Build a real S3 server into .cache (needs Go) and test remote segments and lakes on it
+	$(BIN)/python -m tests.s3.server
+	$(BIN)/python -m pytest -q -rs tests/s3 $(ARGS)
+
 .PHONY: crash
 crash: $(READY) ## Kill the server N times at random moments and check what is left
 	$(BIN)/python -m tests.crash --rounds $(or $(N),200)

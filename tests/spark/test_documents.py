@@ -58,8 +58,11 @@ def runs_here(block: Block) -> bool:
 @pytest.mark.usefixtures("shared_session")
 @pytest.mark.parametrize(
     "page",
-    # The page on Spark is the one that people start with; of others, tests of their own cover what is run here.
-    [pytest.param(page, id=page.name, marks=() if page.name == "spark.md" else pytest.mark.slow) for page in PAGES],
+    # People start with these two pages; of others, tests of their own cover what is run here.
+    [
+        pytest.param(page, id=page.name, marks=() if page.name in ("spark.md", "tutorial.md") else pytest.mark.slow)
+        for page in PAGES
+    ],
 )
 def test_every_block_runs(page: Path, cluster: LazyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

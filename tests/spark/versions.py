@@ -46,13 +46,12 @@ def interpreter(version: str) -> Path:
     return python
 
 
-def run(version: str, *arguments: str, **options: bool) -> subprocess.CompletedProcess[str]:
+def run(version: str, *arguments: str, capture_output: bool = False) -> subprocess.CompletedProcess[str]:
     # An environment that says where Spark is would win over the one of this version.
     environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYSPARK_PYTHON")}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    return subprocess.run(
-        [str(interpreter(version)), *arguments], cwd=ROOT, env=environment, text=True, check=False, **options
-    )
+    command = [str(interpreter(version)), *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, text=True, check=False, capture_output=capture_output)
 
 
 def probe(version: str) -> dict[str, bool]:

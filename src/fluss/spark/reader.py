@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from fluss import aio
 from fluss.aio import RecordBatch
 from fluss.client.blocking_client import BlockingClient
+from fluss.client.scan.change_column import CHANGE_TYPE
 from fluss.errors import (
     ConfigError,
     LeaderNotAvailableError,
@@ -21,7 +22,7 @@ from fluss.errors import (
     TableNotExistError,
 )
 from fluss.metadata import Predicate, TableInfo
-from fluss.spark.batches import CHANGE_TYPE, METADATA_FIELDS, SparkBatchConverter, check_schema, table_columns
+from fluss.spark.batches import METADATA_FIELDS, SparkBatchConverter, check_schema, table_columns
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filters import parse_filter, prune_partitions, to_predicate
