@@ -192,8 +192,8 @@ def _virtual_time(loop: SimLoop) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, name, value in changed:
-            setattr(module, name, value)
+        for changed_module, name, value in changed:
+            setattr(changed_module, name, value)
 
 
 def collect_garbage() -> None:

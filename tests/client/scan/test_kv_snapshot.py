@@ -13,6 +13,7 @@ import pytest
 from tests.client.support import with_table
 
 import fluss
+from fluss import errors
 from fluss.net.connection import Connection
 from fluss.protocol import apis
 from fluss.server.local import LocalServer
@@ -88,7 +89,7 @@ def test_projection_and_refusals(run, config, database):
         some = table.new_scan().project([2, 0])
         table_of = await some.create_bucket_batch_scanner(bucket, snapshot_id=found.snapshot_id).to_arrow()
         assert table_of.to_pylist() == [{"score": 0.5, "id": 1}]
-        with pytest.raises(fluss.KvSnapshotNotExistError, match="77"):
+        with pytest.raises(errors.KvSnapshotNotExistError, match="77"):
             await scan(table, snapshot_id=77).to_arrow()
         with pytest.raises(fluss.InvalidArgumentError, match="as a whole"):
             table.new_scan().limit(1).create_bucket_batch_scanner(bucket, snapshot_id=0)
@@ -127,7 +128,7 @@ def test_files_that_cannot_be_read(run, config, database, without_cursors, snaps
         files = (await conn.get_admin().get_kv_snapshot_metadata(found.bucket, found.snapshot_id)).files
         [data] = [Path(path) for path, name in files.items() if name.endswith(".sst")]
         damage(data, how)
-        with pytest.raises(fluss.StorageError, match="snapshot 0"):
+        with pytest.raises(errors.StorageError, match="snapshot 0"):
             await scan(table, snapshot_id=found.snapshot_id).to_arrow()
         scanner = scan(table)
         assert (await scanner.to_arrow()).num_rows == 50

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.client.scan.fold import merge_by_key
-from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.kv_snapshot import SnapshotRows, newest_snapshot
+from fluss.client.scan.one_shot import OneShotScanner
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.errors import (
@@ -27,16 +28,12 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import OffsetSpec, Schema, TableBucket
-from fluss.net.deadline import Deadline
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import ScanKvResponse, decode_limit_scan_response, decode_scan_kv_response
 from fluss.records import align_batch, decode_value_batch, iter_log_batches
 from fluss.rows import Slices, decode_compacted, indexed, logical
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-
     from fluss.net.connection import Connection
 
 T = TypeVar("T")
@@ -46,7 +43,7 @@ _FOLD_ROWS = 500_000
 _SNAPSHOT_ATTEMPTS = 3
 
 
-class BatchScanner:
+class BatchScanner(OneShotScanner):
     """A bounded read of one bucket. It runs when the first batch is asked for, and once only.
 
     With a limit: the last rows of a log table, or some rows of a primary-key table. Without one (primary-key tables
@@ -78,108 +75,17 @@ class BatchScanner:
             raise InvalidArgumentError("a bucket batch scan of a log table needs a limit: call limit(n) first")
         if snapshot_id is not None and plan.limit is not None:
             raise InvalidArgumentError("a snapshot is read as a whole: leave out limit() or the snapshot id")
-        self._plan = plan
+        super().__init__(plan)
         self._bucket = bucket
         self.snapshot_id = snapshot_id
         """The snapshot that the rows come from, or begin with; None when none is read."""
-        self._batches: AsyncGenerator[RecordBatch, None] | None = None
         self.log_offset: int | None = None
         """The end of the changelog that the rows read so far stand for; None where the server does not say."""
-        self._arrow_schema = plan.arrow_schema
-        self._deadline = plan.cluster.deadline()
-        """The deadline of the call that the requests of this scanner are made for."""
 
     @property
     def bucket(self) -> TableBucket:
         """The bucket this scanner reads."""
         return self._bucket
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """The schema of the Arrow batches this scanner gives.
-
-        Example:
-            names = scanner.arrow_schema.names
-        """
-        return self._arrow_schema
-
-    async def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
-        """Return the next batch, or None when there is no more.
-
-        `timeout` is in seconds; by default a batch takes at most twice the request timeout.
-
-        Example:
-            while (found := await scanner.next_batch()) is not None:
-                print(found.batch.num_rows)
-        """
-        return await self._next(self._plan.cluster.deadline(timeout))
-
-    async def _next(self, deadline: Deadline) -> RecordBatch | None:
-        self._deadline = deadline
-        if self._batches is None:
-            self._batches = self._run()
-        async for batch in self._batches:
-            return batch
-        return None
-
-    async def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
-        """Return all batches that are left.
-
-        `timeout` is the time for all of them, in seconds; by default each has its own, as with `next_batch()`.
-
-        Example:
-            batches = await scanner.collect_all_batches()
-        """
-        batches = []
-        deadline = self._plan.read_deadline(timeout)
-        while (batch := await self._next(self._plan.cluster.deadline(deadline))) is not None:
-            batches.append(batch)
-        return batches
-
-    async def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
-        """All rows that are left as an Arrow table.
-
-        Example:
-            table = await scanner.to_arrow()
-        """
-        batches = [batch.batch for batch in await self.collect_all_batches(timeout=timeout)]
-        return pa.Table.from_batches(batches, self._arrow_schema)
-
-    async def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
-        """All rows that are left as a pandas DataFrame.
-
-        Example:
-            frame = await scanner.to_pandas()
-        """
-        return to_pandas(await self.to_arrow(timeout=timeout))
-
-    async def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
-        """All rows that are left as a polars DataFrame.
-
-        Example:
-            frame = await scanner.to_polars()
-        """
-        return to_polars(await self.to_arrow(timeout=timeout))
-
-    async def close(self) -> None:
-        """Stop reading; a cursor that the server keeps is given back.
-
-        Example:
-            await scanner.close()
-        """
-        if self._batches is not None:
-            await self._batches.aclose()
-
-    async def __aenter__(self) -> BatchScanner:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def __aiter__(self) -> AsyncIterator[RecordBatch]:
-        if self._batches is None:
-            self._batches = self._run()
-        return self._batches
 
     # -- the reads ------------------------------------------------------------------------------------------------
 
@@ -397,7 +303,7 @@ class BatchScanner:
         order = np.argsort(ids, kind="stable")
         parts = [await self._decode_rows(kind, rows.take(order[ids[order] == kind])) for kind in kinds]
         table = pa.Table.from_batches(parts, info.schema.arrow_schema)
-        back = table.take(pa.array(np.argsort(order, kind="stable")))
+        back = table.take(array_of(np.argsort(order, kind="stable")))
         return self._project(back.combine_chunks().to_batches()[0])
 
     async def _decode_rows(self, schema_id: int, rows: Slices) -> pa.RecordBatch:

@@ -53,7 +53,7 @@ class Snapshotter:
         self._executor = executor
         self._clock = clock
         self._tablet_of = tablet_of
-        self._files = SnapshotFiles(catalog.remote_data_dir)
+        self._files = SnapshotFiles(catalog.remote_data_dir, catalog.configs.initial.store_options)
         self._buckets: dict[TableBucket, BucketSnapshots] = {}
         self._removals: set[asyncio.Task[None]] = set()
         self._saving = asyncio.Lock()

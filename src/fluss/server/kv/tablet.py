@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
 
+from fluss._arrow_buffers import array_of, numpy_of
 from fluss.errors import FormatError, InvalidTargetColumnError, KvStorageError, SchemaNotExistError, UnknownServerError
 from fluss.metadata import BigIntType, ChangeType, TableInfo
 from fluss.metadata.validation import check_target_columns
@@ -235,7 +235,7 @@ class KvTablet:
         is_new = np.arange(len(types)) >= offset - header.base_offset
         at = np.flatnonzero(is_new & (types != int(ChangeType.UpdateBefore)))
         if len(at) < len(types):
-            rows, types = rows.take(pa.array(at)), types[at]
+            rows, types = rows.take(array_of(at)), types[at]
         key_arrays = [rows.column(schema.column_index(name)) for name in info.physical_primary_key]
         keys = kv_key_encoder(info).encode_columns(key_arrays).to_list()
         codec = ValueCodec(info.kv_format, self.entry.schemas, header.schema_id)
@@ -250,7 +250,7 @@ class KvTablet:
         if schema.auto_increment_columns:
             numbers = rows.column(schema.column_index(schema.auto_increment_columns[0])).drop_null()
             if len(numbers):
-                outcome.highest_number = max(outcome.highest_number, int(numbers.to_numpy().max()))
+                outcome.highest_number = max(outcome.highest_number, int(numpy_of(numbers).max()))
 
     # -- snapshots --------------------------------------------------------------------------------------------------
 
