@@ -186,7 +186,8 @@ class Store:
 
     def open(self) -> None:
         """Find what is on disk. Raises `DamagedStoreError` when it cannot be trusted."""
-        if not disk.exists(self._folder / "CURRENT"):
+        if not disk.exists(self._folder / "CURRENT") or not disk.exists(self._folder / META_NAME):
+            # Without its head it was not finished, or is of an earlier release.
             self.wipe()
             return
         try:
