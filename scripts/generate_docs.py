@@ -8,6 +8,7 @@ Run ``python scripts/generate_docs.py`` after a change of a table; ``--check`` o
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import click
 
+from fluss._error_base import CLIENT_ERRORS
 from fluss.cli import main as cli
 from fluss.client.metrics import NAMES
 from fluss.config import CONFIG_OPTIONS
@@ -27,6 +29,8 @@ from fluss.server.exposure import SHOWN
 from fluss.server.foreign_options import PASSED_OVER, REFUSED
 from fluss.server.handlers.rights import RIGHTS, Effect, Need, Scope
 from fluss.spark.options import OPTIONS as SPARK_OPTIONS
+
+REMEDIES: dict[str, tuple[str, str]] = runpy.run_path(str(Path(__file__).with_name("remedies.py")))["REMEDIES"]
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -161,6 +165,17 @@ def error_codes() -> str:
     return table(("code", "class", "name in the protocol", "retriable", "meaning"), rows)
 
 
+def remedies() -> str:
+    """Every error with cause and remedy: those of this package first, then those that servers send."""
+    rows = [(code(row.name), *REMEDIES[row.name]) for row in CLIENT_ERRORS]
+    rows += [
+        (code(ERROR_CLASSES[row.code].__name__), *REMEDIES[row.name])
+        for row in ERROR_TABLE
+        if row.code in ERROR_CLASSES
+    ]
+    return table(("error", "cause", "what to do"), rows)
+
+
 def table_properties() -> str:
     rows = [
         (code(row.key), row.kind, code(row.default_text), yes(row.dynamic), meaning(row))
@@ -238,6 +253,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "server-options-refused": server_refused,
     "spark-options": spark_options,
     "error-codes": error_codes,
+    "remedies": remedies,
     "table-properties": table_properties,
     "commands": commands,
     "command-options": command_options,

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from fluss.config import CONFIG_OPTIONS, WAIT_FOREVER_MS, Config, ConfigOption, option_of, split_addresses
+from fluss.config import CONFIG_OPTIONS, WAIT_FOREVER_MS, Config, ConfigOption, option_of
 from fluss.errors import ConfigError, FlussError
+from fluss.options.types import split_addresses
 
 DEFAULTS = {
     "bootstrap.servers": ("bootstrap_servers", "127.0.0.1:9123"),
@@ -32,6 +33,9 @@ DEFAULTS = {
     "lookup.queue-size": ("lookup_queue_size", 1_000_000),
     "lookup.max-batch-size": ("lookup_max_batch_size", 4096),
     "lookup.max-inflight-requests": ("lookup_max_inflight_requests", 2),
+    "lookup.max-retries": ("lookup_max_retries", 2147483647),
+    "lookup.batch-timeout": ("lookup_batch_timeout_ms", 0),
+    "scanner.log.read-preference": ("scanner_log_read_preference", "local_first"),
     "scanner.log.check-crc": ("scanner_log_check_crc", True),
     "scanner.kv.fetch.max-bytes": ("scanner_kv_fetch_max_bytes", 4194304),
     "fs.s3.endpoint": ("fs_s3_endpoint", ""),

@@ -21,6 +21,7 @@ DEFINED_TWICE = {
     "LogScanner": FACES,
     "Table": FACES,
     "TableBase": "what the two faces of a table share, in the client and in `db`",
+    "TableBatchScanner": FACES,
     "TableScan": FACES,
     "TableWriter": FACES,
     "UpsertWriter": FACES,

@@ -6,6 +6,11 @@ from fluss import config as config
 from fluss import errors as errors
 from fluss import metadata as metadata
 from fluss.client.admin import FlussAdmin as FlussAdmin
+from fluss.client.admin.balance import BucketMove as BucketMove
+from fluss.client.admin.balance import GoalType as GoalType
+from fluss.client.admin.balance import RebalanceProgress as RebalanceProgress
+from fluss.client.admin.balance import RebalanceStatus as RebalanceStatus
+from fluss.client.admin.balance import ServerTag as ServerTag
 from fluss.client.admin.types import AclBinding as AclBinding
 from fluss.client.admin.types import AclFilter as AclFilter
 from fluss.client.admin.types import AlterConfig as AlterConfig
@@ -41,6 +46,7 @@ from fluss.client.scan import ScanRecord as ScanRecord
 from fluss.client.scan import ScanRecords as ScanRecords
 from fluss.client.scan_faces import BatchScanner as BatchScanner
 from fluss.client.scan_faces import LogScanner as LogScanner
+from fluss.client.scan_faces import TableBatchScanner as TableBatchScanner
 from fluss.client.scan_faces import TableScan as TableScan
 from fluss.client.table import TableAppend as TableAppend
 from fluss.client.table import TableUpsert as TableUpsert
@@ -101,6 +107,7 @@ from fluss.metadata import DataField as DataField
 from fluss.metadata import DataType as DataType
 from fluss.metadata import DataTypes as DataTypes
 from fluss.metadata import LakeSnapshot as LakeSnapshot
+from fluss.metadata import MergeMode as MergeMode
 from fluss.metadata import OffsetSpec as OffsetSpec
 from fluss.metadata import PartitionInfo as PartitionInfo
 from fluss.metadata import PartitionSpec as PartitionSpec
@@ -126,6 +133,7 @@ __all__ = [
     "AuthenticateError",
     "AuthorizationError",
     "BatchScanner",
+    "BucketMove",
     "Change",
     "ChangeType",
     "ClusterHealth",
@@ -155,6 +163,7 @@ __all__ = [
     "FlussError",
     "FlussTable",
     "FormatError",
+    "GoalType",
     "HealthStatus",
     "InvalidAlterTableError",
     "InvalidArgumentError",
@@ -174,6 +183,7 @@ __all__ = [
     "LogScanner",
     "LogStorageError",
     "Lookuper",
+    "MergeMode",
     "MissingDependencyError",
     "NetworkError",
     "NonPrimaryKeyTableError",
@@ -189,6 +199,8 @@ __all__ = [
     "PrefixLookuper",
     "ProducerOffsets",
     "PrometheusCollector",
+    "RebalanceProgress",
+    "RebalanceStatus",
     "RecordBatch",
     "RecordTooLargeError",
     "RemoteLogManifest",
@@ -201,9 +213,11 @@ __all__ = [
     "SchemaNotExistError",
     "SecurityDisabledError",
     "ServerNode",
+    "ServerTag",
     "Table",
     "TableAlreadyExistError",
     "TableAppend",
+    "TableBatchScanner",
     "TableBucket",
     "TableDescriptor",
     "TableInfo",

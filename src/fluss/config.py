@@ -180,6 +180,24 @@ class Config:
     lookup_max_inflight_requests = ConfigOption(
         "lookup.max-inflight-requests", Whole(1), 2, "Lookup requests to one server in flight."
     )
+    lookup_max_retries = ConfigOption(
+        "lookup.max-retries",
+        Whole(0),
+        INT_MAX,
+        "How often a key is sent again after an error that may pass; its deadline ends that as well.",
+    )
+    lookup_batch_timeout_ms = ConfigOption(
+        "lookup.batch-timeout",
+        Duration(0, INT_MAX, bare=True),
+        0,
+        "How long keys wait for others to join their request. With 0 they leave as soon as a request may.",
+    )
+    scanner_log_read_preference = ConfigOption(
+        "scanner.log.read-preference",
+        Choice("local_first", "remote_first"),
+        "local_first",
+        "Where scanners read rows that both the servers and the remote log have: `local_first` or `remote_first`.",
+    )
     scanner_remote_log_prefetch_num = ConfigOption(
         "scanner.remote-log.prefetch-num", Whole(1), 4, "Remote log segments fetched ahead."
     )
@@ -400,10 +418,7 @@ CONFIG_OPTIONS: OptionTable[ConfigOption[Any]] = OptionTable(
     refused={
         "writer.buffer.page-size": _MEMORY,
         "writer.buffer.per-request-memory-size": _MEMORY,
-        "lookup.batch-timeout": "keys are sent as soon as the server is free and do not wait for others",
-        "lookup.max-retries": "lookups are retried until their deadline",
         "scanner.kv.batch-strategy": "the server's cursor is used where it has one, the changelog otherwise",
-        "scanner.log.read-preference": "remote segments are read where the local log no longer has the rows",
         "security.enable-plugin-discovery": "there are no plugins",
         "scanner.io.tmpdir": "scanners write no temporary files",
         "filesystem.security.token.renewal.backoff": _TOKENS,

@@ -179,7 +179,7 @@ def test_two_services_never_commit_the_same_rows(lake: LakeHarness) -> None:
 def test_a_fenced_round_does_not_commit(paimon: LakeHarness) -> None:
     path = paimon.create("fenced")
     paimon.append(path, [row(1)])
-    one = paimon.round(on_step=lambda step: one.fenced.set() if step == "prepared" else None)
+    one: Any = paimon.round(on_step=lambda step: one.fenced.set() if step == "prepared" else None)
     with pytest.raises(FlussError, match="another tiering service"):
         one.run(path)
     assert paimon.session.lake_snapshot(path) is None

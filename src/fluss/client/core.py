@@ -16,7 +16,7 @@ from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
-from fluss.metadata import TablePath, table_path_of
+from fluss.metadata import MergeMode, TablePath, table_path_of
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
@@ -38,6 +38,11 @@ async def open_cluster(config: Config, timeout: float | None = None) -> tuple[Cl
     return cluster, Senders(cluster)
 
 
+async def open_connection(config: Config, timeout: float | None = None) -> FlussConnection:
+    """Connect for the packages above, whose rows give a MAP as a dict."""
+    return FlussConnection(*await open_cluster(check_config(config), timeout))
+
+
 async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | None = None) -> TableState:
     path = table_path_of(path)
     if cluster.closed:
@@ -57,10 +62,10 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
 
         return AppendWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config)
 
-    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
+    def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertWriter:
         from fluss.client.write import UpsertWriter
 
-        return UpsertWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config, columns)
+        return UpsertWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config, columns, mode)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
@@ -69,13 +74,21 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
         return TableScan(self._runner.cluster, self._state)
 
 
+NOT_CREATED = (
+    "A connection is made with `conn = await FlussConnection.create(config)`; without await, use "
+    '`db = fluss.connect("host:port")`'
+)
+
+
 class FlussConnection:
     """A connection to a Fluss cluster: `async with await FlussConnection.create(config) as conn: …`.
 
     It belongs to the event loop it was created on.
     """
 
-    def __init__(self, cluster: Cluster, senders: Senders) -> None:
+    def __init__(self, cluster: Cluster, senders: Senders | None = None) -> None:
+        if senders is None:
+            raise InvalidArgumentError(NOT_CREATED)
         self._cluster = cluster
         self._senders = senders
         self._runner = Direct(cluster)
@@ -91,7 +104,9 @@ class FlussConnection:
         Example:
             conn = await FlussConnection.create(config, timeout=5)
         """
-        return FlussConnection(*await open_cluster(check_config(config), timeout))
+        connection = await open_connection(config, timeout)
+        connection._cluster.map_pairs = True
+        return connection
 
     @staticmethod
     async def connect(config: Config, *, timeout: float | None = None) -> FlussConnection:

@@ -19,8 +19,8 @@ from fluss.client.background import DONE, Background
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
-from fluss.errors import ConnectionClosedError
-from fluss.metadata import TablePath
+from fluss.errors import ConnectionClosedError, InvalidArgumentError
+from fluss.metadata import MergeMode, TablePath
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fluss.client.write import AppendWriter as CoreAppendWriter
     from fluss.client.write import UpsertWriter as CoreUpsertWriter
     from fluss.client.write import WriteResultHandle
+    from fluss.client.write.writer import ArrowData
 
 T = TypeVar("T")
 
@@ -103,8 +104,11 @@ class AppendWriter(_Writer):
         """
         return self._core.append(row)
 
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Append all rows of an Arrow table; columns are matched by name, and cast where nothing is lost."""
+    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
+        """Append all rows of an Arrow table; columns are matched by name, and cast where nothing is lost.
+
+        Any object with the Arrow PyCapsule interface is taken: a reader, a polars frame, the result of a query.
+        """
         return self._core.write_arrow(table)
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
@@ -143,8 +147,8 @@ class UpsertWriter(_Writer):
         """Delete the row with this primary key."""
         return self._core.delete(pk)
 
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Upsert all rows of an Arrow table; columns are matched by name."""
+    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
+        """Upsert all rows of an Arrow table, or of any object with the Arrow PyCapsule interface, by column name."""
         return self._core.write_arrow(table)
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
@@ -179,8 +183,8 @@ class FlussTable(TableBase[AppendWriter, UpsertWriter, "TableScan"]):
     def _append_writer(self) -> AppendWriter:
         return AppendWriter(self._background.call(self._core._append_writer), self._background)
 
-    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
-        return UpsertWriter(self._background.call(self._core._upsert_writer, columns), self._background)
+    def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertWriter:
+        return UpsertWriter(self._background.call(self._core._upsert_writer, columns, mode), self._background)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
@@ -196,6 +200,8 @@ class FlussConnection:
     """
 
     def __init__(self, background: Background) -> None:
+        if not isinstance(background, Background):
+            raise InvalidArgumentError(core.NOT_CREATED)
         self._background = background
 
     @staticmethod

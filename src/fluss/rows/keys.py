@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import valid_mask
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata.info import TableInfo
 from fluss.metadata.schema import Schema
@@ -129,7 +130,7 @@ class IcebergKeyEncoder(KeyEncoder):
         try:
             array = conform(arrays[0], self.types[0])
             if array.null_count:
-                row = int(np.flatnonzero(~array.is_valid().to_numpy(zero_copy_only=False))[0])
+                row = int(np.flatnonzero(~valid_mask(array))[0])
                 raise InvalidRowError(f"null in a key, in row {row}")
             return _iceberg_slices(array, self.types[0])
         except InvalidRowError as error:

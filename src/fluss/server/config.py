@@ -118,6 +118,8 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     _o("kv.memory-size", Size(1), 256 * MB, "rows of primary-key tables kept in memory before they move to disk"),
     _o("kv.snapshot.interval", Duration(1), 10 * MINUTE_MS, "time between two snapshots of a bucket's state",
        dynamic=True),
+    _o("kv.snapshot.num-retained", Whole(1), 2, "newest snapshots of a bucket that are kept; those that are leased are "
+       "kept as well"),
     _o("kv.scanner.ttl", Duration(1), 10 * MINUTE_MS, "idle life of a key-value scan cursor"),
     _o("kv.scanner.max-per-bucket", Whole(1), 8, "open cursors per bucket"),
     _o("kv.scanner.max-per-server", Whole(1), 200, "open cursors of the server"),

@@ -59,7 +59,6 @@ PASSED_OVER: dict[str, str] = {
         "recover.log-record-batch.max-size recover.remote-log.prefetch-num recover.remote-log.download-threads "
         "backpressure.l0-slowdown-trigger",
     ),
-    **_keys("kv.", "the newest snapshot of a bucket is kept, and those that are leased", "snapshot.num-retained"),
     **_keys("kv.", "expired leases and cursors are removed by the calls that come next",
             "snapshot.lease.expiration-check-interval scanner.expiration-interval"),
     **_keys(

@@ -55,6 +55,8 @@ class Server(Services):
         self.metrics_page: MetricsPage | None = None
         self._data_dir: DataDir | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._configured = asyncio.Event()
+        """Set when options changed."""
 
     def _log_end_of(self, bucket: TableBucket) -> int | None:
         log = self.tablets.find(bucket)
@@ -97,7 +99,7 @@ class Server(Services):
             )
             await loop.run_in_executor(self.executor, self.tablets.open_existing)
             self.catalog.lake.log_end_of = self._log_end_of
-            self.kv = Kv(self.catalog, self.tablets, self.config, self.executor)
+            self.kv = Kv(self.catalog, self.tablets, self.config, self.executor, self.clock)
             for endpoint in self.config.bind_endpoints:
                 self.listeners[endpoint.listener] = self.environment.listen(
                     endpoint, self._accept, self.connections.make_room
@@ -120,6 +122,7 @@ class Server(Services):
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
         self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)
+        self._tasks.append(loop.create_task(self._take_snapshots()))
         self._tasks.append(loop.create_task(self.connections.watch()))
         self.loop_watch.start()
         self._tasks.extend(self.catalog.start())
@@ -177,6 +180,7 @@ class Server(Services):
         clean = False
         try:
             await asyncio.get_running_loop().run_in_executor(None, lambda: self.kv.close(keep=True))
+            await self.kv.snapshotter.close()
             clean = await self.tablets.close()
             await self.catalog.close()
         finally:
@@ -205,6 +209,7 @@ class Server(Services):
 
     def _config_changed(self, config: ServerConfig) -> None:
         self.config = config
+        self._configured.set()
 
     # Housekeeping ------------------------------------------------------------------------------------------------
 
@@ -215,6 +220,19 @@ class Server(Services):
 
     def _expire_writers(self) -> None:
         self.tablets.expire_writers(self.config.integer("server.writer-id.expiration-time"))
+
+    async def _take_snapshots(self) -> None:
+        """One round of snapshots after the other; a new interval counts from the moment it is set."""
+        while True:
+            self._configured.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._configured.wait(), self.config.integer("kv.snapshot.interval") / 1000)
+                continue
+            try:
+                await self.kv.snapshotter.run_round(self.config.integer("kv.snapshot.num-retained"))
+            except Exception:
+                # As in `_repeat`.
+                logger.exception("a round of snapshots failed")
 
     async def _check_disk(self) -> None:
         used = await asyncio.get_running_loop().run_in_executor(self.executor, self.tablets.disk_usage)

@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import types as s
 from pyspark.sql.types import StructType
 
 from fluss import aio
+from fluss._lazy import LazyModule
 from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError, InvalidArgumentError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.metadata.validation import check_target_columns
 from fluss.spark.options import SourceOptions
 from fluss.spark.types import to_fluss_type, to_spark_type
+
+pc = LazyModule("pyarrow.compute")  # planning does not need it
 
 _KINDS = {
     "+i": 0, "+u": 0, "+a": 0, "i": 0, "u": 0, "c": 0, "r": 0, "insert": 0, "update": 0, "upsert": 0,

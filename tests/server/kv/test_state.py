@@ -318,7 +318,8 @@ def test_damaged_files_of_the_state(tmp_path: Path) -> None:
     for path in files:
         size = path.stat().st_size
         places = {0, size - 1, size // 2, *(chance.randrange(size) for _ in range(4 if size > 200 else 1))}
-        for action in [*sorted(places), "cut", "gone"]:
+        actions: list[int | str] = [*sorted(places), "cut", "gone"]
+        for action in actions:
             folder = tmp_path / "bad"
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(tmp_path / "good", folder)

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import struct
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -119,10 +122,10 @@ class RemoteReader:
                 if not waiting or len(opened) >= self._segments_ahead:
                     return
                 unread = waiting.popleft()
-                await self._run(unread.open, filesystem)
+                await self.run(unread.open, filesystem)
                 opened.append(unread)
                 continue
-            read = self._run(unread.read, unread.position)
+            read = self.run(unread.read, unread.position)
             unread.position = min(unread.position + _BLOCK_BYTES, unread.size)
             unread.reads.append(asyncio.ensure_future(read))
 
@@ -162,15 +165,36 @@ class RemoteReader:
                 until = time.time() + max(left_s - _TOKEN_LEFT_S_MIN, left_s / 2)
         options |= self._store_options
         try:
-            filesystem, _ = await self._run(open_filesystem, directory, options)
+            filesystem, _ = await self.run(open_filesystem, directory, options)
         except (pa.ArrowException, OSError, ValueError, ConfigError) as error:
             raise StorageError(f"the remote log at {scheme}:// cannot be opened: {scrub(error, options)}") from None
         return _Store(filesystem, options, until)
 
-    async def _run(self, call: Callable[..., Any], *args: Any) -> Any:
+    async def download(self, files: Mapping[str, Path]) -> None:
+        """Bring remote files to local paths, several at a time; local ones are linked."""
+
+        async def bring(path: str, local: Path) -> None:
+            filesystem, inner = await self._open(path)
+            await self.run(_copy, filesystem, inner, local)
+
+        await asyncio.gather(*(bring(path, local) for path, local in files.items()))
+
+    async def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Run a call in a thread of its own."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._threads_max, thread_name_prefix="fluss-remote")
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+
+
+def _copy(filesystem: pafs.FileSystem, path: str, local: Path) -> None:
+    if filesystem.type_name == "local":
+        if not os.path.isfile(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        os.symlink(path, local)
+        return
+    with filesystem.open_input_stream(path) as source, local.open("wb") as target:
+        while block := source.read(_BLOCK_BYTES):
+            target.write(block)
 
 
 @dataclass(frozen=True)

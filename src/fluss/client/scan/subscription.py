@@ -36,6 +36,8 @@ class FetchOptions:
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Options and credentials of the reader for the store of remote segments."""
     remote_reads: int = 4
+    remote_first: bool = False
+    """Whether rows that servers have too are read from the remote log."""
 
 
 class Subscription:

@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from fluss.errors import (
     ErrorCode,
     FlussError,
@@ -168,7 +170,8 @@ def _projection(entry: TableEntry, positions: tuple[int, ...]) -> reader.Project
             f"the projected columns {list(positions)} of '{entry.table_path}' are not valid: expected positions below "
             f"{count}, ascending and without duplicates"
         )
-    by_schema: dict[int, tuple[tuple[int, ...], object]] = {}
+    wanted = entry.table_info.schema.arrow_schema
+    by_schema: dict[int, tuple[tuple[int, ...], pa.Schema, pa.Schema | None]] = {}
 
     def project(view: memoryview, span: BatchSpan) -> Sequence[Buffer]:
         known = by_schema.get(span.schema_id)
@@ -179,15 +182,12 @@ def _projection(entry: TableEntry, positions: tuple[int, ...]) -> reader.Project
                     f"a batch of '{entry.table_path}' at offset {span.base_offset} has the unknown schema "
                     f"{span.schema_id}"
                 )
-            # Columns that are younger than the batch are left out: readers fill them with nulls.
             there = tuple(position for position in positions if position < len(schema.columns))
-            known = by_schema[span.schema_id] = (there, schema.arrow_schema)
-        columns, arrow_schema = known
-        if not columns:
-            raise InvalidColumnProjectionError(
-                f"none of the projected columns is in the batch of '{entry.table_path}' at offset {span.base_offset}"
-            )
-        return project_batch(LogBatch(view[span.start : span.end]), columns, arrow_schema)
+            younger = [wanted.field(position) for position in positions[len(there) :]]
+            added = pa.schema(younger) if younger else None
+            known = by_schema[span.schema_id] = (there, schema.arrow_schema, added)
+        columns, arrow_schema, added = known
+        return project_batch(LogBatch(view[span.start : span.end]), columns, arrow_schema, added)
 
     return project
 
