@@ -78,7 +78,7 @@ def read(
         env=known,
         cwd=folder,  # Spark writes beside where it runs
     )
-    assert done.returncode == 0, [line for line in done.stderr.splitlines() if "Exception" in line][:5]
+    assert done.returncode == 0, "\n".join(line for line in done.stderr.splitlines() if "Exception" in line)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
