@@ -35,10 +35,13 @@ class Worker:
         self.name = name
         self.servers = servers
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        if python == sys.executable:
+            env["PYTHONPATH"] = str(REPOSITORY / "src")  # this checkout, whatever the environment has installed
         self._process = subprocess.Popen(
             [python, str(WORKER), ops], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
         )
-        self.call("connect", servers=servers, **options)
+        self.connected = self.call("connect", servers=servers, **options)
+        """What the first connection took, where the operations tell."""
 
     def call(self, op: str, **args: Any) -> dict[str, Any]:
         self.send(op, **args)

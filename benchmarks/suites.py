@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tests.interop.environment import wheel_python
 
-from benchmarks.cases import client_lookup, client_process, client_read, client_write, java
+from benchmarks.cases import client_cold, client_lookup, client_process, client_read, client_write, java
 from benchmarks.cases.pair import Pair
 from benchmarks.cases.server import growth_cases, life_cases, raw_cases
 from benchmarks.cases.start import start_cases
@@ -44,6 +44,7 @@ def bench(settings: Settings) -> Iterator[Result]:
         yield from client_read.polls(pair)
         yield from client_write.upserts(pair)
         yield from client_lookup.lookups(pair)
+        yield from client_cold.cold(pair, free_python(), peer_python)
         yield from client_process.imports(pair, peer_python)
         yield from client_process.memory(pair, peer_python)
         with worker("ours", free_python(), server.bootstrap_servers) as fresh:
@@ -78,10 +79,12 @@ def server(settings: Settings) -> Iterator[Result]:
 def spark(settings: Settings) -> Iterator[Result]:
     """The Spark data source against Parquet and against Spark's own source."""
     from benchmarks.cases.spark_batch import batch
+    from benchmarks.cases.spark_shapes import shapes
     from benchmarks.cases.spark_stream import micro_batch
     from benchmarks.cases.spark_tiering import tiering
 
     yield from batch(settings)
+    yield from shapes(settings)
     yield from micro_batch(settings)
     if settings.wanted("tiering"):
         yield from tiering(settings)

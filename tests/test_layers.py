@@ -14,7 +14,18 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "_error_base", "_checksum", "_lazy", "_plugins", "_shadow", "_version", "options", "config"),
+    (
+        "errors",
+        "_error_base",
+        "_arrow_buffers",
+        "_checksum",
+        "_lazy",
+        "_plugins",
+        "_shadow",
+        "_version",
+        "options",
+        "config",
+    ),
     ("metadata",),
     ("rows",),
     ("records",),

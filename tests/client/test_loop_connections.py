@@ -82,6 +82,23 @@ def test_a_few_lookups_open_no_connection(use):
     use(scenario)
 
 
+def test_lookupers_share_their_requests(use, config, database):
+    """Also those of tables that were asked for anew."""
+
+    async def scenario(conn, lookuper):
+        await warm(conn, lookuper)
+        path = lookuper._state.table_path
+        lookupers = [(await conn.get_table(path)).new_lookup().create_lookuper() for _ in range(50)]
+        before = conn.metrics()
+        rows = await asyncio.gather(*(lookupers[number % 50].lookup([number]) for number in range(200)))
+        assert [row and row["id"] for row in rows] == [*range(100), *[None] * 100]
+        after = conn.metrics()
+        assert after["lookups_total"] - before["lookups_total"] == 200
+        assert after["lookup_batches_total"] - before["lookup_batches_total"] < 30, "keys travel together"
+
+    use(scenario)
+
+
 def test_many_lookups_go_over_a_connection_of_the_loop(use):
     async def scenario(conn, lookuper):
         before = conn.metrics()

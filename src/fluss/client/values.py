@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.errors import FormatError
 from fluss.metadata import (
     DataType,
@@ -42,7 +44,8 @@ def column_sources(written: Schema, wanted: Schema) -> list[int | None]:
 class ValueDecoder:
     """Decodes stored values written with one schema into dicts of another (usually the same)."""
 
-    def __init__(self, written: Schema, wanted: Schema, kv_format: str) -> None:
+    def __init__(self, written: Schema, wanted: Schema, kv_format: str, *, map_pairs: bool = False) -> None:
+        self._map_pairs = map_pairs
         self._types = written.data_types
         self._names = written.column_names
         self._decode = _row_decoder(kv_format)
@@ -68,7 +71,7 @@ class ValueDecoder:
             }
         for name, data_type in self._converters:
             if row[name] is not None:
-                row[name] = to_python(row[name], data_type)
+                row[name] = to_python(row[name], data_type, map_pairs=self._map_pairs)
         return row
 
 
@@ -90,10 +93,7 @@ def decode_values(values: Sequence[bytes], schemas: Mapping[int, Schema], wanted
     for schema_id, positions in by_schema.items():
         tables.append(_decode_one_schema([values[p] for p in positions], schemas[schema_id], wanted, kv_format))
         order.extend(positions)
-    back = [0] * len(order)
-    for now, original in enumerate(order):
-        back[original] = now
-    return pa.concat_tables(tables).take(pa.array(back))
+    return pa.concat_tables(tables).take(array_of(np.argsort(order)))
 
 
 def _decode_one_schema(values: Sequence[bytes], written: Schema, wanted: Schema, kv_format: str) -> pa.Table:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fluss._arrow_buffers import typed_array
 from fluss._lazy import LazyModule
 from fluss.metadata.comparison import FLOAT_TYPES, TEXT_FUNCTIONS, UNITS_PER_SECOND, LeafFunction
 from fluss.metadata.types import BinaryType, DataType, TimestampLtzType, TimestampType, TimeType
@@ -76,7 +77,7 @@ def leaf_expression(function: LeafFunction, column: str, literals: Sequence[Any]
             return _COMPARISONS[function](field, pc.scalar(arrow_array((value,), data_type)[0]))
         if math.isnan(value):
             return _NAN_COMPARISONS[function](field)
-        found = _COMPARISONS[function](field, pc.scalar(pa.scalar(value, data_type.to_arrow())))
+        found = _COMPARISONS[function](field, pc.scalar(typed_array((value,), data_type.to_arrow())[0]))
         above = function in (LeafFunction.GREATER_THAN, LeafFunction.GREATER_OR_EQUAL)
         return found | pc.is_nan(field) if above else found
     if isinstance(data_type, FLOAT_TYPES) and any(value == 0 for value in literals):
@@ -119,10 +120,10 @@ def split_pattern(pattern: str, escape: str | None) -> list[tuple[bool, str]]:
 def arrow_array(values: Sequence[Any], data_type: DataType) -> pa.Array:
     """Logical values as an Arrow array to compare a column with."""
     if isinstance(data_type, BinaryType):
-        return pa.array(values, pa.binary())
+        return typed_array(values, pa.binary())
     arrow_type = data_type.to_arrow()
     if isinstance(data_type, TimeType):
         values = [v if v is None else v * UNITS_PER_SECOND[arrow_type.unit] // 1_000 for v in values]
     elif isinstance(data_type, (TimestampType, TimestampLtzType)):
         values = [v if v is None else v * UNITS_PER_SECOND[arrow_type.unit] // 1_000_000_000 for v in values]
-    return pa.array(values, arrow_type)
+    return typed_array(values, arrow_type)

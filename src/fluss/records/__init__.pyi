@@ -14,6 +14,7 @@ from fluss.records.formats import decode_log_batch as decode_log_batch
 from fluss.records.kv_batch import EncodedKvBody as EncodedKvBody
 from fluss.records.kv_batch import KvBatch as KvBatch
 from fluss.records.kv_batch import encode_kv_body as encode_kv_body
+from fluss.records.kv_batch import encode_kv_records as encode_kv_records
 from fluss.records.kv_batch import seal_kv_batch as seal_kv_batch
 from fluss.records.log_batch import HEADER_SIZE_MIN as HEADER_SIZE_MIN
 from fluss.records.log_batch import MAGIC_V0 as MAGIC_V0
@@ -26,6 +27,7 @@ from fluss.records.log_batch import LogBatchHeader as LogBatchHeader
 from fluss.records.log_batch import iter_log_batches as iter_log_batches
 from fluss.records.log_batch import patch_batch as patch_batch
 from fluss.records.log_batch import read_header as read_header
+from fluss.records.projection import has_columns as has_columns
 from fluss.records.pruning import may_match as may_match
 from fluss.records.row_batch import RowRecords as RowRecords
 from fluss.records.row_batch import decode_row_batch as decode_row_batch
@@ -69,9 +71,11 @@ __all__ = [
     "decode_value_batch",
     "encode_arrow_body",
     "encode_kv_body",
+    "encode_kv_records",
     "encode_row_body",
     "encode_value_batch",
     "encode_values",
+    "has_columns",
     "iter_log_batches",
     "may_match",
     "patch_batch",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import bytes_array
 from fluss._lazy import LazyModule
 from fluss.records._bytes import malformed
 
@@ -100,9 +101,12 @@ def fixed_width_binary(matrix: npt.NDArray[np.uint8]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(flat)], 0)
 
 
+_NO_BYTES = bytes_array([b""])[0]
+
+
 def join_columns(columns: list[pa.Array], size_bytes: int) -> memoryview:
     """Row by row, the byte strings of all columns behind one another, in one stretch of `size_bytes` bytes."""
     if len(columns[0]) == 0:
         return memoryview(b"")
-    joined = pc.binary_join_element_wise(*columns, b"")
+    joined = pc.binary_join_element_wise(*columns, _NO_BYTES)
     return memoryview(joined.buffers()[2]).cast("B")[:size_bytes]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import typed_array
 from fluss._lazy import LazyModule
 from fluss.errors import InvalidRowError
 from fluss.metadata.types import (
@@ -239,18 +240,18 @@ def to_arrow(values: Sequence[Any], dtype: DataType) -> pa.Array:
 def _flat_array(values: Sequence[Any], dtype: DataType) -> pa.Array:
     target = dtype.to_arrow()
     if isinstance(dtype, DateType):
-        return pa.array(values, pa.int32()).cast(target)
+        return typed_array(values, target)
     if isinstance(dtype, TimeType):
         nanos = NANOS_PER_UNIT[arrow_time_unit(dtype.precision)]
         ints = [None if item is None else item * v.NANOS_PER_MILLI // nanos for item in values]
-        return pa.array(ints, pa.int32() if nanos >= v.NANOS_PER_MILLI else pa.int64()).cast(target)
+        return typed_array(ints, target)
     if isinstance(dtype, (TimestampType, TimestampLtzType)):
         nanos = NANOS_PER_UNIT[target.unit]
-        return pa.array([None if item is None else item // nanos for item in values], pa.int64()).cast(target)
+        return typed_array([None if item is None else item // nanos for item in values], target)
     if isinstance(dtype, BinaryType):
         check_fixed_bytes(len(values), dtype)
         return pa.array([None if item is None else item.ljust(dtype.length, b"\0") for item in values], target)
-    return pa.array(values, target)
+    return typed_array(values, target)
 
 
 def _nested_array(values: Sequence[Any], dtype: DataType) -> pa.Array:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import numpy_of, valid_mask
 from fluss.errors import InvalidRowError
 from fluss.metadata.types import BinaryType, DataType, DecimalType, TimeType
 from fluss.rows import values as v
@@ -34,7 +35,7 @@ def validity(array: pa.Array, dtype: DataType) -> Mask | None:
     """Which positions are not null (None if all are); refuses nulls where the type does."""
     if not array.null_count:
         return None
-    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
+    valid: Mask = valid_mask(array)
     if not dtype.nullable:
         raise InvalidRowError(f"null in row {int(np.flatnonzero(~valid)[0])}, but the type is NOT NULL")
     return valid
@@ -42,8 +43,8 @@ def validity(array: pa.Array, dtype: DataType) -> Mask | None:
 
 def booleans(array: pa.Array, valid: Mask | None) -> npt.NDArray[np.uint8]:
     """Booleans as bytes."""
-    flags = array if valid is None else array.fill_null(False)
-    return primitives(flags.cast(pa.uint8()), np.uint8)
+    flags = numpy_of(array)
+    return (flags if valid is None else flags & valid).view(np.uint8)
 
 
 def primitives(array: pa.Array, kind: Any) -> npt.NDArray[Any]:

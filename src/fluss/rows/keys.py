@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import valid_mask
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata.info import TableInfo
 from fluss.metadata.schema import Schema
@@ -129,7 +130,7 @@ class IcebergKeyEncoder(KeyEncoder):
         try:
             array = conform(arrays[0], self.types[0])
             if array.null_count:
-                row = int(np.flatnonzero(~array.is_valid().to_numpy(zero_copy_only=False))[0])
+                row = int(np.flatnonzero(~valid_mask(array))[0])
                 raise InvalidRowError(f"null in a key, in row {row}")
             return _iceberg_slices(array, self.types[0])
         except InvalidRowError as error:
@@ -214,6 +215,7 @@ class HudiBucketKeyEncoder(KeyEncoder):
 _LAKE_ENCODERS: dict[str | None, type[KeyEncoder]] = {
     None: CompactedKeyEncoder,
     "lance": CompactedKeyEncoder,
+    "delta": CompactedKeyEncoder,
     "paimon": PaimonKeyEncoder,
     "iceberg": IcebergKeyEncoder,
     "hudi": HudiBucketKeyEncoder,
@@ -224,7 +226,7 @@ def _lake_encoder(lake_format: str | None) -> type[KeyEncoder]:
     lake = lake_format.lower() if lake_format else None
     if lake not in _LAKE_ENCODERS:
         raise InvalidArgumentError(
-            f"unknown lake format {lake_format!r}: expected one of paimon, iceberg, lance, hudi, or none"
+            f"unknown lake format {lake_format!r}: expected one of paimon, iceberg, lance, delta, hudi, or none"
         )
     return _LAKE_ENCODERS[lake]
 

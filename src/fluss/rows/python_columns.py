@@ -15,12 +15,25 @@ import decimal
 from array import array as packed
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from fluss._lazy import LazyModule
+from fluss._arrow_buffers import (
+    array_of,
+    booleans_array,
+    bytes_array,
+    dates_array,
+    doubles_array,
+    integers_array,
+    micros_array,
+    narrowed,
+    numpy_of,
+    pandas_is_loaded,
+    strings_array,
+    valid_mask,
+)
 from fluss.errors import InvalidRowError
 from fluss.metadata.types import (
     BigIntType,
@@ -42,11 +55,6 @@ from fluss.metadata.types import (
 from fluss.rows.arrow_values import to_arrow
 from fluss.rows.logical import from_python
 
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-else:
-    pc = LazyModule("pyarrow.compute")
-
 _NONE = type(None)
 _INTEGERS = (TinyIntType, SmallIntType, IntType, BigIntType)
 
@@ -64,6 +72,9 @@ _EXACT: dict[type[DataType], frozenset[type]] = {
 }
 _UNIT_PRECISIONS = (0, 3, 6, 9)
 """Precisions that are a unit of Arrow: there a cast to that unit says whether digits would be lost."""
+
+_FLOATS = {float, np.float64, int, _NONE}
+_EXACT_INTEGERS_MAX = 2.0**53
 
 _tzinfo_of = attrgetter("tzinfo")
 
@@ -107,6 +118,9 @@ class ColumnConverter:
                 errors[position] = error
         if errors:
             raise BadValues(errors)
+        return self._from_logical(values, converted)
+
+    def _from_logical(self, values: Sequence[Any], converted: Sequence[Any]) -> pa.Array:
         try:
             return to_arrow(converted, self.data_type)
         except InvalidRowError:
@@ -122,6 +136,21 @@ class ColumnConverter:
                 label = f"column {self.name!r} ({self.data_type})" if self.name is not None else str(self.data_type)
                 errors[position] = InvalidRowError(f"{label}: {values[position]!r:.60} does not fit: {error.message}")
         return errors
+
+
+class LogicalConverter(ColumnConverter):
+    """A converter of values that `from_python` has made already."""
+
+    def to_arrow(self, values: Sequence[Any]) -> pa.Array:
+        """The values as an Arrow array. Raises `BadValues` when some do not fit."""
+        if not self.data_type.nullable and None in values:
+            missing = {i: self._null() for i, value in enumerate(values) if value is None}
+            raise BadValues(missing)
+        return self._from_logical(values, values)
+
+    def _null(self) -> InvalidRowError:
+        label = f"column {self.name!r} ({self.data_type})" if self.name is not None else str(self.data_type)
+        return InvalidRowError(f"{label}: null, but the type is NOT NULL")
 
 
 def column_from_python(values: Sequence[Any], dtype: DataType, name: str | None = None) -> pa.Array:
@@ -160,13 +189,14 @@ def _fast_conversion(data_type: DataType) -> Convert:
             return when_exact(values)
         if np.any(numbers >> 1 == 0) and bool in set(map(type, values)):
             return None  # True and False are integers to Python, but not to us
-        column = pa.array(numbers)
-        return column if isinstance(data_type, BigIntType) else column.cast(data_type.to_arrow())
+        return narrowed(array_of(numbers), data_type.to_arrow())
 
     return to_integer
 
 
 def _infer_string(values: Sequence[Any]) -> pa.Array | None:
+    if not pandas_is_loaded():
+        return strings_array(values)
     array = pa.array(values)
     if array.type == pa.null():
         return array.cast(pa.string())
@@ -174,10 +204,21 @@ def _infer_string(values: Sequence[Any]) -> pa.Array | None:
 
 
 def _infer_double(values: Sequence[Any]) -> pa.Array | None:
+    if not pandas_is_loaded():
+        return _doubles(values)
     array = pa.array(values)
     if array.type == pa.null() or array.type == pa.int64():
         return pa.array(values, pa.float64())
     return array if array.type == pa.float64() else None
+
+
+def _doubles(values: Sequence[Any]) -> pa.Array | None:
+    kinds = set(map(type, values))
+    if not kinds <= _FLOATS:
+        return None
+    array = doubles_array(values)
+    # Larger integers may not be doubles: the careful way finds out which.
+    return array if int not in kinds or np.abs(numpy_of(array)).max() < _EXACT_INTEGERS_MAX else None
 
 
 _INFERRED: dict[type[DataType], Convert] = {StringType: _infer_string, DoubleType: _infer_double}
@@ -188,10 +229,11 @@ def _typed_conversion(data_type: DataType) -> Convert:
     if isinstance(data_type, FloatType):
 
         def to_float(values: Sequence[Any]) -> pa.Array | None:
-            array = pa.array(values, pa.float64())
-            narrow = array.cast(arrow_type)
-            overflown = pc.any(pc.and_(pc.is_inf(narrow), pc.is_finite(array))).as_py()
-            return None if overflown else narrow
+            array = doubles_array(values)
+            with np.errstate(over="ignore"):
+                narrow = numpy_of(array).astype(np.float32)
+            overflown = np.any(np.isinf(narrow) & np.isfinite(numpy_of(array)))
+            return None if overflown else array_of(narrow, ~valid_mask(array) if array.null_count else None)
 
         return to_float
     if isinstance(data_type, (TimestampType, TimestampLtzType)):
@@ -204,7 +246,8 @@ def _typed_conversion(data_type: DataType) -> Convert:
             if not zoned and any(map(_tzinfo_of, filter(None, values))):
                 return None
             # Python datetimes carry microseconds: a safe cast to a coarser unit refuses to drop any.
-            return pa.array(values, micros).cast(arrow_type, safe=True)
+            array = micros_array(values).view(micros)
+            return array if arrow_type == micros else array.cast(arrow_type, safe=True)
 
         return to_timestamp
     if isinstance(data_type, TimeType):
@@ -216,4 +259,13 @@ def _typed_conversion(data_type: DataType) -> Convert:
             return pa.array(values, pa.time64("us")).cast(pa.time32("ms"), safe=True).cast(arrow_type, safe=True)
 
         return to_time
-    return lambda values: pa.array(values, arrow_type)
+    if isinstance(data_type, _INTEGERS):
+        return lambda values: narrowed(integers_array(values), arrow_type)
+    return _TYPED.get(type(data_type)) or (lambda values: pa.array(values, arrow_type))
+
+
+_TYPED: dict[type[DataType], Convert] = {
+    BooleanType: booleans_array,
+    BytesType: bytes_array,
+    DateType: dates_array,
+}

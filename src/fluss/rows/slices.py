@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of, valid_mask
 from fluss.errors import FormatError, InvalidArgumentError
 
 Bytes = npt.NDArray[np.uint8]
@@ -87,7 +88,7 @@ class Slices:
         offsets = np.frombuffer(offsets_buffer, offset_type)[array.offset : array.offset + n + 1].astype(np.int64)
         lengths = np.diff(offsets)
         if array.null_count:
-            lengths *= array.is_valid().to_numpy(zero_copy_only=False)
+            lengths *= valid_mask(array)
         # A slice of a large array begins far into its data.
         first = int(offsets[0])
         return cls.trusted(data[first:], offsets[:-1] - first, lengths)
@@ -251,7 +252,7 @@ def gather_array(slices: Slices) -> pa.Array:
     offsets[-1] = data.size
     kind = pa.large_binary() if large else pa.binary()
     dressed = pa.Array.from_buffers(kind, 2 * n + 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return dressed.take(pa.array(np.arange(1, 2 * n + 1, 2)))
+    return dressed.take(array_of(np.arange(1, 2 * n + 1, 2)))
 
 
 def scatter(out: Bytes, positions: Ints, data: Bytes, starts: Ints, lengths: Ints, done: int = 0) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import valid_mask
 from fluss.errors import FormatError, InvalidRowError
 from fluss.metadata.types import (
     BigIntType,
@@ -96,7 +97,7 @@ def encode_compacted_key(types: Sequence[DataType], arrays: Arrays, names: Seque
                 raise InvalidRowError("nested types cannot be part of a key")
             column = conform(array, dtype)
             if column.null_count:
-                row = int(np.flatnonzero(~column.is_valid().to_numpy(zero_copy_only=False))[0])
+                row = int(np.flatnonzero(~valid_mask(column))[0])
                 raise InvalidRowError(f"null in a key, in row {row}")
             pieces += _pieces(dtype, column, None)
         except InvalidRowError as error:

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of, numpy_of, valid_mask
 from fluss._lazy import LazyModule
 from fluss.errors import CorruptRecordError, FormatError, InvalidRowError
-from fluss.metadata import Predicate, Schema, TableBucket, TableInfo
-from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch
+from fluss.metadata import Schema, TableBucket, TableInfo
+from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch, has_columns
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+
+    from fluss.metadata import Predicate
 else:
     pc = LazyModule("pyarrow.compute")
 
@@ -142,11 +145,15 @@ class BatchDecoder:
     def _to_arrow(self, batch: LogBatch, written: Schema, projected: bool) -> pa.RecordBatch:
         schema = self.info.schema
         if self._sorted is not None:
-            # A schema older than the table's may lack some of the wanted columns: a server leaves those out.
+            # A schema older than the table's may lack some of the wanted columns.
             present = [i for i in self._sorted if i < len(written.columns)]
             if projected:
-                fields = pa.schema([written.arrow_schema.field(i) for i in present])
-                arrow = decode_arrow_batch(batch, fields)
+                fields = [written.arrow_schema.field(i) for i in present]
+                younger = [schema.arrow_schema.field(i) for i in self._sorted[len(present) :]]
+                if younger and has_columns(batch, pa.schema(fields + younger)):
+                    # Servers send them as nulls; those of earlier releases left them out.
+                    fields, present = fields + younger, self._sorted
+                arrow = decode_arrow_batch(batch, pa.schema(fields))
             elif self.info.log_format == "ARROW":
                 arrow = decode_arrow_batch(batch, written.arrow_schema, columns=present)
             else:
@@ -175,7 +182,7 @@ class BatchDecoder:
         change_types = decoded.change_types
         if not keep.all():
             at = np.flatnonzero(keep)
-            batch = batch.take(pa.array(at))
+            batch = batch.take(array_of(at))
             offsets = (at + decoded.first_offset).tolist()
             change_types = change_types and bytes(np.frombuffer(change_types, np.uint8)[at])
         if self._projection is not None:
@@ -205,5 +212,5 @@ def _mask(table: pa.Table, expression: pc.Expression) -> np.ndarray[Any, np.dtyp
             acero.Declaration("project", acero.ProjectNodeOptions([expression], ["keep"])),
         ]
     ).to_table(use_threads=False)
-    column = marked.column("keep").fill_null(False).combine_chunks()
-    return np.asarray(column.to_numpy(zero_copy_only=False))
+    chunks = marked.column("keep").chunks
+    return np.concatenate([numpy_of(chunk) & valid_mask(chunk) for chunk in chunks] or [np.zeros(0, np.bool_)])

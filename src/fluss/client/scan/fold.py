@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of, numpy_of
 from fluss.client.scan.records import RecordBatch
 from fluss.metadata import ChangeType
 
@@ -31,11 +32,11 @@ def fold_changelog(batches: Sequence[RecordBatch], key: Sequence[int], schema: p
             for batch in batches
         ]
     )
-    keys = table.select(list(key)).append_column(_AT, pa.array(np.arange(table.num_rows)))
+    keys = table.select(list(key)).append_column(_AT, array_of(np.arange(table.num_rows)))
     names = [name for name in keys.column_names if name != _AT]
-    last = keys.group_by(names).aggregate([(_AT, "max")]).column(f"{_AT}_max").to_numpy()
+    last = numpy_of(keys.group_by(names).aggregate([(_AT, "max")]).column(f"{_AT}_max").combine_chunks())
     live = np.sort(last[changes[last] != int(ChangeType.Delete)])
-    return table.take(pa.array(live))
+    return table.take(array_of(live))
 
 
 def merge_by_key(base: pa.Table, batches: Sequence[RecordBatch], key: Sequence[int]) -> pa.Table:

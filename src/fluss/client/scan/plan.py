@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,10 +20,13 @@ from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.config import Config
 from fluss.errors import FlussError, InvalidArgumentError
-from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Predicate, Schema, TableBucket, TableInfo
+from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Schema, TableBucket, TableInfo
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis
-from fluss.protocol.predicates import encode_server_filter
+from fluss.protocol import messages as pb
+
+if TYPE_CHECKING:
+    from fluss.metadata import Predicate
 
 _BOUNDED_FETCH_BYTES = 8 * 1024 * 1024
 _BUFFERED_BYTES = 64 * 1024 * 1024
@@ -55,7 +59,9 @@ class ScanPlan:
             request_timeout_ms=config.request_timeout_ms,
             remote_prefetch=config.scanner_remote_log_prefetch_num,
             remote_threads=config.remote_file_download_thread_num,
+            store_options=config.store_options,
             remote_reads=config.scanner_remote_log_read_concurrency,
+            remote_first=config.scanner_log_read_preference == "remote_first",
             buffered_bytes=max(_BUFFERED_BYTES, 2 * config.scanner_log_fetch_max_bytes_for_bucket),
         )
 
@@ -83,10 +89,10 @@ class ScanPlan:
         wanted = columns if self.projection is None else [columns[i] for i in self.projection]
         return pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in wanted])
 
-    def to_table(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    def to_table(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
         """Batches of the scan as one table; without a fixed schema, columns that some batches lack are null there."""
         if self.fixed_schema or not batches:
-            return pa.Table.from_batches(batches, self.arrow_schema)
+            return pa.Table.from_batches(batches, schema)
         return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
 
     def decoder(self, schema_of: Callable[[int], Schema]) -> BatchDecoder:
@@ -101,9 +107,14 @@ class ScanPlan:
             self.decoder,
             options,
             projection=self.server_projection,
-            predicate=encode_server_filter(pushed, self.info.schema) if pushed is not None else None,
+            predicate=None if pushed is None else self._encoded(pushed),
             eager=eager,
         )
+
+    def _encoded(self, predicate: Predicate) -> pb.PbPredicate | None:
+        from fluss.protocol.predicates import encode_server_filter  # most scans read everything
+
+        return encode_server_filter(predicate, self.info.schema)
 
     async def offsets(
         self, buckets: Sequence[TableBucket], spec: OffsetSpec, deadline: Deadline | None = None
@@ -221,6 +232,8 @@ class ScanPlan:
         return replace(self, limit=n)
 
     def with_filter(self, predicate: Predicate) -> ScanPlan:
+        from fluss.metadata import Predicate  # most scans read everything
+
         if not isinstance(predicate, Predicate):
             raise InvalidArgumentError(
                 f"a filter is built from columns, such as fluss.col('id') > 3; got {type(predicate).__name__}"

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import bytes_list, numpy_of, pandas_is_loaded, string_list, valid_mask
 from fluss.metadata import (
     BigIntType,
     BooleanType,
@@ -46,20 +47,22 @@ _DATETIME_RANGES = {
 """Per unit of a timestamp what Python's datetime holds. The least number of 64 bits means "no time" to numpy."""
 
 
-def column_to_python(array: pa.Array, data_type: DataType) -> list[Any]:
-    """The values of a column as Python objects of the types the reference names; nulls are None."""
+def column_to_python(array: pa.Array, data_type: DataType, *, map_pairs: bool = False) -> list[Any]:
+    """The values of a column as Python objects of the types the reference names; nulls are None.
+
+    A MAP becomes a dict, or with `map_pairs` a list of (key, value) pairs.
+    """
     if isinstance(data_type, _NUMBERS):
-        if not array.null_count:
-            return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-        filled = array.fill_null(False if isinstance(data_type, BooleanType) else 0)
-        values: list[Any] = filled.to_numpy(zero_copy_only=False).tolist()
-        for position in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
+        values: list[Any] = numpy_of(array).tolist()
+        for position in np.flatnonzero(~valid_mask(array)).tolist() if array.null_count else ():
             values[position] = None
         return values
     if isinstance(data_type, _OBJECTS):
-        return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+        if pandas_is_loaded():
+            return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+        return bytes_list(array) if isinstance(data_type, BytesType) else string_list(array)
     if isinstance(data_type, TimestampType | TimestampLtzType) and not array.null_count and len(array):
-        ticks = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        ticks = numpy_of(array.view(pa.int64()))
         unit = array.type.unit
         least, greatest = _DATETIME_RANGES[unit]
         # numpy wraps around (or, in some versions, raises OverflowError) where a datetime of Python has no room: years
@@ -70,15 +73,18 @@ def column_to_python(array: pa.Array, data_type: DataType) -> list[Any]:
             if isinstance(data_type, TimestampLtzType):
                 return [value.replace(tzinfo=_UTC) for value in datetimes]
             return datetimes
-    return [logical.to_python(value, data_type) for value in logical.from_arrow(array, data_type)]
+    values = logical.from_arrow(array, data_type)
+    return [logical.to_python(value, data_type, map_pairs=map_pairs) for value in values]
 
 
-def rows_to_python(batch: pa.RecordBatch, types: Sequence[DataType]) -> list[dict[str, Any]]:
+def rows_to_python(
+    batch: pa.RecordBatch, types: Sequence[DataType], *, map_pairs: bool = False
+) -> list[dict[str, Any]]:
     """The rows of a batch as dicts."""
     names = batch.schema.names
     if not names:
         return [{} for _ in range(batch.num_rows)]
-    columns = [column_to_python(batch.column(i), data_type) for i, data_type in enumerate(types)]
+    columns = [column_to_python(batch.column(i), data_type, map_pairs=map_pairs) for i, data_type in enumerate(types)]
     if len(names) > _GENERATED_WIDTH_MAX:
         return [dict(zip(names, values)) for values in zip(*columns)]
     return _row_maker(len(names))(*names)(*columns)

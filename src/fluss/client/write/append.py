@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.write.accumulator import Chunk, RowReader, fast_path, without
+from fluss._arrow_buffers import array_of
+from fluss.client.write.accumulator import Chunk, RowReader, fast_path, value_converter, without
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
 from fluss.client.write.batch import Encoder, Seal
@@ -29,7 +30,7 @@ from fluss.records import (
     seal_log_batch,
     statistics_columns,
 )
-from fluss.rows import BadValues, ColumnConverter, bucket_key_encoder, buckets_of
+from fluss.rows import BadValues, bucket_key_encoder, buckets_of
 
 if TYPE_CHECKING:
     from fluss.config import Config
@@ -106,7 +107,7 @@ class AppendWriter(WriterBase):
         self._width = len(columns)
         self._reader = RowReader(what, columns)
         self.append = fast_path(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
-        self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
+        self._converters = [value_converter(column.data_type, column.name) for column in columns]
         self._batch_reader = BatchReader(what, columns)
         self._arrow_encoder = ArrowEncoder(info)
         self._bucketing = config.client_bucketing
@@ -122,8 +123,10 @@ class AppendWriter(WriterBase):
     def append(self, row: Any) -> WriteResultHandle:
         """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
 
-        The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A value
-        that does not fit its column fails this row alone: its handle raises `InvalidRowError`, and so does `flush()`.
+        The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A row with
+        unknown or missing columns, or with a value that does not fit an ARRAY, MAP or ROW, is refused by this call. A
+        value that does not fit another column fails this row alone: its handle raises `InvalidRowError`, and if that
+        was not awaited, `flush()` does.
 
         Example:
             writer.append({"id": 1, "name": "Alice"})
@@ -151,7 +154,7 @@ class AppendWriter(WriterBase):
                 kept = remaining(batch.num_rows, bad.errors)
                 places = np.arange(batch.num_rows) if positions is None else positions
                 refused.update({int(places[row]): error for row, error in bad.errors.items()})
-                batch, positions = batch.take(pa.array(kept)), places[kept]
+                batch, positions = batch.take(array_of(kept)), places[kept]
         return [], refused
 
     def _columns(self, flat: list[Any]) -> tuple[list[pa.Array], dict[int, FlussError]]:
@@ -180,7 +183,7 @@ class AppendWriter(WriterBase):
             return self._route_buckets(names[0], batch, positions)
         routed = []
         for code, rows in groups_of(codes):
-            routed += self._route_buckets(names[code], batch.take(pa.array(rows)), _pick(positions, rows))
+            routed += self._route_buckets(names[code], batch.take(array_of(rows)), _pick(positions, rows))
         return routed
 
     def _check_row_sizes(self, batch: pa.RecordBatch) -> None:
@@ -216,7 +219,7 @@ class AppendWriter(WriterBase):
             return self._cut((partition, groups[0][0]), batch, positions)
         routed = []
         for bucket, rows in groups:
-            routed += self._cut((partition, bucket), batch.take(pa.array(rows)), _pick(positions, rows))
+            routed += self._cut((partition, bucket), batch.take(array_of(rows)), _pick(positions, rows))
         return routed
 
     def _cut(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:

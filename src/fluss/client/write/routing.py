@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import numpy_of, valid_mask
 from fluss.errors import FlussError, InvalidRowError
 from fluss.metadata import TableInfo, format_partition_value, partition_name, validate_partition_value
 from fluss.rows import logical
@@ -36,7 +37,7 @@ def partition_codes(info: TableInfo, arrays: Sequence[pa.Array], variant: str) -
         where = f"partition column '{key}' of table {info.table_path}"
         encoded = array.dictionary_encode()
         data_type = info.schema.columns[info.schema.column_index(key)].data_type
-        indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        indices = np.where(valid_mask(encoded.indices), numpy_of(encoded.indices), -1).astype(np.int64)
         if array.null_count:
             for row in np.flatnonzero(indices < 0).tolist():
                 bad[row] = InvalidRowError(f"{where} has no value (None)")

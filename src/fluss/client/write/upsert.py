@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_of, without
-from fluss.client.write.arrow_input import BatchReader
+from fluss._arrow_buffers import array_of
+from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_of, value_converter, without
+from fluss.client.write.arrow_input import BatchReader, arrow_batches
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
@@ -20,11 +22,10 @@ from fluss.client.write.routing import BadRows, groups_of, partition_codes, rema
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, RecordTooLargeError
-from fluss.metadata import Column, DataType, TableInfo
-from fluss.records import encode_kv_body, seal_kv_batch
+from fluss.metadata import Column, DataType, MergeMode, TableInfo
+from fluss.records import EncodedKvBody, Part, encode_kv_records, seal_kv_batch
 from fluss.rows import (
     BadValues,
-    ColumnConverter,
     Slices,
     bucket_key_encoder,
     buckets_of,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _REQUEST_OVERHEAD_BYTES = 64 * 1024
 _RECORD_OVERHEAD_BYTES = 10
+_FEW_ROWS_MAX = 1_000
+"""Fewer rows than this for each bucket, on average, are encoded together."""
 
 
 class KvRows:
@@ -56,22 +59,46 @@ class KvRows:
         self.size_bytes = int(keys.lengths.sum() + values.lengths.sum()) + _RECORD_OVERHEAD_BYTES * self.rows
 
 
+class KvRecords:
+    """Rows for one bucket, encoded: a stretch of the records of all buckets."""
+
+    __slots__ = ("records", "rows", "size_bytes")
+
+    is_encoded = True
+
+    def __init__(self, records: memoryview, rows: int) -> None:
+        self.records = records
+        self.rows = rows
+        self.size_bytes = len(records)
+
+
 class KvEncoder:
     """Encodes the rows of one batch as a KV batch."""
 
     def __init__(self, schema_id: int) -> None:
         self._schema_id = schema_id
 
-    def __call__(self, contents: Sequence[KvRows]) -> tuple[Seal, int]:
-        keys = Slices.concat([part.keys for part in contents])
-        values = Slices.concat([part.values for part in contents])
-        deletes = np.concatenate([part.deletes for part in contents])
-        body = encode_kv_body(keys, values, deletes)
+    def __call__(self, contents: Sequence[KvRows | KvRecords]) -> tuple[Seal, int]:
+        parts: list[Part] = []
+        for _, run in itertools.groupby(contents, type):
+            parts += _encoded(list(run))
+        body = EncodedKvBody(parts, sum(map(len, parts)), sum(part.rows for part in contents))
 
         def seal(writer_id: int, batch_sequence: int) -> list[Any]:
             return seal_kv_batch(body, self._schema_id, writer_id, batch_sequence)
 
         return seal, sum(part.size_bytes for part in contents)
+
+
+def _encoded(parts: Sequence[KvRows | KvRecords]) -> list[memoryview]:
+    """The records of parts that are all of one kind."""
+    if isinstance(parts[0], KvRecords):
+        return [part.records for part in parts if isinstance(part, KvRecords)]
+    contents = [part for part in parts if isinstance(part, KvRows)]
+    keys = Slices.concat([part.keys for part in contents])
+    values = Slices.concat([part.values for part in contents])
+    deletes = np.concatenate([part.deletes for part in contents])
+    return [encode_kv_records(keys, values, deletes)[0]]
 
 
 class UpsertWriter(WriterBase):
@@ -87,7 +114,14 @@ class UpsertWriter(WriterBase):
     # The server works longer on a KV batch than the network takes, and should find the next one waiting.
     _busy_batches = 2
 
-    def __init__(self, sender: Sender, info: TableInfo, config: Config, columns: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        info: TableInfo,
+        config: Config,
+        columns: Sequence[int] | None = None,
+        mode: MergeMode = MergeMode.DEFAULT,
+    ) -> None:
         if not info.has_primary_key():
             raise InvalidArgumentError(f"table {info.table_path} has no primary key: write to it with new_append()")
         targets = self._targets(info, columns)
@@ -95,7 +129,14 @@ class UpsertWriter(WriterBase):
             sender,
             info,
             config,
-            WriteTarget(info.table_path, info.table_id, is_kv=True, target_columns=tuple(targets or ())),
+            WriteTarget(
+                info.table_path,
+                info.table_id,
+                is_kv=True,
+                target_columns=tuple(targets or ()),
+                # Servers before release 0.9 do not know the field: it is sent only where it says something.
+                agg_mode=None if mode is MergeMode.DEFAULT else int(mode),
+            ),
         )
         schema = info.schema
         what = f"table {info.table_path}"
@@ -107,7 +148,7 @@ class UpsertWriter(WriterBase):
         self._column_names = frozenset(schema.column_names)
         # A delete carries its key alone: whether the other columns may be null is checked for upserts only.
         self._converters = [
-            ColumnConverter(_lenient(column, i in primary_key), column.name) for i, column in enumerate(schema.columns)
+            value_converter(_lenient(column, i in primary_key), column.name) for i, column in enumerate(schema.columns)
         ]
         positions = self._reader.positions
         self._required = {i for i in positions if i not in primary_key and not schema.columns[i].data_type.nullable}
@@ -178,8 +219,11 @@ class UpsertWriter(WriterBase):
         """
         schema = self._info.schema
         keys = BatchReader(self._delete_reader.what, [schema.columns[i] for i in self._delete_reader.positions])
-        names = [name for name in batch.schema.names if name in self._delete_reader.names]
-        return self._write_read(keys, [batch.select(names)], is_delete=True)
+        given = arrow_batches(batch, self._delete_reader.what)
+        only_keys = [
+            one.select([name for name in one.schema.names if name in self._delete_reader.names]) for one in given
+        ]
+        return self._write_read(keys, only_keys, is_delete=True)
 
     # -- conversion ------------------------------------------------------------------------------------------------
 
@@ -199,7 +243,7 @@ class UpsertWriter(WriterBase):
                 kept = remaining(len(deletes), bad.errors)
                 places = np.arange(len(deletes)) if positions is None else positions
                 refused.update({int(places[row]): error for row, error in bad.errors.items()})
-                arrays, deletes = [array.take(pa.array(kept)) for array in arrays], deletes[kept]
+                arrays, deletes = [array.take(array_of(kept)) for array in arrays], deletes[kept]
                 positions = places[kept]
         return [], refused
 
@@ -278,13 +322,43 @@ class UpsertWriter(WriterBase):
             codes = partition * self._info.num_buckets + buckets
         routed: list[RoutedRows] = []
         groups = groups_of(codes)
-        for code, at in groups:
-            name, bucket = names[code // self._info.num_buckets], code % self._info.num_buckets
+        places = [(names[code // self._info.num_buckets], code % self._info.num_buckets) for code, _ in groups]
+        if len(groups) > 1 and len(keys) < _FEW_ROWS_MAX * len(groups):
+            return self._encode_together(places, [at for _, at in groups], keys, rows, deletes, positions)
+        for place, (_, at) in zip(places, groups):
             if len(groups) == 1:
-                routed += self._cut((name, bucket), KvRows(keys, rows, deletes), positions)
+                routed += self._cut(place, KvRows(keys, rows, deletes), positions)
             else:
                 part = KvRows(keys.take(at), rows.take(at), deletes[at])
-                routed += self._cut((name, bucket), part, at if positions is None else positions[at])
+                routed += self._cut(place, part, at if positions is None else positions[at])
+        return routed
+
+    def _encode_together(
+        self,
+        places: Sequence[Key],
+        groups: Sequence[Positions],
+        keys: Slices,
+        rows: Slices,
+        deletes: npt.NDArray[np.bool_],
+        positions: Positions | None,
+    ) -> list[RoutedRows]:
+        """Encode the rows of all buckets at once, bucket by bucket, and cut the records apart.
+
+        A batch of a hundred rows takes as long to encode as one of some thousands.
+        """
+        order = np.concatenate(groups)
+        records, ends = encode_kv_records(keys.take(order), rows.take(order), deletes[order])
+        routed: list[RoutedRows] = []
+        first = start = 0
+        for place, at in zip(places, groups):
+            last = first + len(at)
+            end = int(ends[last - 1])
+            own = at if positions is None else positions[at]
+            if end - start <= self._row_size_max:
+                routed.append((place, KvRecords(records[start:end], len(at)), own))
+            else:
+                routed += self._cut(place, KvRows(keys.take(at), rows.take(at), deletes[at]), own)
+            first, start = last, end
         return routed
 
     def _cut(self, key: Key, part: KvRows, positions: Positions | None) -> list[RoutedRows]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss._arrow_buffers import array_of, numpy_of, valid_mask
 from fluss.errors import UnknownServerError
 from fluss.metadata import Schema
 from fluss.records import KvBatch
@@ -135,8 +136,8 @@ def version_wins(codec: ValueCodec, batch: KvBatch, column: str) -> Wins:
     def wins(old_values: list[bytes], positions: npt.NDArray[np.int64]) -> Mask:
         old = codec.decode_values(Slices.from_list(old_values)).column(column)
         new = codec.decode_rows(batch.schema_id, batch.rows.take(positions)).column(column)
-        not_older = pc.fill_null(pc.greater_equal(new, old), False)
-        return np.asarray(pc.or_(not_older, pc.is_null(old)).to_numpy(zero_copy_only=False))
+        compared = pc.greater_equal(new, old)
+        return (numpy_of(compared) & valid_mask(compared)) | ~valid_mask(old)
 
     return wins
 
@@ -186,7 +187,7 @@ class _Numbers:
         for i in at.tolist():
             drawn[i] = self.highest = self._generate()
         old = columns[self._column]
-        columns[self._column] = pc.if_else(pa.array(is_new), pa.array(drawn).cast(old.type, safe=False), old)
+        columns[self._column] = pc.if_else(array_of(is_new), array_of(drawn).cast(old.type, safe=False), old)
 
 
 def _merge_columns(
@@ -204,16 +205,16 @@ def _merge_columns(
     present = np.fromiter((value is not None for value in stored), np.bool_, len(stored))
     if rules.keeps_old and bool(present.any()):
         absent = np.flatnonzero(~present)
-        new, keys, present = new.take(pa.array(absent)), [keys[i] for i in absent.tolist()], present[absent]
+        new, keys, present = new.take(array_of(absent)), [keys[i] for i in absent.tolist()], present[absent]
         stored = [None] * len(keys)
         if not keys:
             return Outcome()
     existing = codec.decode_values(Slices.from_list([value for value in stored if value is not None]))
-    where = pa.array(np.cumsum(present) - 1, mask=~present)
+    where = array_of(np.cumsum(present) - 1, ~present)
     old = [column.take(where) for column in existing.columns]
     merged = rules.merge_columns(old, new.columns)
     if rules.first is _as_sent and not bool(present.all()):
-        choose = pa.array(np.where(present, 0, len(keys)) + np.arange(len(keys)))
+        choose = array_of(np.where(present, 0, len(keys)) + np.arange(len(keys)))
         merged = [
             pa.concat_arrays([conformed(column, kind.type), sent]).take(choose)
             for column, sent, kind in zip(merged, new.columns, codec.arrow_schema)
@@ -235,7 +236,7 @@ def _merge_columns(
     source = np.empty(total, np.int64)
     source[ends - 1] = np.arange(len(keys))
     source[(ends - 2)[present]] = len(keys) + np.arange(len(existing))
-    told = pa.Table.from_batches([result, existing]).take(pa.array(source)).combine_chunks().to_batches()[0]
+    told = pa.Table.from_batches([result, existing]).take(array_of(source)).combine_chunks().to_batches()[0]
     return Outcome(types.tobytes(), told, changes, rows_added)
 
 

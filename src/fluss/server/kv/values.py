@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.errors import FormatError
 from fluss.metadata import Schema
 from fluss.records import align_batch
@@ -85,7 +86,7 @@ class ValueCodec:
         order = np.argsort(ids, kind="stable")
         parts = [self.decode_rows(int(i), rows.take(order[ids[order] == i])) for i in np.unique(ids)]
         table = pa.Table.from_batches(parts)
-        return table.take(pa.array(np.argsort(order, kind="stable"))).combine_chunks().to_batches()[0]
+        return table.take(array_of(np.argsort(order, kind="stable"))).combine_chunks().to_batches()[0]
 
     def _nullable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
