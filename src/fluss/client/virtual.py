@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import TableInfo, TablePath
+from fluss.metadata import TablePath
+
+if TYPE_CHECKING:
+    from fluss.metadata import TableInfo
 
 VIEW_NAMES = ("changelog", "binlog")
 
