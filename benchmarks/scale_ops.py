@@ -33,10 +33,10 @@ def noise(rows: int, size_bytes: int) -> pa.RecordBatch:
 
 
 @functools.lru_cache(maxsize=2)
-def same_batch(rows: int, columns: int) -> pa.RecordBatch:
+def same_batch(rows: int, columns: int, first: int = 0) -> pa.RecordBatch:
     if columns == 3:
         return arrow_batches(rows, rows)[0]
-    ids = np.arange(rows)
+    ids = np.arange(first, first + rows)
     return pa.RecordBatch.from_arrays([pa.array(ids + i) for i in range(columns)], schema=wide_schema(columns))
 
 
@@ -47,10 +47,17 @@ class Side(client_ops.Side):
 
     async def write_same(self, table: str, batch_rows: int, batches: int, columns: int = 3) -> dict[str, Any]:
         """One batch, written many times over; then a flush."""
-        batch = same_batch(batch_rows, columns)
+        return await self._write(table, [same_batch(batch_rows, columns)] * batches)
+
+    async def write_ascending(self, table: str, batch_rows: int, batches: int, columns: int) -> dict[str, Any]:
+        """Batches that continue each other: one that is repeated compresses to nothing where several are joined."""
+        firsts = range(0, batches * batch_rows, batch_rows)
+        return await self._write(table, [same_batch(batch_rows, columns, first) for first in firsts])
+
+    async def _write(self, table: str, batches: list[pa.RecordBatch]) -> dict[str, Any]:
         writer = (await self._table(table)).new_append().create_writer()
         watch = Watch()
-        for _ in range(batches):
+        for batch in batches:
             writer.write_arrow_batch(batch)
         await writer.flush()
         return watch.answer()

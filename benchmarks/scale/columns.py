@@ -22,7 +22,7 @@ def measure(study: Study) -> Iterator[Point]:
 
             def write(columns: int = columns, size: dict[str, int] = size) -> float:
                 worker.call("create", table="scale", columns=columns)
-                return seconds(worker, "write_same", table="scale", **size)
+                return seconds(worker, "write_ascending", table="scale", **size)
 
             def append(columns: int = columns, few: int = few) -> float:
                 worker.call("create", table="dicts", columns=columns)

@@ -36,6 +36,12 @@ def test_a_forgotten_await_is_named(config, run, face):
     run(main())
 
 
+@pytest.mark.parametrize("face", [fluss, fluss.aio])
+def test_a_connection_that_is_not_created_says_how(config, face):
+    with pytest.raises(fluss.InvalidArgumentError, match=r"await FlussConnection\.create\(config\).*fluss\.connect"):
+        face.FlussConnection(config)
+
+
 def test_such_a_coroutine_is_one_in_every_other_way(config):
     connection = asyncio.run(fluss.FlussConnection.create(config))  # wants a coroutine and nothing else
     connection.close()

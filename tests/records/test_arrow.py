@@ -331,6 +331,38 @@ def test_messages_that_cannot_be(changes: dict[str, Any], problem: str) -> None:
         decode_arrow_batch(batch, ID_NAME.arrow_schema)
 
 
+@pytest.mark.parametrize("at", [0, 150, 199])
+@pytest.mark.parametrize(
+    ("node", "buffer", "problem"),
+    [
+        (None, None, None),
+        ((2, 3), None, "length 2 and null count 3 cannot be"),
+        ((2, -1), None, "null count -1 cannot be"),
+        ((2**40, 0), None, "cannot be"),
+        (None, (-8, 8), "outside of the body"),
+        (None, (0, -8), "outside of the body"),
+        (None, (2**62, 2**62), "outside of the body"),
+        (None, (1600, 8), "outside of the body"),
+        (None, (0, 1000), "they overlap"),
+    ],
+)
+def test_wide_messages_that_cannot_be(
+    at: int, node: tuple[int, int] | None, buffer: tuple[int, int] | None, problem: str | None
+) -> None:
+    """Many columns are checked at once."""
+    nodes = [(2, 0)] * 200
+    buffers = [(8 * i, 8) for i in range(200)]
+    nodes[at] = node or nodes[at]
+    buffers[at] = buffer or buffers[at]
+    flat = tuple(tuple(number for pair in pairs for number in pair) for pairs in (nodes, buffers))
+    message = memoryview(write_metadata(2, flat[0], flat[1], None, 1600) + bytes(1600))
+    if problem is None:
+        assert (read_message(message).nodes, read_message(message).buffers) == flat
+        return
+    with pytest.raises(FormatError, match=problem):
+        read_message(message)
+
+
 def test_offsets_that_go_backwards_and_text_that_is_none() -> None:
     body = struct.pack("<2i3i4x", 1, 2, 0, 9, 3) + b"abb\0\0\0\0\0"
     with pytest.raises(FormatError, match="malformed Arrow message"):

@@ -77,13 +77,21 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
         return TableScan(self._runner.cluster, self._state, plan)
 
 
+NOT_CREATED = (
+    "A connection is made with `conn = await FlussConnection.create(config)`; without await, use "
+    '`db = fluss.connect("host:port")`'
+)
+
+
 class FlussConnection:
     """A connection to a Fluss cluster: `async with await FlussConnection.create(config) as conn: …`.
 
     It belongs to the event loop it was created on.
     """
 
-    def __init__(self, cluster: Cluster, senders: Senders) -> None:
+    def __init__(self, cluster: Cluster, senders: Senders | None = None) -> None:
+        if senders is None:
+            raise InvalidArgumentError(NOT_CREATED)
         self._cluster = cluster
         self._senders = senders
         self._runner = Direct(cluster)

@@ -20,7 +20,7 @@ from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.client.virtual import split_virtual
 from fluss.config import Config
-from fluss.errors import ConnectionClosedError
+from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import MergeMode, TablePath, table_path_of
 from fluss.net.background import LoopThread
 
@@ -202,6 +202,8 @@ class FlussConnection:
     """
 
     def __init__(self, background: Background) -> None:
+        if not isinstance(background, Background):
+            raise InvalidArgumentError(core.NOT_CREATED)
         self._background = background
 
     @staticmethod

@@ -357,14 +357,14 @@ class BatchScanner(_OneShot):
         return self._core.bucket
 
     @property
-    def log_offset(self) -> int | None:
-        """The end of the changelog that the rows read so far stand for; None where the server does not say."""
-        return self._core.log_offset
-
-    @property
     def snapshot_id(self) -> int | None:
         """The snapshot that the rows come from, or begin with; None when none is read."""
         return self._core.snapshot_id
+
+    @property
+    def log_offset(self) -> int | None:
+        """The end of the changelog that the rows read so far stand for; None where the server does not say."""
+        return self._core.log_offset
 
 
 class TableBatchScanner(_OneShot):

@@ -38,7 +38,7 @@ class RemoteLogManager:
         executor: Executor,
         snapshot_offset_of: Callable[[TableBucket], int],
     ) -> None:
-        self.store = RemoteStore(root)
+        self.store = RemoteStore(root, config.store_options)
         self._catalog = catalog
         self._config = config
         self._clock = clock
@@ -68,7 +68,7 @@ class RemoteLogManager:
         try:
             tablet.remote.load()
         except OSError as error:
-            logger.error("cannot read the remote log of %s: %s", tablet.bucket, error)
+            logger.error("cannot read the remote log of %s: %s", tablet.bucket, self.store.explain(error))
 
     async def run_round(self, tablets: list[LogTablet]) -> None:
         """One round over all logs; what fails is tried again in the next one."""
@@ -83,7 +83,8 @@ class RemoteLogManager:
                     await self._expire(tablet, tablet.remote, entry)
             except (FlussError, OSError) as error:
                 if not tablet.deleted:  # a drop takes the files away, and that is no failure
-                    logger.error("moving segments of %s to the remote log failed: %s", tablet.bucket, error)
+                    reason = self.store.explain(error)
+                    logger.error("moving segments of %s to the remote log failed: %s", tablet.bucket, reason)
                 continue
             finally:
                 self._moving = None

@@ -288,7 +288,9 @@ class Array:
 
 
 @pytest.mark.parametrize(
-    "make", [Stream, Array, pl.from_arrow, pa.Table.to_reader, lambda table: table.to_batches()[0]], ids=str
+    "make",
+    [Stream, Array, pl.from_arrow, pa.Table.to_reader, lambda table: table.to_batches()[0]],
+    ids=["stream", "array", "polars", "reader", "batch"],
 )
 def test_anything_with_arrow_data_can_be_written(run, config, database, make):
     async def use(conn, table):

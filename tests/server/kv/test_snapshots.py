@@ -43,6 +43,7 @@ from fluss.metadata import (
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
+from fluss.server.kv import snapshots as snapshots_module
 from fluss.server.kv.snapshot_files import SnapshotFiles
 from fluss.server.kv.snapshots import CHECKSUMS_NAME, METADATA_NAME, BucketSnapshot, BucketSnapshots
 from fluss.server.server import Server
@@ -368,6 +369,7 @@ def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path) -> None:
             await table.put(rows(100))
             await forget_history(server, table, clock)
             await table.put([Delete(3), (100, "tail", None)])
+            await server.tablets.checkpoint()  # so that no file changes while the folder is copied
             shutil.copytree(tmp_path / "data", tmp_path / "killed")
         shutil.copytree(tmp_path / "data", tmp_path / "wiped")
         for state in (tmp_path / "wiped" / "tables").rglob("kv-0"):
@@ -434,9 +436,14 @@ def test_an_older_snapshot_replaces_a_damaged_one(tmp_path: Path, how: str, capl
         run(work(), 60)
 
 
-def test_a_damaged_state_is_rebuilt_from_the_snapshot(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_a_damaged_state_is_rebuilt_from_the_snapshot(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the server runs: the rows on disk are wrong, and the changelog begins too late."""
     clock = FakeClock()
+    if where == "disk":
+        monkeypatch.setattr(snapshots_module, "MEMORY_BYTES_MAX", 0)
 
     async def work() -> None:
         options: Any = {"clock": clock, "kv_memory__size": "100kb"}
@@ -446,12 +453,19 @@ def test_a_damaged_state_is_rebuilt_from_the_snapshot(tmp_path: Path) -> None:
         (state,) = (tmp_path / "tables").rglob("kv-0")
         for path in state.glob("*.sst"):
             damage(path, "flipped")
-        async with a_table(tmp_path, **options) as (server, table):
+        async with a_table(tmp_path, clock=clock) as (server, table):
             await table.put([(4_999, "tail", None)])
             found = await table.lookup(*range(5_000))
             assert found[0] == (0, "x-0", 0.0)
             assert found[1:4_999] == [(i, "z" * 100, None) for i in range(1, 4_999)]
             assert found[4_999] == (4_999, "tail", None)
+            entry = server.catalog.tables_by_id[table.info.table_id]
+            assert server.kv.tablet(entry, TableBucket(entry.table_id, 0)).store.is_in_memory == (where == "memory")
+            # What follows on restored files is not what followed on them before: nothing is shared by their names.
+            await take(server)
+            before, after = snapshots_of(server).snapshots
+            assert not {file.path for file in before.files} & {file.path for file in after.files}
+            assert len(rows_of(table, read(after, tmp_path / "copy"))) == 5_000
 
     run(work(), 60)
 
@@ -472,6 +486,7 @@ def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path) -> None:
             clock.time_ms += 2 * MINUTE_MS
             await server.tablets.expire_segments()
             assert server.tablets.tablet(TableBucket(table.info.table_id, 0)).start_offset > 0
+            await server.tablets.checkpoint()
             shutil.copytree(tmp_path, tmp_path.parent / "copy")
         async with a_table(tmp_path.parent / "copy", clock=clock) as (server, table):
             await table.put([("next", None, "v")], [0, 2])
@@ -487,6 +502,7 @@ def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> Non
         async with a_table(tmp_path / "data") as (server, table):
             await table.put(rows(10))
             await take(server)
+            await server.tablets.checkpoint()
             shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
             await table.put(rows(10, "lost"))
             await take(server)
@@ -532,6 +548,7 @@ def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.M
             await table.put(rows(30))
             await take(server, 1)
             await table.put(rows(20, "new"))
+            await server.tablets.checkpoint()
             with monkeypatch.context():
                 steps = fail_at(step, lambda: shutil.copytree(folder, tmp_path / "killed") and None)
                 await take(server, 1)

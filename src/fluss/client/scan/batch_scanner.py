@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 _FOLD_ROWS = 500_000
 """Changes that are collected before they are folded; more when there are more rows, so that folding stays linear."""
+_SNAPSHOT_ATTEMPTS = 3
 
 
 class BatchScanner(OneShotScanner):
@@ -68,10 +69,10 @@ class BatchScanner(OneShotScanner):
             raise InvalidArgumentError(f"{info.table_path} {state} partitioned; the bucket given is {bucket}")
         if plan.predicate is not None:
             raise InvalidArgumentError("a filter cannot be combined with a bucket batch scan")
-        if plan.limit is None and not info.has_primary_key():
-            raise InvalidArgumentError("a bucket batch scan of a log table needs a limit: call limit(n) first")
         if snapshot_id is not None and not info.has_primary_key():
             raise InvalidArgumentError(f"{info.table_path} has no primary key, and therefore no snapshots")
+        if plan.limit is None and not info.has_primary_key():
+            raise InvalidArgumentError("a bucket batch scan of a log table needs a limit: call limit(n) first")
         if snapshot_id is not None and plan.limit is not None:
             raise InvalidArgumentError("a snapshot is read as a whole: leave out limit() or the snapshot id")
         super().__init__(plan)
@@ -239,17 +240,22 @@ class BatchScanner(OneShotScanner):
         empty = plan.info.schema.arrow_schema.empty_table()
         earliest = (await plan.offsets([bucket], OffsetSpec.earliest(), self._deadline))[bucket]
         reason = "it has no snapshot"
-        try:
-            newest = await newest_snapshot(plan, bucket, self._deadline)
-            if newest is not None and newest.log_offset >= earliest:
+        for _ in range(_SNAPSHOT_ATTEMPTS):
+            try:
+                newest = await newest_snapshot(plan, bucket, self._deadline)
+                if newest is None or newest.log_offset < earliest:
+                    break
                 whole = BatchScanner(plan.without_projection(), bucket, newest.snapshot_id)
                 whole._deadline = self._deadline
                 batches = [found.batch async for found in whole._snapshot(newest.snapshot_id)]
-                self.snapshot_id = newest.snapshot_id
-                return newest.log_offset, pa.Table.from_batches(batches, empty.schema)
-        except (StorageError, KvSnapshotNotExistError, UnsupportedVersionError) as error:
-            if earliest > 0:
+            except KvSnapshotNotExistError as error:
                 reason = error.message
+                continue  # the next one has taken its place
+            except (StorageError, UnsupportedVersionError) as error:
+                reason = error.message
+                break
+            self.snapshot_id = newest.snapshot_id
+            return newest.log_offset, pa.Table.from_batches(batches, empty.schema)
         if earliest > 0:
             raise UnsupportedVersionError(
                 f"this server cannot list the rows of {plan.info.table_path}, and the changelog of {bucket} begins at "

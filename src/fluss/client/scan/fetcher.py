@@ -114,7 +114,11 @@ class Fetcher:
         self._ahead = _ahead and not plain_bytes
         self._loop = asyncio.get_running_loop()
         self._remote = RemoteReader(
-            cluster, threads=options.remote_threads, segments=options.remote_prefetch, reads=options.remote_reads
+            cluster,
+            threads=options.remote_threads,
+            segments=options.remote_prefetch,
+            reads=options.remote_reads,
+            store_options=options.store_options,
         )
         self._changed = asyncio.Event()
         self._woken = False

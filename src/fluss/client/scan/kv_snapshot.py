@@ -69,7 +69,11 @@ class SnapshotRows:
         self._deadline = deadline
         options = plan.fetch_options()
         self._reader = RemoteReader(
-            plan.cluster, threads=options.remote_threads, segments=1, reads=options.remote_reads
+            plan.cluster,
+            threads=options.remote_threads,
+            segments=1,
+            reads=options.remote_reads,
+            store_options=options.store_options,
         )
         self._folder = ""
         self._lease_id = ""

@@ -61,6 +61,7 @@ class ScanPlan:
             request_timeout_ms=config.request_timeout_ms,
             remote_prefetch=config.scanner_remote_log_prefetch_num,
             remote_threads=config.remote_file_download_thread_num,
+            store_options=config.store_options,
             remote_reads=config.scanner_remote_log_read_concurrency,
             remote_first=config.scanner_log_read_preference == "remote_first",
             buffered_bytes=max(_BUFFERED_BYTES, 2 * config.scanner_log_fetch_max_bytes_for_bucket),

@@ -220,10 +220,14 @@ async def delete_producer_offsets(
 async def get_filesystem_security_token(
     ctx: RequestContext, request: pb.GetFileSystemSecurityTokenRequest
 ) -> pb.GetFileSystemSecurityTokenResponse:
-    """Empty token: clients reach the remote data directory with rights of their own."""
-    remote = ctx.server.catalog.remote_data_dir
-    scheme = remote.partition("://")[0] if "://" in remote else "file"
-    return pb.GetFileSystemSecurityTokenResponse(schema=scheme, token=b"")
+    """Tell where the remote data directory is, with temporary credentials if the server can issue some."""
+    token = await ctx.server.store_tokens.get()
+    response = pb.GetFileSystemSecurityTokenResponse(
+        schema=token.scheme, token=token.token, expiration_time=token.expires_ms
+    )
+    for key, value in token.settings.items():
+        response.addition_info.add(key=key, value=value)
+    return response
 
 
 async def list_remote_log_manifests(

@@ -6,12 +6,13 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from pyarrow import fs
 
+from fluss.net.filesystems import open_filesystem
 from fluss.server import disk
 
 _COPY_BYTES = 1024 * 1024
@@ -29,11 +30,11 @@ class SnapshotFiles:
     What is written is durable once the folder it lies in is synced with `sync_folder`.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, store_options: Mapping[str, str] | None = None) -> None:
         self._filesystem: fs.FileSystem | None = None
         """None for the local one, whose files go through `fluss.server.disk`."""
         if "://" in root or root.startswith("file:"):
-            filesystem, self._base = fs.FileSystem.from_uri(root)
+            filesystem, self._base = open_filesystem(root, store_options)
             self.root = root.rstrip("/")
             if not isinstance(filesystem, fs.LocalFileSystem):
                 self._filesystem = filesystem
@@ -102,7 +103,8 @@ class SnapshotFiles:
         inner = self._inner(path)
         if self._filesystem is None:
             disk.make_folders_durably(Path(inner))
-        else:
+        elif isinstance(self._filesystem, fs.LocalFileSystem):
+            # An object store has no folders; Arrow would write an empty object for each.
             self._filesystem.create_dir(inner, recursive=True)
 
     def sync_folder(self, path: str) -> None:
