@@ -29,13 +29,17 @@ demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to lo
 test: $(READY) ## Run the test suite
 	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 2 --dist loadgroup
 
+.PHONY: test-spark-versions
+test-spark-versions: $(READY) ## Run tests/spark on PySpark 4.0 to 4.3, and write what works on each into docs/spark.md (ARGS="4.1 --probe")
+	$(BIN)/python -m tests.spark.versions $(ARGS)
+
 .PHONY: test-matrix
 test-matrix: $(READY) ## Run the tests with every interpreter found, with the lowest and the newest dependencies
 	$(BIN)/python -m tests.matrix $(ARGS)
 
 .PHONY: test-ui
-test-ui: $(READY) ## Drive all pages of the web console in headless Chromium (apt-get install chromium chromium-driver)
-	$(BIN)/python -m pytest -q -rs tests/ui $(ARGS)
+test-ui: $(READY) ## Drive all pages of the web console in headless Chromium (PICTURES=1 renews docs/images)
+	$(if $(PICTURES),FLUSS_UI_PICTURES=1 )$(BIN)/python -m pytest -q -rs -m "not slow" tests/ui $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## Check style, types and workflows
@@ -102,6 +106,11 @@ bench-scale: $(READY) ## Measure how costs grow: rows, columns, buckets, tables,
 .PHONY: interop
 interop: $(READY) ## Prove compatibility with the official clients and the real server (needs Maven and Java)
 	$(BIN)/python -m tests.interop.matrix $(ARGS)
+
+.PHONY: s3
+s3: $(READY) ## Build a real S3 server into .cache (needs Go) and test remote segments and lakes on it
+	$(BIN)/python -m tests.s3.server
+	$(BIN)/python -m pytest -q -rs tests/s3 $(ARGS)
 
 .PHONY: crash
 crash: $(READY) ## Kill the server N times at random moments and check what is left

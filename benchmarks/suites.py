@@ -79,10 +79,12 @@ def server(settings: Settings) -> Iterator[Result]:
 def spark(settings: Settings) -> Iterator[Result]:
     """The Spark data source against Parquet and against Spark's own source."""
     from benchmarks.cases.spark_batch import batch
+    from benchmarks.cases.spark_shapes import shapes
     from benchmarks.cases.spark_stream import micro_batch
     from benchmarks.cases.spark_tiering import tiering
 
     yield from batch(settings)
+    yield from shapes(settings)
     yield from micro_batch(settings)
     if settings.wanted("tiering"):
         yield from tiering(settings)

@@ -8,6 +8,7 @@ Run ``python scripts/generate_docs.py`` after a change of a table; ``--check`` o
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import click
 
+from fluss._error_base import CLIENT_ERRORS
 from fluss.cli import main as cli
 from fluss.client.metrics import NAMES
 from fluss.config import CONFIG_OPTIONS
@@ -26,7 +28,10 @@ from fluss.server.config import SERVER_OPTIONS
 from fluss.server.exposure import SHOWN
 from fluss.server.foreign_options import PASSED_OVER, REFUSED
 from fluss.server.handlers.rights import RIGHTS, Effect, Need, Scope
+from fluss.server.metric_names import METRICS, full_name
 from fluss.spark.options import OPTIONS as SPARK_OPTIONS
+
+REMEDIES: dict[str, tuple[str, str]] = runpy.run_path(str(Path(__file__).with_name("remedies.py")))["REMEDIES"]
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -89,6 +94,14 @@ def spark_options() -> str:
 
 def client_metrics() -> str:
     return table(("name", "meaning"), [(code(name), sentence(words)) for name, words in NAMES.items()])
+
+
+def server_metrics() -> str:
+    rows = [
+        (code(full_name(name)), metric.kind, ", ".join(map(code, metric.labels)), metric.help)
+        for name, metric in METRICS.items()
+    ]
+    return table(("name", "kind", "labels", "meaning"), rows)
 
 
 def server_options() -> str:
@@ -161,6 +174,17 @@ def error_codes() -> str:
     return table(("code", "class", "name in the protocol", "retriable", "meaning"), rows)
 
 
+def remedies() -> str:
+    """Every error with cause and remedy: those of this package first, then those that servers send."""
+    rows = [(code(row.name), *REMEDIES[row.name]) for row in CLIENT_ERRORS]
+    rows += [
+        (code(ERROR_CLASSES[row.code].__name__), *REMEDIES[row.name])
+        for row in ERROR_TABLE
+        if row.code in ERROR_CLASSES
+    ]
+    return table(("error", "cause", "what to do"), rows)
+
+
 def table_properties() -> str:
     rows = [
         (code(row.key), row.kind, code(row.default_text), yes(row.dynamic), meaning(row))
@@ -231,6 +255,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "client-options": client_options,
     "client-options-refused": client_refused,
     "client-metrics": client_metrics,
+    "server-metrics": server_metrics,
     "server-options": server_options,
     "rights": rights,
     "lake-settings": lake_settings,
@@ -238,6 +263,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "server-options-refused": server_refused,
     "spark-options": spark_options,
     "error-codes": error_codes,
+    "remedies": remedies,
     "table-properties": table_properties,
     "commands": commands,
     "command-options": command_options,

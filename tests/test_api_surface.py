@@ -151,7 +151,7 @@ def members(text: str) -> list[tuple[bool, str, list[tuple[str, str | None]] | N
             piece = ""
         elif character != ";":
             piece += character
-    parsed = []
+    parsed: list[tuple[bool, str, list[tuple[str, str | None]] | None]] = []
     for member in found:
         awaited = member.startswith("await ")
         head, bracket, rest = member.removeprefix("await ").partition("(")
@@ -257,11 +257,13 @@ EXPORTS = set(
     AclBinding AclFilter AggFunction AlterConfig AlterConfigOp AppendWriter BatchScanner ChangeType ClusterHealth Column
     ColumnRef Config ConfigEntry DataField DataType DataTypes DatabaseDescriptor DatabaseInfo DatabaseSummary
     EARLIEST_OFFSET ErrorCode FileSystemToken FlussAdmin FlussConnection FlussTable HealthStatus KvSnapshot
-    KvSnapshotMetadata LATEST_OFFSET LakeSnapshot LocalServer LogScanner Lookuper OffsetSpec OperationType PartitionInfo
-    PartitionSpec PermissionType Predicate PrefixLookuper ProducerOffsets PrometheusCollector RecordBatch
-    RemoteLogManifest ResourceType ScanRecord ScanRecords Schema SchemaInfo ServerNode TableAppend TableBucket
-    TableDescriptor TableInfo TableLookup TablePath TablePrefixLookup TableScan TableStats TableUpsert
+    KvSnapshotMetadata LATEST_OFFSET LakeSnapshot LocalServer LogScanner Lookuper MergeMode OffsetSpec OperationType
+    PartitionInfo PartitionSpec PermissionType Predicate PrefixLookuper ProducerOffsets PrometheusCollector RecordBatch
+    RemoteLogManifest ResourceType ScanRecord ScanRecords Schema SchemaInfo ServerNode TableAppend TableBatchScanner
+    TableBucket TableDescriptor TableInfo TableLookup TablePath TablePrefixLookup TableScan TableStats TableUpsert
     TieringHeartbeat TieringStats TieringTable UpsertWriter WriteResultHandle col
+    BucketMove GoalType RebalanceProgress RebalanceStatus ServerTag
+    MultiTable MultiTableLogScanner MultiTableRecords MultiTableScan MultiTableWrite MultiTableWriter
     Change Database Position Table WriteResult connect
     AuthenticateError AuthorizationError ConfigError ConnectionClosedError DatabaseAlreadyExistError
     DatabaseNotEmptyError DatabaseNotExistError DeadlineExceededError DeletionDisabledError FlussError FormatError
@@ -301,7 +303,7 @@ def test_generated_stubs_are_current():
 
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="no_such_name"):
-        fluss.no_such_name  # noqa: B018
+        fluss.no_such_name  # type: ignore[attr-defined]  # noqa: B018
     assert fluss.aio.FlussConnection is not fluss.FlussConnection
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from fluss.config import CONFIG_OPTIONS, WAIT_FOREVER_MS, Config, ConfigOption, option_of, split_addresses
+from fluss.config import CONFIG_OPTIONS, WAIT_FOREVER_MS, Config, ConfigOption, option_of
 from fluss.errors import ConfigError, FlussError
+from fluss.options.types import split_addresses
 
 DEFAULTS = {
     "bootstrap.servers": ("bootstrap_servers", "127.0.0.1:9123"),
@@ -32,8 +33,23 @@ DEFAULTS = {
     "lookup.queue-size": ("lookup_queue_size", 1_000_000),
     "lookup.max-batch-size": ("lookup_max_batch_size", 4096),
     "lookup.max-inflight-requests": ("lookup_max_inflight_requests", 2),
+    "lookup.max-retries": ("lookup_max_retries", 2147483647),
+    "lookup.batch-timeout": ("lookup_batch_timeout_ms", 0),
+    "scanner.log.read-preference": ("scanner_log_read_preference", "local_first"),
     "scanner.log.check-crc": ("scanner_log_check_crc", True),
     "scanner.kv.fetch.max-bytes": ("scanner_kv_fetch_max_bytes", 4194304),
+    "fs.s3.endpoint": ("fs_s3_endpoint", ""),
+    "fs.s3.region": ("fs_s3_region", ""),
+    "fs.s3.access-key": ("fs_s3_access_key", ""),
+    "fs.s3.secret-key": ("fs_s3_secret_key", ""),
+    "fs.s3.session-token": ("fs_s3_session_token", ""),
+    "fs.s3.path-style-access": ("fs_s3_path_style_access", True),
+    "fs.oss.endpoint": ("fs_oss_endpoint", ""),
+    "fs.oss.region": ("fs_oss_region", ""),
+    "fs.oss.accessKeyId": ("fs_oss_access_key_id", ""),
+    "fs.oss.accessKeySecret": ("fs_oss_access_key_secret", ""),
+    "fs.oss.securityToken": ("fs_oss_security_token", ""),
+    "fs.gs.project.id": ("fs_gs_project_id", ""),
     "client.id": ("client_id", ""),
     "metrics.enabled": ("metrics_enabled", True),
     "scanner.remote-log.prefetch-num": ("scanner_remote_log_prefetch_num", 4),

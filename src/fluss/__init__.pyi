@@ -6,6 +6,11 @@ from fluss import config as config
 from fluss import errors as errors
 from fluss import metadata as metadata
 from fluss.client.admin import FlussAdmin as FlussAdmin
+from fluss.client.admin.balance import BucketMove as BucketMove
+from fluss.client.admin.balance import GoalType as GoalType
+from fluss.client.admin.balance import RebalanceProgress as RebalanceProgress
+from fluss.client.admin.balance import RebalanceStatus as RebalanceStatus
+from fluss.client.admin.balance import ServerTag as ServerTag
 from fluss.client.admin.types import AclBinding as AclBinding
 from fluss.client.admin.types import AclFilter as AclFilter
 from fluss.client.admin.types import AlterConfig as AlterConfig
@@ -36,11 +41,18 @@ from fluss.client.lookup import PrefixLookuper as PrefixLookuper
 from fluss.client.lookup import TableLookup as TableLookup
 from fluss.client.lookup import TablePrefixLookup as TablePrefixLookup
 from fluss.client.metrics import PrometheusCollector as PrometheusCollector
+from fluss.client.multi_table import MultiTableRecords as MultiTableRecords
+from fluss.client.multi_table_faces import MultiTable as MultiTable
+from fluss.client.multi_table_faces import MultiTableLogScanner as MultiTableLogScanner
+from fluss.client.multi_table_faces import MultiTableScan as MultiTableScan
+from fluss.client.multi_table_faces import MultiTableWrite as MultiTableWrite
+from fluss.client.multi_table_faces import MultiTableWriter as MultiTableWriter
 from fluss.client.scan import RecordBatch as RecordBatch
 from fluss.client.scan import ScanRecord as ScanRecord
 from fluss.client.scan import ScanRecords as ScanRecords
 from fluss.client.scan_faces import BatchScanner as BatchScanner
 from fluss.client.scan_faces import LogScanner as LogScanner
+from fluss.client.scan_faces import TableBatchScanner as TableBatchScanner
 from fluss.client.scan_faces import TableScan as TableScan
 from fluss.client.table import TableAppend as TableAppend
 from fluss.client.table import TableUpsert as TableUpsert
@@ -101,6 +113,7 @@ from fluss.metadata import DataField as DataField
 from fluss.metadata import DataType as DataType
 from fluss.metadata import DataTypes as DataTypes
 from fluss.metadata import LakeSnapshot as LakeSnapshot
+from fluss.metadata import MergeMode as MergeMode
 from fluss.metadata import OffsetSpec as OffsetSpec
 from fluss.metadata import PartitionInfo as PartitionInfo
 from fluss.metadata import PartitionSpec as PartitionSpec
@@ -126,6 +139,7 @@ __all__ = [
     "AuthenticateError",
     "AuthorizationError",
     "BatchScanner",
+    "BucketMove",
     "Change",
     "ChangeType",
     "ClusterHealth",
@@ -155,6 +169,7 @@ __all__ = [
     "FlussError",
     "FlussTable",
     "FormatError",
+    "GoalType",
     "HealthStatus",
     "InvalidAlterTableError",
     "InvalidArgumentError",
@@ -174,7 +189,14 @@ __all__ = [
     "LogScanner",
     "LogStorageError",
     "Lookuper",
+    "MergeMode",
     "MissingDependencyError",
+    "MultiTable",
+    "MultiTableLogScanner",
+    "MultiTableRecords",
+    "MultiTableScan",
+    "MultiTableWrite",
+    "MultiTableWriter",
     "NetworkError",
     "NonPrimaryKeyTableError",
     "OffsetSpec",
@@ -189,6 +211,8 @@ __all__ = [
     "PrefixLookuper",
     "ProducerOffsets",
     "PrometheusCollector",
+    "RebalanceProgress",
+    "RebalanceStatus",
     "RecordBatch",
     "RecordTooLargeError",
     "RemoteLogManifest",
@@ -201,9 +225,11 @@ __all__ = [
     "SchemaNotExistError",
     "SecurityDisabledError",
     "ServerNode",
+    "ServerTag",
     "Table",
     "TableAlreadyExistError",
     "TableAppend",
+    "TableBatchScanner",
     "TableBucket",
     "TableDescriptor",
     "TableInfo",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 COMMON: dict[str, str] = {
     "fluss.client.admin": "FlussAdmin",
+    "fluss.client.admin.balance": "BucketMove GoalType RebalanceProgress RebalanceStatus ServerTag",
     "fluss.client.admin.types": """
         AclBinding AclFilter AlterConfig AlterConfigOp ClusterHealth ConfigEntry DatabaseSummary FileSystemToken
         HealthStatus KvSnapshot KvSnapshotMetadata OperationType PermissionType ProducerOffsets RemoteLogManifest
@@ -22,6 +23,7 @@ COMMON: dict[str, str] = {
     """,
     "fluss.client.lookup": "Lookuper PrefixLookuper TableLookup TablePrefixLookup",
     "fluss.client.metrics": "PrometheusCollector",
+    "fluss.client.multi_table": "MultiTableRecords",
     "fluss.client.scan": "RecordBatch ScanRecord ScanRecords",
     "fluss.client.table": "TableAppend TableUpsert",
     "fluss.client.write": "WriteResultHandle",
@@ -41,8 +43,8 @@ COMMON: dict[str, str] = {
     """,
     "fluss.metadata": """
         AggFunction ChangeType Column ColumnRef DataField DataType DataTypes DatabaseDescriptor DatabaseInfo
-        EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec PartitionInfo PartitionSpec Predicate Schema ServerNode
-        TableBucket TableDescriptor TableInfo TablePath col
+        EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot MergeMode OffsetSpec PartitionInfo PartitionSpec Predicate Schema
+        ServerNode TableBucket TableDescriptor TableInfo TablePath col
     """,
     "fluss.server.local": "LocalServer",
 }
@@ -51,13 +53,19 @@ COMMON: dict[str, str] = {
 OWN: dict[str, dict[str, str]] = {
     "fluss": {
         "fluss.client.faces": "AppendWriter FlussConnection FlussTable UpsertWriter",
-        "fluss.client.scan_faces": "BatchScanner LogScanner TableScan",
+        "fluss.client.multi_table_faces": """
+            MultiTable MultiTableLogScanner MultiTableScan MultiTableWrite MultiTableWriter
+        """,
+        "fluss.client.scan_faces": "BatchScanner LogScanner TableBatchScanner TableScan",
         "fluss.db.blocking": "Database Table",
         "fluss.db.connect": "connect",
     },
     "fluss.aio": {
         "fluss.client.core": "FlussConnection FlussTable",
-        "fluss.client.scan": "BatchScanner LogScanner TableScan",
+        "fluss.client.multi_table": """
+            MultiTable MultiTableLogScanner MultiTableScan MultiTableWrite MultiTableWriter
+        """,
+        "fluss.client.scan": "BatchScanner LogScanner TableBatchScanner TableScan",
         "fluss.client.write": "AppendWriter UpsertWriter",
         "fluss.db.database": "Database connect",
         "fluss.db.table": "Table",

@@ -180,6 +180,24 @@ class Config:
     lookup_max_inflight_requests = ConfigOption(
         "lookup.max-inflight-requests", Whole(1), 2, "Lookup requests to one server in flight."
     )
+    lookup_max_retries = ConfigOption(
+        "lookup.max-retries",
+        Whole(0),
+        INT_MAX,
+        "How often a key is sent again after an error that may pass; its deadline ends that as well.",
+    )
+    lookup_batch_timeout_ms = ConfigOption(
+        "lookup.batch-timeout",
+        Duration(0, INT_MAX, bare=True),
+        0,
+        "How long keys wait for others to join their request. With 0 they leave as soon as a request may.",
+    )
+    scanner_log_read_preference = ConfigOption(
+        "scanner.log.read-preference",
+        Choice("local_first", "remote_first"),
+        "local_first",
+        "Where scanners read rows that both the servers and the remote log have: `local_first` or `remote_first`.",
+    )
     scanner_remote_log_prefetch_num = ConfigOption(
         "scanner.remote-log.prefetch-num", Whole(1), 4, "Remote log segments fetched ahead."
     )
@@ -216,6 +234,58 @@ class Config:
         Size(1, INT_MAX),
         4 * MB,
         "Largest answer to one step of a batch scan of a primary-key table.",
+    )
+    fs_s3_endpoint = ConfigOption(
+        "fs.s3.endpoint",
+        Text(),
+        "",
+        "Host and port of the S3 service that holds remote segments; by default what the cluster says.",
+    )
+    fs_s3_region = ConfigOption("fs.s3.region", Text(), "", "Region of the bucket; by default what the cluster says.")
+    fs_s3_access_key = ConfigOption(
+        "fs.s3.access-key",
+        Text(),
+        "",
+        "Access key for remote segments; by default credentials of the cluster, or of the environment.",
+        aliases=("fs.s3.access.key",),
+        secret=True,
+    )
+    fs_s3_secret_key = ConfigOption(
+        "fs.s3.secret-key",
+        Text(),
+        "",
+        "The secret key that belongs to it.",
+        aliases=("fs.s3.secret.key",),
+        secret=True,
+    )
+    fs_s3_session_token = ConfigOption(
+        "fs.s3.session-token", Text(), "", "The token of temporary keys.", aliases=("fs.s3.session.token",), secret=True
+    )
+    fs_s3_path_style_access = ConfigOption(
+        "fs.s3.path-style-access",
+        Boolean(),
+        True,
+        "Address buckets by path where an endpoint is set.",
+        aliases=("fs.s3.path.style.access",),
+    )
+    fs_oss_endpoint = ConfigOption(
+        "fs.oss.endpoint", Text(), "", "Host of Alibaba Cloud OSS; by default what the cluster says."
+    )
+    fs_oss_region = ConfigOption("fs.oss.region", Text(), "", "Region of the bucket; by default what the cluster says.")
+    fs_oss_access_key_id = ConfigOption(
+        "fs.oss.accessKeyId", Text(), "", "Access key for remote segments on OSS.", secret=True
+    )
+    fs_oss_access_key_secret = ConfigOption(
+        "fs.oss.accessKeySecret", Text(), "", "The secret key that belongs to it.", secret=True
+    )
+    fs_oss_security_token = ConfigOption(
+        "fs.oss.securityToken", Text(), "", "The token of temporary keys.", secret=True
+    )
+    fs_gs_project_id = ConfigOption(
+        "fs.gs.project.id",
+        Text(),
+        "",
+        "Project of Google Cloud Storage; the key file is named by GOOGLE_APPLICATION_CREDENTIALS.",
     )
     client_id = ConfigOption("client.id", Text(), "", "The label `client_id` of the metrics of this client.")
     metrics_enabled = ConfigOption("metrics.enabled", Boolean(), True, "Count what the client does.")
@@ -269,6 +339,15 @@ class Config:
         return copied
 
     __copy__ = copy
+
+    @property
+    def store_options(self) -> dict[str, str]:
+        """Return the options of object stores that were set, without ``fs.`` in front. Secrets are in it."""
+        return {
+            key.removeprefix("fs."): str(value).lower() if isinstance(value, bool) else value
+            for key, value in self._values.items()
+            if key.startswith("fs.") and value != ""
+        }
 
     @property
     def bootstrap_addresses(self) -> list[tuple[str, int]]:
@@ -339,10 +418,7 @@ CONFIG_OPTIONS: OptionTable[ConfigOption[Any]] = OptionTable(
     refused={
         "writer.buffer.page-size": _MEMORY,
         "writer.buffer.per-request-memory-size": _MEMORY,
-        "lookup.batch-timeout": "keys are sent as soon as the server is free and do not wait for others",
-        "lookup.max-retries": "lookups are retried until their deadline",
         "scanner.kv.batch-strategy": "the server's cursor is used where it has one, the changelog otherwise",
-        "scanner.log.read-preference": "remote segments are read where the local log no longer has the rows",
         "security.enable-plugin-discovery": "there are no plugins",
         "scanner.io.tmpdir": "scanners write no temporary files",
         "filesystem.security.token.renewal.backoff": _TOKENS,

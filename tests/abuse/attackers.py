@@ -195,7 +195,7 @@ def capture_frames(address: str) -> list[bytes]:
     """The requests of a client that does a bit of everything, and a made-up one for every API there is."""
     captured: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
-        real = net.encode_request
+        real = net.encode_request  # type: ignore[attr-defined]
 
         def encode(api_key: int, version: int, request_id: int, body: Any) -> Any:
             parts = real(api_key, version, request_id, body)

@@ -177,7 +177,7 @@ def main() -> None:
                 stalls = server.stalls - before
                 print(
                     f"{name:28} {turn} {seconds:6.2f} s  stalls {stalls:4}  longest so far {longest:7.0f} ms"
-                    f"  {len(answer):11,} bytes {kind} {bytes(response.body)[:60] if response.kind else ''}"
+                    f"  {len(answer):11,} bytes {kind} {repr(bytes(response.body)[:60]) if response.kind else ''}"
                 )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -16,6 +17,9 @@ from typing import Any
 import pytest
 
 import fluss
+from fluss.db.copying import TableCopy, fingerprint
+from fluss.db.likes import draft_like
+from fluss.errors import InvalidArgumentError
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +57,16 @@ def test_a_database(ok: Callable[..., str], other: fluss.LocalServer) -> None:
         assert len(there.table("shop.days").partitions()) == 3
 
 
+def test_properties_that_a_server_fills_in_are_not_copied(server: fluss.LocalServer) -> None:
+    """Apache Fluss 0.9.1 refuses those of later releases."""
+    with fluss.connect(server.bootstrap_servers) as db:
+        assert "table.kv.standby-replica.enabled" in db.table("shop.orders").info.get_properties()
+        assert draft_like(db, "x", "shop.orders").properties == {}
+        chosen = {"table.kv.standby-replica.enabled": "false", "table.log.ttl": "3d", "owner": "anna"}
+        db.create_table("chosen", "id bigint", primary_key="id", properties=chosen)
+        assert draft_like(db, "x", "chosen").properties == chosen
+
+
 def test_mistakes(call: Any, other: fluss.LocalServer) -> None:
     assert call("copy", "shop.orders", "shop.orders").exit_code == 2
     assert call("copy", "shop.orders", "shop.*").exit_code == 2
@@ -62,14 +76,18 @@ def test_mistakes(call: Any, other: fluss.LocalServer) -> None:
     assert call("copy", "shop.orders", "@nowhere/x").exit_code == 3
 
 
-@pytest.mark.parametrize("kind", ["log", "key"])
+@pytest.mark.parametrize("kind", ["log", "loose", "key"])
 def test_a_copy_that_was_killed_ends_equal(
     kind: str, ok: Callable[..., str], environment: dict[str, str], other: fluss.LocalServer, tmp_path: Path
 ) -> None:
     name = f"big_{kind}"
     with fluss.connect(environment["FLUSS_BOOTSTRAP_SERVERS"]) as db:
         table = db.create_table(
-            name, "id bigint, text string", primary_key="id" if kind == "key" else None, bucket_key="id", buckets=2
+            name,
+            "id bigint, text string",
+            primary_key="id" if kind == "key" else None,
+            bucket_key=None if kind == "loose" else "id",
+            buckets=2,
         )
         write = table.upsert if kind == "key" else table.append
         for start in range(0, 40_000, 2_000):
@@ -95,6 +113,52 @@ def test_a_copy_that_was_killed_ends_equal(
     (done,) = json.loads(ok(*command))
     assert done["resumed"]
     assert done["equal"]
+
+
+@pytest.mark.parametrize(
+    ("buckets", "key", "partitioned"), [(1, None, False), (3, None, False), (3, "id", False), (2, None, True)]
+)
+def test_a_copy_goes_on_without_doubling_rows(
+    server: fluss.LocalServer,
+    other: fluss.LocalServer,
+    tmp_path: Path,
+    buckets: int,
+    key: str | None,
+    partitioned: bool,
+) -> None:
+    """It may end after any batch was written and before it is noted: then those rows are known by themselves."""
+    name = f"log_{buckets}_{key}_{partitioned}"
+    with fluss.connect(server.bootstrap_servers) as here, fluss.connect(other.bootstrap_servers) as there:
+        table = here.create_table(
+            name,
+            "id bigint, day string, text string",
+            buckets=buckets,
+            bucket_key=key,
+            partition_by="day" if partitioned else None,
+        )
+        rows = [(i // 2, f"d{i % 2}", "line\u2028end") for i in range(300)]  # every row twice
+        for start in range(0, 300, 50):
+            table.append(rows[start : start + 50])
+        checkpoint = str(tmp_path / "state.json")
+        for batches in (1, 2, 1):
+            left = itertools.count(batches, -1)
+
+            def stop(_: int, left: Iterator[int] = left) -> None:
+                if next(left) <= 1:
+                    raise RuntimeError("killed")
+
+            with pytest.raises(RuntimeError, match="killed"):
+                TableCopy(here, name, there, name, checkpoint=checkpoint, progress=stop).run()
+        report = TableCopy(here, name, there, name, checkpoint=checkpoint).run()
+        assert report.resumed
+        assert 0 < report.rows < 300
+        assert fingerprint(there.table(name)) == fingerprint(table)
+        table.append((1_000, "d2", "later"))
+        TableCopy(here, name, there, name, checkpoint=checkpoint).run()
+        assert fingerprint(there.table(name)) == fingerprint(table)
+        there.table(name).append((2_000, "d1", "not from the source"))
+        with pytest.raises(InvalidArgumentError, match="1 rows that were not copied"):
+            TableCopy(here, name, there, name, checkpoint=checkpoint).run()
 
 
 def test_follow(environment: dict[str, str], other: fluss.LocalServer) -> None:

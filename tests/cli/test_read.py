@@ -154,6 +154,24 @@ def test_a_closed_pipe_is_no_error(environment: dict[str, str]) -> None:
     assert shown.stderr == ""
 
 
+@pytest.mark.parametrize("key", [None, "id"])
+def test_heavy_packages_are_not_imported_to_show_rows(environment: dict[str, str], key: str | None) -> None:
+    """pandas alone takes longer to import than all the rest; Arrow imports it to look at arrays of numpy."""
+    name = f"plain_{key}"
+    with fluss.connect(environment["FLUSS_BOOTSTRAP_SERVERS"]) as db:
+        table = db.create_table(name, "id bigint, item string, price decimal(10, 2), at timestamp(3)", primary_key=key)
+        (table.upsert if key else table.append)([(i, f"item {i}", i, None) for i in range(20)])
+    code = (
+        "import sys; from fluss.cli import main\n"
+        "try: main()\n"
+        "finally: print({'pandas', 'polars', 'duckdb', 'rich'} & set(sys.modules), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, "cat", name]
+    shown = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    assert len(shown.stdout.splitlines()) > 2
+    assert shown.stderr == "set()\n"
+
+
 def test_in_a_real_process(process: Any) -> None:
     shown = process("cat", "events", "-n", "2")
     assert (len(shown.stdout.splitlines()), shown.stderr) == (3, "")

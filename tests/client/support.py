@@ -33,14 +33,15 @@ async def with_table(
 
 
 async def read_all(table: Any, scan: Any = None) -> pa.Table:
-    """Everything in the log of a table without partitions, bucket after bucket."""
+    """The rows in the log of a table without partitions, bucket after bucket, without what they did."""
     tables = []
     async with await (scan or table.new_scan()).create_record_batch_log_scanner() as scanner:
         for bucket in range(table.get_table_info().num_buckets):
             scanner.subscribe(bucket, fluss.EARLIEST_OFFSET)
             tables.append(await scanner.to_arrow())
             scanner.unsubscribe(bucket)
-    return pa.concat_tables(tables)
+    rows = pa.concat_tables(tables)
+    return rows.drop_columns(["_change_type"]) if "_change_type" in rows.column_names else rows
 
 
 LOG_FIELDS = [("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())]

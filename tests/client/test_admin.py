@@ -360,3 +360,49 @@ def test_lake_tiering_round(run, tmp_path, database):
 
     with LocalServer(options=options) as server:
         run(main(server))
+
+
+def test_server_tags_and_rebalance_of_a_single_node(config, run):
+    async def use():
+        async with await fluss.FlussConnection.create(config) as conn:
+            admin = conn.get_admin()
+            [tablet] = [node for node in await admin.get_server_nodes() if node.server_type == "TabletServer"]
+            await admin.add_server_tag([tablet.id], fluss.ServerTag.TEMPORARY_OFFLINE)
+            await admin.add_server_tag([tablet.id], "temporary_offline")
+            with pytest.raises(fluss.FlussError, match=r"(?i)tag"):
+                await admin.add_server_tag([tablet.id], fluss.ServerTag.PERMANENT_OFFLINE)
+            with pytest.raises(fluss.FlussError, match="77"):
+                await admin.add_server_tag([77], "PERMANENT_OFFLINE")
+            await admin.remove_server_tag([tablet.id], fluss.ServerTag.TEMPORARY_OFFLINE)
+            started = await admin.rebalance([fluss.GoalType.REPLICA_DISTRIBUTION, "leader_distribution"])
+            for asked in (started, None):
+                progress = await admin.list_rebalance_progress(asked)
+                assert (progress.rebalance_id, progress.status) == (started, fluss.RebalanceStatus.COMPLETED)
+                assert progress.status.is_final
+                assert progress.progress is None, "a single server has nothing to move"
+            with pytest.raises(fluss.FlussError, match="No rebalance is in progress"):
+                await admin.cancel_rebalance(started)
+            with pytest.raises(fluss.InvalidArgumentError, match="expected one of PERMANENT_OFFLINE"):
+                await admin.add_server_tag([tablet.id], "gone")
+            with pytest.raises(fluss.InvalidArgumentError, match="at least one goal"):
+                await admin.rebalance([])
+            with pytest.raises(fluss.InvalidArgumentError, match="list of ids"):
+                await admin.remove_server_tag([], "PERMANENT_OFFLINE")
+
+    run(use())
+
+
+def test_columns_cannot_be_dropped_or_renamed_yet(config, database, run):
+    async def use():
+        async with await fluss.FlussConnection.create(config) as conn:
+            admin = conn.get_admin()
+            await admin.create_database(database)
+            schema = fluss.Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]))
+            path = fluss.TablePath(database, "t")
+            await admin.create_table(path, fluss.TableDescriptor(schema))
+            with pytest.raises(fluss.FlussError, match="Not support drop column now"):
+                await admin.alter_table(path, drop_columns=["name"])
+            with pytest.raises(fluss.FlussError, match="Not support rename column now"):
+                await admin.alter_table(path, rename_columns={"name": "other"})
+
+    run(use())

@@ -36,6 +36,12 @@ def test_a_forgotten_await_is_named(config, run, face):
     run(main())
 
 
+@pytest.mark.parametrize("face", [fluss, fluss.aio])
+def test_a_connection_that_is_not_created_says_how(config, face):
+    with pytest.raises(fluss.InvalidArgumentError, match=r"await FlussConnection\.create\(config\).*fluss\.connect"):
+        face.FlussConnection(config)
+
+
 def test_such_a_coroutine_is_one_in_every_other_way(config):
     connection = asyncio.run(fluss.FlussConnection.create(config))  # wants a coroutine and nothing else
     connection.close()
@@ -74,3 +80,44 @@ def test_names_as_text(config, database, run):
                     await admin.table_exists(wrong)
 
     run(main())
+
+
+def test_plain_results_may_be_awaited(config, database, run):
+    """Code of release 1.0, where these are coroutines, with `import fluss` instead of `import fluss.aio as fluss`."""
+
+    async def use():
+        with await fluss.FlussConnection.create(config) as conn:
+            admin = conn.get_admin()
+            await admin.create_database(database)
+            path = fluss.TablePath(database, "t")
+            schema = fluss.Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]))
+            await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
+            table = await conn.get_table(path)
+            writer = table.new_append().create_writer()
+            writer.append((1, "a"))
+            await writer.flush()
+            with await table.new_scan().create_log_scanner() as scanner:
+                scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+                assert [record.row for record in await scanner.poll(5000)] == [{"id": 1, "name": "a"}]
+                assert len(scanner.poll(10)) == 0
+            with await table.new_scan().create_record_batch_log_scanner() as scanner:
+                scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+                assert (await scanner.to_arrow()).num_rows == scanner.to_arrow().num_rows == 1
+                assert len(await scanner.to_pandas()) == len(scanner.to_pandas()) == 1
+                assert (await scanner.to_polars()).height == scanner.to_polars().height == 1
+                [found] = await scanner.poll_record_batch(5000)
+                assert found.batch.num_rows == 1
+                assert (await scanner.poll_arrow(10)).num_rows == scanner.poll_arrow(10).num_rows == 0
+                assert await scanner.poll_batches(10) == scanner.poll_batches(10) == []
+                kept = scanner.poll_arrow(10)
+                with pytest.raises(TypeError, match="await"):
+                    await kept
+            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+            few = table.new_scan().limit(5)
+            assert (await few.create_bucket_batch_scanner(bucket).to_arrow()).num_rows == 1
+            assert len(await few.create_bucket_batch_scanner(bucket).collect_all_batches()) == 1
+            once = few.create_bucket_batch_scanner(bucket)
+            assert (await once.next_batch()).num_records == 1
+            assert await once.next_batch() is None
+
+    run(use())

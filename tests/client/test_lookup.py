@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
+import fluss.aio
 
 
 @pytest.fixture
@@ -252,5 +253,55 @@ def test_many_keys_at_once(use_tables):
         lookuper = table.new_lookup().create_lookuper()
         found = await lookuper.lookup_many(rows.select(["id"]))
         assert found.to_pydict() == rows.to_pydict()
+
+    use_tables(use)
+
+
+@pytest.mark.parametrize("face", [fluss, fluss.aio])
+def test_insert_if_not_exists_hands_out_numbers(run, config, database, face):
+    """The table of identifiers for which the option was made: a name gets the next number, once."""
+
+    async def use():
+        async with await face.FlussConnection.create(config) as conn:
+            admin = conn.get_admin()
+            await admin.create_database(database)
+            path = fluss.TablePath(database, "ids")
+            fields = pa.schema([("name", pa.string()), ("id", pa.int64()), ("note", pa.string())])
+            schema = fluss.Schema(fields, primary_keys=["name"], auto_increment_column="id")
+            await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
+            table = await conn.get_table(path)
+            plain = table.new_lookup()
+            ids = plain.enable_insert_if_not_exists().create_lookuper()
+            assert await plain.lookup(["ada"]) is None, "the builder it was made from is left as it was"
+            ada = await ids.lookup({"name": "ada"})
+            assert ada["note"] is None
+            assert await ids.lookup(["ada"]) == ada == await plain.lookup(["ada"])
+            rows = await asyncio.gather(*(ids.lookup([f"n{i % 50}"], timeout=20) for i in range(200)))
+            numbers = {row["name"]: row["id"] for row in rows}
+            assert len(set(numbers.values())) == 50
+            assert ada["id"] not in numbers.values()
+            assert all(numbers[row["name"]] == row["id"] for row in rows)
+            many = await ids.lookup_many([["n1"], ["new"], ["n2"]])
+            assert many.column("name").to_pylist() == ["n1", "new", "n2"]
+            assert many.column("id").null_count == 0
+            assert many.column("id")[0].as_py() == numbers["n1"]
+
+    run(use())
+
+
+def test_insert_if_not_exists_where_it_cannot_be(use_tables):
+    async def use(conn, create):
+        strict = await create("strict", [("id", pa.int32()), pa.field("v", pa.int32(), nullable=False)], ["id"])
+        with pytest.raises(fluss.InvalidArgumentError, match="non-nullable field 'v'"):
+            strict.new_lookup().enable_insert_if_not_exists().create_lookuper()
+        table = await create(
+            "p", [("region", pa.string()), ("id", pa.int32()), ("v", pa.int32())], ["region", "id"],
+            partition_keys=["region"], bucket_count=1,
+        )  # fmt: skip
+        builder = table.new_lookup().enable_insert_if_not_exists()
+        with pytest.raises(fluss.InvalidArgumentError, match="a prefix is not a whole key"):
+            builder.lookup_by(["region", "id"])
+        with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
+            builder.create_lookuper()
 
     use_tables(use)

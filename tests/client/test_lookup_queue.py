@@ -151,6 +151,45 @@ def test_errors_that_pass_are_tried_again(queue_run, error, level):
     queue_run(use)
 
 
+def test_errors_that_pass_are_tried_again_so_often(config, queue_run):
+    config.lookup_max_retries = 2
+
+    async def use(cluster, queue, wire):
+        wire.failures += 2 * [KvStorageError("busy")]
+        assert await queue.put(key(1)).wait() == b"v1"
+        wire.failures += 3 * [KvStorageError("busy")]
+        with pytest.raises(KvStorageError, match="busy"):
+            await queue.put(key(2)).wait()
+        assert len(wire.requests) == 6
+
+    queue_run(use)
+
+
+def test_keys_wait_for_others_when_told_to(config, queue_run):
+    config.set("lookup.batch-timeout", "200 ms")
+    config.lookup_max_batch_size = 4
+
+    async def use(cluster, queue, wire):
+        loop = asyncio.get_running_loop()
+        await queue.put(key(0)).wait()
+        wire.requests.clear()
+        started = loop.time()
+        first = queue.put(key(1))
+        await asyncio.sleep(0.02)
+        second = queue.put(key(2))
+        assert [await first.wait(), await second.wait()] == [b"v1", b"v2"]
+        assert loop.time() - started > 0.15
+        assert wire.requests == [[b"1", b"2"]]
+        wire.requests.clear()
+        started = loop.time()
+        for promise in [queue.put(key(number)) for number in range(4)]:
+            await promise.wait()
+        assert loop.time() - started < 0.15, "a full request does not wait"
+        assert len(wire.requests) == 1
+
+    queue_run(use)
+
+
 def test_final_errors_are_raised(queue_run):
     async def use(cluster, queue, wire):
         await queue.put(key(0)).wait()

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from fluss.client.retry import Backoff, Deadline, retry
+from fluss.client.retry import Backoff, retry
 from fluss.errors import DeadlineExceededError, LeaderNotAvailableError, TableNotExistError
+from fluss.net.deadline import Deadline
 
 QUICK = Backoff(first_ms=1, max_ms=5)
 

@@ -47,13 +47,15 @@ from fluss.metadata import TableBucket
 from fluss.records.log_batch import iter_log_batches
 from fluss.server.local import LocalServer
 
-# Small files, so that crashes meet new segments, moving recovery points and rows being spilled.
+# Small files and short intervals, so that crashes meet new segments, moving recovery points, rows being spilled and
+# snapshots being written.
 SERVER_OPTIONS: dict[str, object] = {
     "log.segment.file-size": "48kb",
     "log.recovery-point.interval-size": "24kb",
     "log.flush.offset.checkpoint-interval": "300ms",
     "log.index.interval-size": "1kb",
     "kv.memory-size": "16kb",
+    "kv.snapshot.interval": "200ms",
 }
 WORK_SECONDS_MAX = 5.0
 

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -55,8 +56,8 @@ def test_every_position_resumes_exactly_there(db: fluss.Database, paired: bool) 
         table.upsert([(i, turn) for i in range(6)])
     table.delete([0, 3])
 
-    def read(**arguments: object) -> list:
-        follow = table.changes if paired else table.follow
+    def read(**arguments: Any) -> list:
+        follow: Any = table.changes if paired else table.follow
         return list(follow(stop_at_end=True, **arguments))
 
     every = read()

@@ -9,6 +9,8 @@ import gc
 import math
 import sys
 import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +33,7 @@ from fluss.errors import (
 
 duckdb = pytest.importorskip("duckdb")
 
+UUID = uuid.UUID("6f5c1a6e-7d0f-4d4e-9a0e-000000000001")
 PRICES = [number / 2 for number in range(10)]
 ORDERS = pa.table({"id": pa.array(range(10), pa.int64()), "item": ["tea", "rum"] * 5, "price": PRICES})
 
@@ -331,6 +334,24 @@ def test_the_same_with_asyncio(db: fluss.Database, orders: fluss.Table[Any], db_
 
     asyncio.run(main())
     assert orders.get(500) == {"id": 500, "item": "x", "price": 1.0}
+
+
+def test_parameters_keep_the_types_of_results(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    found = db.sql("select sum(id) as n, ?::uuid as u, id as n from orders where id < ? group by id", [str(UUID), 1])
+    assert found.fetchall() == [(0, UUID, 0)]
+    assert [str(kind) for kind in found.types] == ["HUGEINT", "UUID", "BIGINT"]
+    assert db.sql("select $a as a", {"a": None}).fetchall() == [(None,)]
+
+
+def test_queries_with_parameters_run_in_many_threads(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    """Before 2.0, DuckDB may wait for its own threads with the interpreter lock held, and then forever."""
+
+    def work(number: int) -> list[Any]:
+        return db.sql("select item from orders where id = ?", [number % 4]).fetchall()
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, range(40)))
+    assert found == [[("tea",)], [("rum",)]] * 20
 
 
 # -- against a model ---------------------------------------------------------------------------------------------------

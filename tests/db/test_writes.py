@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import zoneinfo
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,7 +55,7 @@ class Capsule:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-INPUTS = {
+INPUTS: dict[str, tuple[Any, Any]] = {
     "dict": (lambda: ONE[0], ONE),
     "tuple": (lambda: (1, "a"), ONE),
     "namedtuple": (lambda: Named("a", 1), ONE),
@@ -201,7 +202,7 @@ def test_bad_rows_of_all_kinds(db: fluss.Database) -> None:
         ([{"id": 1}, {"id": 2, "nam": "x"}], "row 1: .*no column 'nam'; did you mean 'name'"),
         ([{"id": 1}, {"name": "x"}], "row 1: .*NOT NULL"),
         ({"id": 1, "name": 3}, "row 0: column 'name'"),
-        (pa.table({"id": [1, None], "name": ["a", "b"]}), "row 1: .*NOT NULL.*nothing was written"),
+        (pa.table({"id": [1, None], "name": ["a", "b"]}), "row 1: .*non-nullable.*nothing was written"),
         (pd.DataFrame({"id": [1, 2], "name": ["a", 7]}), "row 1: .*name"),
     ]:
         with pytest.raises(fluss.InvalidRowError, match=problem):

@@ -139,8 +139,10 @@ async def run_page(blocks: Iterable[Block], server: LazyServer) -> None:
                 value.stop()  # does nothing where the page stopped it
             elif isinstance(value, fluss.Database):
                 value.close()
-            elif isinstance(value, (fluss.aio.Database, fluss.aio.Table)):
-                await (value._database if isinstance(value, fluss.aio.Table) else value).close()
+            elif isinstance(value, fluss.aio.Database):
+                await value.close()
+            elif isinstance(value, fluss.aio.Table) and isinstance(value._database, fluss.aio.Database):
+                await value._database.close()
 
 
 class _Bounded(ast.NodeTransformer):

@@ -68,6 +68,8 @@ def test_links_lead_somewhere(page: Path) -> None:
         if re.match(r"[a-z]+:", target):
             continue
         name, _, anchor = target.partition("#")
+        if name.startswith("reference/"):
+            continue  # made by the site, which checks it
         linked = (page.parent / name).resolve() if name else page
         assert linked.exists(), f"{page.name}: {target}"
         if anchor and linked.suffix == ".md":
@@ -101,7 +103,7 @@ def test_the_tests_of_the_testing_page_pass(tmp_path: Path) -> None:
     assert "2 passed" in done.stdout
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=_name)
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=_name)
 def test_example_is_on_the_list(example: Path) -> None:
     assert f"]({example.name})" in (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
 
@@ -110,6 +112,8 @@ def test_example_is_on_the_list(example: Path) -> None:
 def test_example_runs(
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if example.name == "vector_search.py":
+        pytest.importorskip("lance")
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(example), run_name="__main__")
     shown = capsys.readouterr()

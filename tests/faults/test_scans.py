@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -136,7 +137,7 @@ def test_a_scan_that_fails_for_long_says_so(proxy, through, monkeypatch):
     from fluss.client.scan import plan
 
     options = plan.ScanPlan.fetch_options
-    monkeypatch.setattr(plan.ScanPlan, "fetch_options", lambda self: plan.replace(options(self), patience_ms=400))
+    monkeypatch.setattr(plan.ScanPlan, "fetch_options", lambda self: replace(options(self), patience_ms=400))
 
     async def use(conn, path):
         await fill(conn, path, batches=1)

@@ -123,7 +123,7 @@ class LiveRun:
                         body = encode_put_kv(
                             -1, self.kv_table, _TIMEOUT_MS, [(None, 0, [data])], target_columns=targets
                         )
-                        api, answer_type = apis.PUT_KV, pb.PutKvResponse
+                        api, answer_type = apis.PUT_KV, pb.PutKvResponse  # type: ignore[assignment]
                     try:
                         answer = answer_type.FromString(bytes(await client.connection.call_parts(api, body)))
                         code = answer.buckets_resp[0].error_code

@@ -38,6 +38,8 @@ _SECURITY = {
     "authorizer.enabled": "true",
     # ANONYMOUS too: lists are filtered by rights even on the internal listener, where nothing else is checked.
     "super.users": "User:admin;User:ANONYMOUS",
+    # Often enough for a scenario to wait for the next one.
+    "kv.snapshot.interval": "1 s",
 }
 # What our server prints when it listens: the addresses in the order of `bind.listeners`.
 _READY = re.compile(r"^ready (\S+)$", re.MULTILINE)
@@ -280,6 +282,8 @@ class OurServer(Server):
             "internal.listener.name": "FLUSS",
             **_SECURITY,
             "default.bucket.number": "3",
+            # So that the state of a table of some size is on disk, as that of a large one always is.
+            "kv.memory-size": "1 mb",
             **self.options,
         }
         command = [sys.executable, "-m", "fluss.server", "--data-dir", str(self.home / "data")]

@@ -345,14 +345,35 @@ class PythonDriver:
                 return found
             extra = len(found) >= c["want"]
 
+    async def bucket(self, c: Command, table_id: int) -> Any:
+        if not c.get("partition"):
+            return self.fluss.TableBucket(table_id, c["bucket"])
+        infos = await self.admin.list_partition_infos(self.path(c))
+        ids = {info.partition_name: info.partition_id for info in infos}
+        return self.fluss.TableBucket.with_partition(table_id, ids[c["partition"]], c["bucket"])
+
+    async def op_kv_snapshots(self, c: Command) -> Any:
+        found = await settle(self.admin.get_latest_kv_snapshots(self.path(c), c.get("partition")))
+        return [[one.bucket.bucket_id, one.snapshot_id, one.log_offset] for one in found]
+
+    async def op_snapshot_scan(self, c: Command) -> Any:
+        table = await self.connection.get_table(self.path(c))
+        bucket = await self.bucket(c, table.get_table_info().table_id)
+        scan = self.scan_builder(table, c)
+        scanner = await settle(scan.create_bucket_batch_scanner(bucket, snapshot_id=c["snapshot"]))
+        return canonical.rows_of(await settle(scanner.to_arrow()), self.columns(c, c.get("project")))
+
+    async def op_full_scan(self, c: Command) -> Any:
+        """All current rows of a bucket, and the snapshot that they begin with where the server cannot list them."""
+        table = await self.connection.get_table(self.path(c))
+        bucket = await self.bucket(c, table.get_table_info().table_id)
+        scanner = await settle(self.scan_builder(table, c).create_bucket_batch_scanner(bucket))
+        rows = canonical.rows_of(await settle(scanner.to_arrow()), self.columns(c, c.get("project")))
+        return [rows, scanner.snapshot_id]
+
     async def op_limit_scan(self, c: Command) -> Any:
         table = await self.connection.get_table(self.path(c))
-        table_id = table.get_table_info().table_id
-        bucket = self.fluss.TableBucket(table_id, c["bucket"])
-        if c.get("partition"):
-            infos = await self.admin.list_partition_infos(self.path(c))
-            ids = {info.partition_name: info.partition_id for info in infos}
-            bucket = self.fluss.TableBucket.with_partition(table_id, ids[c["partition"]], c["bucket"])
+        bucket = await self.bucket(c, table.get_table_info().table_id)
         scanner = await settle(self.scan_builder(table, c).limit(c["limit"]).create_bucket_batch_scanner(bucket))
         return canonical.rows_of(await settle(scanner.to_arrow()), self.columns(c, c.get("project")))
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop import crosses, environment, failover, peers, report
+from tests.interop import crosses, environment, failover, front_door, peers, report
 from tests.interop.cluster import OurServer, RealCluster, Server
 from tests.interop.context import Context
 from tests.interop.peers import Peer
@@ -48,6 +48,7 @@ class Results:
     pairs: dict[tuple[str, str, str], Outcome] = field(default_factory=dict)  # (server, writer, reader)
     failover: dict[str, Outcome] = field(default_factory=dict)  # client
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    front_door: list[Outcome] = field(default_factory=list)  # fluss.connect() and fluss copy with the real cluster
     unpublished: str = ""  # why there is no column for the next release of Apache Fluss
 
     def problems(self) -> list[str]:
@@ -63,6 +64,7 @@ class Results:
             if one.problem
         ]
         found += [f"failover of {client}: {one.problem}" for client, one in self.failover.items() if one.problem]
+        found += [f"{one.name}: {one.problem}" for one in self.front_door if one.problem]
         return found
 
 
@@ -185,6 +187,18 @@ def run_failover(results: Results) -> None:
         _show(outcome)
 
 
+def run_front_door(results: Results) -> None:
+    logs = environment.CACHE / "logs" / "front-door"
+    crew = Crew(logs)  # has no clients: the checks connect by themselves
+    try:
+        for name, check in front_door.checks(logs):
+            results.front_door.append(_attempt(name, crew, check))
+            _show(results.front_door[-1])
+    except Exception as error:
+        results.front_door.append(Outcome("fluss.connect() and fluss copy", f"cannot run: {error}"))
+        _show(results.front_door[-1])
+
+
 def _show(one: Outcome) -> None:
     mark = "✘" if one.problem else "✔" if one.asked else "–"
     print(f"  {mark} {one.name}" + (f"  ({one.seconds:.1f} s)" if one.asked else ""), flush=True)
@@ -200,6 +214,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--helper", help="client that sets up what the one under test cannot (default: fluss)")
     parser.add_argument("--no-cross", dest="cross", action="store_false", help="leave the cross pairs out")
     parser.add_argument("--no-failover", dest="failover", action="store_false", help="leave the crash out")
+    parser.add_argument(
+        "--no-front", dest="front", action="store_false", help="leave fluss.connect() and fluss copy out"
+    )
     return parser.parse_args(arguments)
 
 
@@ -218,6 +235,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.failover and any(server != OURS for server in servers):
         print("\nfailover on the real cluster", flush=True)
         run_failover(results)
+    if options.front and any(server != OURS for server in servers):
+        print("\nfluss.connect() and fluss copy with the real cluster", flush=True)
+        run_front_door(results)
     text = report.render(results, servers, clients)
     print("\n" + report.summary(results, servers, clients))
     if whole:

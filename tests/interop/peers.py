@@ -27,9 +27,9 @@ _SECOND_WHEEL = _FIRST_WHEEL | {
 }  # fmt: skip
 _JAVA = frozenset({
     "acl", "aggregation", "alter", "auto_increment", "binary", "changelog", "char", "dynamic_partitions",
-    "evolution", "indexed_log", "limit_scan", "nested", "partial_update", "prefix_lookup",
+    "evolution", "indexed_log", "limit_scan", "nested", "partial_update", "prefix_lookup", "snapshots",
 })  # fmt: skip
-_OURS = _SECOND_WHEEL | _JAVA | {"before_1970", "bucketing", "evolution_projected"}
+_OURS = _SECOND_WHEEL | _JAVA | {"before_1970", "bucketing", "evolution_projected", "full_scan"}
 CAPABILITIES: dict[str, frozenset[str]] = {
     OURS[0]: _OURS | {"wire"}, OURS[1]: _OURS, WHEELS[0]: _FIRST_WHEEL, WHEELS[1]: _SECOND_WHEEL, JAVA: _JAVA,
 }  # fmt: skip

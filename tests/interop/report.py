@@ -165,6 +165,16 @@ def render(results: Results, servers: list[str], clients: list[str]) -> str:
                 verdict = "✘ " + one.problem if one.problem else "✔ nothing acknowledged was lost or doubled"
                 lines.append(f"* {title(client)}: {verdict}" + (f" ({figures})" if figures else ""))
         lines.append("")
+    if results.front_door:
+        lines += [
+            "## `fluss.connect()` and `fluss copy`",
+            "",
+            "The high-level API on the real cluster, and tables copied from our server to it and back by the command "
+            "line, verified; copies that are killed while they run and started again end equal.",
+            "",
+        ]
+        lines += [f"* {one.name}: {'✘ ' + one.problem if one.problem else '✔'}" for one in results.front_door]
+        lines.append("")
     lines += ["## What is not asked, and why", ""]
     for client, reasons in _NOT_ASKED.items():
         lines += [f"* {title(client)}: " + "; ".join(reasons) + "."]

@@ -662,6 +662,142 @@ def evolution_key(c: Context) -> None:
         same(found, expected, "changes of both schemas")
 
 
+# -------------------------------------------------------------------- snapshots
+
+
+@scenario("snapshot of a keyed table, then its log", "snapshots", "changelog")
+def snapshot_then_log(c: Context) -> None:
+    """Every flat type, several buckets, deletes: the snapshot, and the log from its offset, give the present rows."""
+    columns = [column("k", required(INT)), *flat_columns()]
+    one = c.create(table(c.database, "t", columns, primary_key=["k"], buckets=2))
+    rows = [[i, *row] for i, row in enumerate(flat_rows() * 3)]
+    c.client.call("upsert", table=one, rows=rows)
+    c.client.call("delete", table=one, keys=[[0]])
+    stored = _snapshots_with(c, one, len(rows) - 1)
+    same(sorted(stored["rows"], key=_first), sorted(rows[1:], key=_first), "rows of the snapshots")
+    changed = [[1, *rows[2][1:]], [500, *rows[3][1:]]]
+    c.client.call("upsert", table=one, rows=changed)
+    c.client.call("delete", table=one, keys=[[2]])
+    present = {row[0]: row for row in stored["rows"]}
+    starts = {str(bucket): offset for bucket, _, offset in stored["snapshots"] if offset is not None}
+    for record in c.scan(one, 4, start=starts):
+        if record[3] in ("-D", "-U"):
+            present.pop(record[4][0], None)
+        else:
+            present[record[4][0]] = record[4]
+    expected = {row[0]: row for row in [*rows[1:2], *rows[3:], *changed]}
+    same(present, expected, "rows of the snapshots with the log that follows")
+
+
+@scenario("snapshot of nested types", "snapshots", "nested")
+def snapshot_nested(c: Context) -> None:
+    columns = [column("k", required(INT)), *nested_columns()]
+    one = c.create(table(c.database, "t", columns, primary_key=["k"], buckets=1))
+    rows = [[i, *row] for i, row in enumerate(nested_rows())]
+    c.client.call("upsert", table=one, rows=rows)
+    same(_snapshots_with(c, one, len(rows))["rows"], rows, "rows of the snapshot")
+
+
+@scenario("snapshot over two schemas", "snapshots", "evolution")
+def snapshot_evolved(c: Context) -> None:
+    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
+    c.client.call("upsert", table=one, rows=[[1, "old", 1], [2, "old", 2]])
+    two = _add_column(c, one, column("extra", STRING))
+    c.client.call("upsert", table=two, rows=[[2, "new", 2, "x"]])
+    expected = [[1, "old", 1, None], [2, "new", 2, "x"]]
+    stored = _snapshots_with(c, two, 2, lambda rows: rows == expected)
+    same(stored["rows"], expected, "rows of both schemas")
+    (newest,) = stored["snapshots"]
+    found = c.client.call("snapshot_scan", table=two, bucket=0, snapshot=newest[1], project=["extra", "id"])
+    same(found, [[None, 1], ["x", 2]], "two columns")
+
+
+@scenario("snapshots of a large bucket", "snapshots")
+def snapshot_large(c: Context) -> None:
+    """Our server moves such a bucket to disk: its snapshots are checkpoints that share files, not exports."""
+    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
+    rows: list[list[object]] = [[i, "x" * 60, i] for i in range(20_000)]
+    for start in range(0, len(rows), 5_000):
+        c.client.call("upsert", table=one, rows=rows[start : start + 5_000])
+    same(sorted(_snapshots_with(c, one, len(rows))["rows"]), rows, "rows")
+    changed = [[i, "changed", -i] for i in range(0, 20_000, 1_000)]
+    c.client.call("upsert", table=one, rows=changed)
+    c.client.call("delete", table=one, keys=[[1]])
+    expected = {row[0]: row for row in rows} | {row[0]: row for row in changed}
+    del expected[1]
+    found = _snapshots_with(c, one, len(expected), lambda rows: [row[1] for row in rows].count("changed") == 20)
+    same(sorted(found["rows"]), sorted(expected.values()), "rows after changes")
+
+
+@scenario("snapshots of partitions", "snapshots")
+def snapshot_partitions(c: Context) -> None:
+    columns = [column("id", required(INT)), column("p", required(STRING)), column("v", STRING)]
+    one = c.create(
+        table(c.database, "t", columns, primary_key=["id", "p"], partition_keys=["p"], bucket_keys=["id"], buckets=1)
+    )
+    for name in ("a", "b"):
+        c.create_partition(one, {"p": name})
+    c.client.call("upsert", table=one, rows=[[1, "a", "x"], [1, "b", "y"], [2, "b", "z"]])
+    same(_snapshots_with(c, one, 1, partition="a")["rows"], [[1, "a", "x"]], "rows of the first partition")
+    same(_snapshots_with(c, one, 2, partition="b")["rows"], [[1, "b", "y"], [2, "b", "z"]], "rows of the second")
+
+
+@scenario("snapshot that is not there", "snapshots")
+def snapshot_missing(c: Context) -> None:
+    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
+    same(c.client.call("kv_snapshots", table=one), [[0, None, None]], "snapshots of an empty table")
+    refused(
+        41, "reading one that never was", lambda: c.client.call("snapshot_scan", table=one, bucket=0, snapshot=12345)
+    )
+
+
+@scenario("all rows of a keyed table", "full_scan")
+def full_scan(c: Context) -> None:
+    """Listed by the server, or put together from the newest snapshot and the log where it cannot list them."""
+    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
+    c.client.call("upsert", table=one, rows=[[i, "old", i] for i in range(50)])
+    _snapshots_with(c, one, 50)
+    c.client.call("upsert", table=one, rows=[[7, "new", 7], [50, "new", 50]])
+    c.client.call("delete", table=one, keys=[[8]])
+    rows, snapshot = c.client.call("full_scan", table=one, bucket=0)
+    expected = {i: [i, "old", i] for i in range(50)} | {7: [7, "new", 7], 50: [50, "new", 50]}
+    del expected[8]
+    same(sorted(rows), sorted(expected.values()), "rows")
+    if c.server.name != "ours":
+        same(snapshot is not None, True, "a snapshot was read")
+
+
+def _first(row: list[object]) -> int:
+    return int(row[0])  # type: ignore[call-overload, no-any-return]
+
+
+def _snapshots_with(
+    c: Context,
+    one: dict[str, object],
+    count: int,
+    fits: Callable[[list[list[object]]], bool] = lambda rows: True,
+    partition: str | None = None,
+) -> dict[str, list[list[object]]]:
+    """Wait until the newest snapshots of all buckets hold so many rows; read them with the client under test."""
+    more = {"partition": partition} if partition else {}
+    deadline = time.monotonic() + 40
+    rows: list[list[object]] = []
+    while time.monotonic() < deadline:
+        found = c.client.call("kv_snapshots", table=one, **more)
+        rows = []
+        try:
+            for bucket, snapshot, _ in found:
+                if snapshot is not None:
+                    rows += c.client.call("snapshot_scan", table=one, bucket=bucket, snapshot=snapshot, **more)
+        except PeerError as error:
+            if error.code != 41:  # it was removed meanwhile
+                raise
+        if len(rows) == count and fits(rows):
+            return {"rows": rows, "snapshots": found}
+        time.sleep(0.3)
+    raise Mismatch(f"no snapshot with {count} rows within 40 s; the newest has {len(rows)}")
+
+
 def _add_column(c: Context, one: dict[str, object], added: dict[str, object]) -> dict[str, object]:
     altering = c.client if "alter" in c.client.capabilities else c.helper
     altering.call("alter_table", table=one, add_columns=[added])

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from tests.lake.support import LakeHarness, lake_harness, lake_server_options
+from tests.lake.support import PACKAGES, LakeHarness, lake_harness, lake_server_options
 
 from fluss.lake.session import close_sessions
 from fluss.server.local import LocalServer
@@ -17,15 +17,24 @@ from fluss.server.local import LocalServer
 _numbers = itertools.count(1)
 
 
+LakeServers = Callable[[str], tuple[LocalServer, Path]]
+"""Gives the server of a format and its warehouse; it is started when it is first asked for."""
+
+
 @pytest.fixture(scope="session")
-def lake_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[LocalServer, Path]]]:
+def lake_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeServers]:
     running: dict[str, tuple[LocalServer, Path]] = {}
-    try:
-        for lake_format in ("paimon", "iceberg"):
+
+    def started(lake_format: str) -> tuple[LocalServer, Path]:
+        if lake_format not in running:
+            pytest.importorskip(PACKAGES[lake_format])
             warehouse = tmp_path_factory.mktemp(lake_format)
             server = LocalServer(options=lake_server_options(lake_format, warehouse)).start()
             running[lake_format] = (server, warehouse)
-        yield running
+        return running[lake_format]
+
+    try:
+        yield started
     finally:
         close_sessions()
         for server, _ in running.values():
@@ -33,23 +42,35 @@ def lake_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
 
 
 @pytest.fixture(params=["paimon", "iceberg"])
-def lake(request: pytest.FixtureRequest, lake_servers: dict[str, tuple[LocalServer, Path]]) -> Iterator[LakeHarness]:
+def lake(request: pytest.FixtureRequest, lake_servers: LakeServers) -> Iterator[LakeHarness]:
     with _harness(lake_servers, request.param) as harness:
         yield harness
 
 
 @pytest.fixture
-def paimon(lake_servers: dict[str, tuple[LocalServer, Path]]) -> Iterator[LakeHarness]:
+def paimon(lake_servers: LakeServers) -> Iterator[LakeHarness]:
     with _harness(lake_servers, "paimon") as harness:
         yield harness
 
 
 @pytest.fixture
-def iceberg(lake_servers: dict[str, tuple[LocalServer, Path]]) -> Iterator[LakeHarness]:
+def iceberg(lake_servers: LakeServers) -> Iterator[LakeHarness]:
     with _harness(lake_servers, "iceberg") as harness:
         yield harness
 
 
-def _harness(servers: dict[str, tuple[LocalServer, Path]], lake_format: str) -> AbstractContextManager[LakeHarness]:
-    server, warehouse = servers[lake_format]
+@pytest.fixture
+def lance(lake_servers: LakeServers) -> Iterator[LakeHarness]:
+    with _harness(lake_servers, "lance") as harness:
+        yield harness
+
+
+@pytest.fixture
+def delta(lake_servers: LakeServers) -> Iterator[LakeHarness]:
+    with _harness(lake_servers, "delta") as harness:
+        yield harness
+
+
+def _harness(servers: LakeServers, lake_format: str) -> AbstractContextManager[LakeHarness]:
+    server, warehouse = servers(lake_format)
     return lake_harness(server, lake_format, warehouse, f"lake_{next(_numbers)}")

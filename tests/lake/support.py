@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from fluss import Schema, TableDescriptor, TablePath
 from fluss.lake.api import OpenLakeTable
@@ -20,6 +21,24 @@ from fluss.lake.runners import LocalRunner
 from fluss.lake.session import LakeSession
 from fluss.lake.union import union_read
 from fluss.server.local import LocalServer
+
+PACKAGES = {"paimon": "pypaimon", "iceberg": "pyiceberg", "lance": "lance", "delta": "deltalake"}
+"""The package that each format needs."""
+
+every_format = pytest.mark.parametrize("lake", list(PACKAGES), indirect=True)
+"""For tests of log tables, which every format has."""
+
+every_format_and_key = pytest.mark.parametrize(
+    ("lake", "primary_keys"),
+    [(lake_format, None) for lake_format in PACKAGES] + [("paimon", ["id"]), ("iceberg", ["id"])],
+    indirect=["lake"],
+)
+
+
+def system_columns(lake_format: str) -> list[str]:
+    """The columns that tables of a format have beside those of the Fluss table."""
+    return [] if lake_format == "lance" else ["__bucket", "__offset", "__timestamp"]
+
 
 ROW = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("score", pa.float64())])
 PARTITIONED = pa.schema(
@@ -77,7 +96,12 @@ class LakeHarness:
             partition_keys=list(partitions or ()) or None,
             bucket_count=buckets,
             bucket_keys=list(bucket_keys) if bucket_keys else None,
-            properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1s", **properties},
+            properties={
+                "table.datalake.enabled": "true",
+                "table.datalake.freshness": "1s",
+                **{name: text for name, text in properties.items() if name.startswith("table.")},
+            },
+            custom_properties={name: text for name, text in properties.items() if not name.startswith("table.")},
         )
         self.session.run(self.session.admin.create_table(path, descriptor))
         for key, values in (partitions or {}).items():
@@ -149,6 +173,17 @@ class LakeHarness:
                 table = table.copy({"scan.snapshot-id": str(snapshot_id)})
             builder = table.new_read_builder()
             return builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        if self.lake_format == "lance":
+            import lance
+
+            uri = f"{self.warehouse}/{path.database_name}/{path.table_name}.lance"
+            return lance.dataset(uri, version=snapshot_id).to_table()
+        if self.lake_format == "delta":
+            from deltalake import DeltaTable, QueryBuilder
+
+            uri = f"{self.warehouse}/{path.database_name}/{path.table_name}"
+            found = DeltaTable(uri, version=snapshot_id)
+            return pa.table(QueryBuilder().register("t", found).execute("select * from t").read_all())
         from pyiceberg.catalog import load_catalog
 
         catalog = load_catalog(
@@ -182,4 +217,14 @@ def row(i: int, version: int = 0, **more: Any) -> dict[str, Any]:
     return {"id": i, **more, "name": f"user-{i}" + (f"-{version}" if version else ""), "score": i / 2 + version}
 
 
-__all__ = ["PARTITIONED", "ROW", "LakeHarness", "lake_server_options", "row", "rows_of"]
+__all__ = [
+    "PARTITIONED",
+    "PACKAGES",
+    "ROW",
+    "LakeHarness",
+    "every_format",
+    "every_format_and_key",
+    "lake_server_options",
+    "row",
+    "rows_of",
+]

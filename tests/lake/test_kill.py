@@ -10,7 +10,7 @@ import sys
 
 import pyarrow as pa
 import pytest
-from tests.lake.support import PARTITIONED, ROW, LakeHarness, row, rows_of
+from tests.lake.support import PACKAGES, PARTITIONED, ROW, LakeHarness, row, rows_of
 
 _KILLED = """
 import json, os, signal, sys
@@ -40,11 +40,13 @@ def killed_round(lake: LakeHarness, table: tuple[str, str], step: str) -> None:
 
 
 CASES = [(lake, key, step) for lake in ("paimon", "iceberg") for key in (None, ["id"]) for step in STEPS]
+CASES += [(lake, None, step) for lake in PACKAGES if lake not in ("paimon", "iceberg") for step in STEPS]
 
 # Each case starts a process: those of one kind of table, and the hard ones of another, run with every test run.
 QUICK = [case for case in CASES if case[:2] == ("paimon", None)] + [
     ("iceberg", ["id"], "written"),
     ("iceberg", ["id"], "lake committed"),
+    *((lake, None, "lake committed") for lake in PACKAGES if lake not in ("paimon", "iceberg")),
 ]
 
 

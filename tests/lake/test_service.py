@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.lake.support import ROW, LakeHarness, row, rows_of
+from tests.lake.support import ROW, LakeHarness, every_format, row, rows_of
 
 from fluss.errors import FlussError
 from fluss.lake.rounds import RoundSettings
@@ -137,6 +138,7 @@ def test_a_dropped_and_recreated_table(paimon: LakeHarness) -> None:
     assert rows_of(paimon.alone(path), ROW.names) == []
 
 
+@every_format
 def test_a_lake_table_created_anew_is_noticed(lake: LakeHarness) -> None:
     path = lake.create("anew")
     lake.append(path, [row(1)])
@@ -149,6 +151,9 @@ def test_a_lake_table_created_anew_is_noticed(lake: LakeHarness) -> None:
     with open_lake(lake_config(info)) as opened:
         if lake.lake_format == "paimon":
             drop_lake_table(lake, path)
+        elif lake.lake_format in ("lance", "delta"):
+            name = f"{path.table_name}.lance" if lake.lake_format == "lance" else path.table_name
+            shutil.rmtree(lake.warehouse / path.database_name / name)
         else:
             opened._catalog.drop_table((path.database_name, path.table_name))  # type: ignore[attr-defined]
         opened.create_table(path, info.descriptor, must_be_empty=True)
@@ -156,6 +161,7 @@ def test_a_lake_table_created_anew_is_noticed(lake: LakeHarness) -> None:
         lake.tier(path)
 
 
+@every_format
 def test_two_services_never_commit_the_same_rows(lake: LakeHarness) -> None:
     path = lake.create("twice")
     lake.append(path, [row(i) for i in range(10)])
@@ -173,13 +179,14 @@ def test_two_services_never_commit_the_same_rows(lake: LakeHarness) -> None:
 def test_a_fenced_round_does_not_commit(paimon: LakeHarness) -> None:
     path = paimon.create("fenced")
     paimon.append(path, [row(1)])
-    one = paimon.round(on_step=lambda step: one.fenced.set() if step == "prepared" else None)
+    one: Any = paimon.round(on_step=lambda step: one.fenced.set() if step == "prepared" else None)
     with pytest.raises(FlussError, match="another tiering service"):
         one.run(path)
     assert paimon.session.lake_snapshot(path) is None
     assert paimon.table(path).sweep(older_than_ms=2**53) == []
 
 
+@every_format
 def test_a_round_that_runs_out_of_time_commits_what_it_has(lake: LakeHarness) -> None:
     path = lake.create("long", buckets=1)
     for i in range(5):

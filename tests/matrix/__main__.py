@@ -65,7 +65,10 @@ def make_environment(interpreter: str, version: str, dependencies: str) -> Path:
         [*install, "--resolution", RESOLUTIONS[dependencies], "-r", "pyproject.toml", *extras], check=True, cwd=ROOT
     )
     # The tools come second and leave what is installed as it is: only the dependencies of users are at their lowest.
-    subprocess.run([*install, "-e", ".[dev]"], check=True, cwd=ROOT)
+    frozen = folder / "constraints.txt"
+    listed = subprocess.run([uv, "pip", "freeze", "--python", str(python)], check=True, capture_output=True)
+    frozen.write_bytes(listed.stdout)
+    subprocess.run([*install[:-2], "--constraint", str(frozen), "-e", ".[dev]"], check=True, cwd=ROOT)
     return python
 
 
@@ -87,7 +90,7 @@ def run(version: str, dependencies: str, tests: Sequence[str]) -> tuple[str, str
     installed = versions_of(python)
     print(f"== Python {version}, {dependencies}: {installed}", flush=True)
     started = time.monotonic()
-    command = [python, "-m", "pytest", "-q", "-m", "not slow and not interop and not ui and not spark", "-n", "2"]
+    command = [str(python), "-m", "pytest", "-q", "-m", "not slow and not interop and not ui and not spark", "-n", "2"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run([*command, "--dist", "loadgroup", *tests], cwd=ROOT, env=environment)
     result = "passed" if done.returncode == 0 else "FAILED"

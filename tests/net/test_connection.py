@@ -187,7 +187,7 @@ def test_errors_of_the_server(serving: Any) -> None:
                 await connection.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=T_LOG))
             with pytest.raises(TableNotExistError, match="does not exist"):
                 await connection.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=T_LOG))
-            with pytest.raises(Exception, match="new") as caught:
+            with pytest.raises(FlussError, match="new") as caught:
                 await connection.call(apis.GET_METADATA)
             assert caught.value.error_code == 999
             await connection.call(apis.GET_METADATA)

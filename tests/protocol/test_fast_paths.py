@@ -120,7 +120,7 @@ def measure() -> None:
         ),
         "decode_write_of_one_bucket": (
             lambda: rm.decode_produce_log(write),
-            lambda: rm._decode_produce_log(write, "ProduceLogRequest"),
+            lambda: rm._decode_produce_log(write, "ProduceLogRequest", 1000),
         ),
     }
     for name, (fast, general) in pairs.items():

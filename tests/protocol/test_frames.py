@@ -187,7 +187,7 @@ def test_no_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(frames.np, "empty", refuse)
+    monkeypatch.setattr("numpy.empty", refuse)
     reader = frames.FrameReader()
     with pytest.raises(FormatError, match="no memory for a frame of 500000 bytes"):
         reader.feed(struct.pack(">i", 500_000))

@@ -83,8 +83,8 @@ def leaves(draw: st.DrawFn) -> Predicate:
     if kind == "list":
         values = draw(st.lists(st.none() | LITERALS[column], max_size=4))
         return col(column).is_in(values) if draw(st.booleans()) else col(column).not_in(values)
-    function = LeafFunction(draw(st.integers(0, 5)))
-    return Leaf(function, column, (draw(LITERALS[column]),))
+    comparison = LeafFunction(draw(st.integers(0, 5)))
+    return Leaf(comparison, column, (draw(LITERALS[column]),))
 
 
 PREDICATES = st.recursive(

@@ -138,8 +138,8 @@ FETCHED_TABLES = st.builds(
 
 
 def fetched(bucket: pb.PbFetchLogRespForBucket, records: Any) -> rm.FetchedBucket[Any]:
-    names = ("partition_id", "error_code", "error_message", "high_watermark", "log_start_offset")
-    names += ("remote_log_fetch_info", "filtered_end_offset")
+    names = ["partition_id", "error_code", "error_message", "high_watermark", "log_start_offset"]
+    names += ["remote_log_fetch_info", "filtered_end_offset"]
     return rm.FetchedBucket(bucket.bucket_id, records=records, **{name: optional(bucket, name) for name in names})
 
 

@@ -354,10 +354,10 @@ def test_wide_messages_that_cannot_be(
     buffers = [(8 * i, 8) for i in range(200)]
     nodes[at] = node or nodes[at]
     buffers[at] = buffer or buffers[at]
-    flat = [tuple(number for pair in pairs for number in pair) for pairs in (nodes, buffers)]
-    message = memoryview(write_metadata(2, *flat, None, 1600) + bytes(1600))
+    flat = tuple(tuple(number for pair in pairs for number in pair) for pairs in (nodes, buffers))
+    message = memoryview(write_metadata(2, flat[0], flat[1], None, 1600) + bytes(1600))
     if problem is None:
-        assert (read_message(message).nodes, read_message(message).buffers) == tuple(flat)
+        assert (read_message(message).nodes, read_message(message).buffers) == flat
         return
     with pytest.raises(FormatError, match=problem):
         read_message(message)

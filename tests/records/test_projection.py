@@ -18,6 +18,7 @@ from fluss.records import (
     Part,
     decode_arrow_batch,
     encode_arrow_body,
+    has_columns,
     patch_batch,
     project_batch,
     read_header,
@@ -53,6 +54,43 @@ def test_projections_of_a_java_server(source: str, expected: str) -> None:
     assert (mine.nodes, mine.codec, mine.row_count) == (yours.nodes, yours.codec, yours.row_count)
     assert mine.buffers == yours.buffers
     assert bytes(ours.arrow_view[mine.body_start :]) == bytes(theirs.arrow_view[yours.body_start :])
+
+
+ADDED = pa.schema(
+    [
+        ("i", pa.int32()),
+        ("b", pa.bool_()),
+        ("s", pa.string()),
+        ("d", pa.decimal128(10, 2)),
+        ("t", pa.timestamp("us", "UTC")),
+        ("f", pa.binary(3)),
+        ("l", pa.list_(pa.string())),
+        ("m", pa.map_(pa.string(), pa.int32())),
+        ("r", pa.struct([("x", pa.int64()), ("y", pa.list_(pa.int8()))])),
+    ]
+)
+
+
+@pytest.mark.parametrize("positions", [[0], [1], [0, 1], []])
+@pytest.mark.parametrize(
+    "name", ["ARROW_PLAIN", "ARROW_NULLS", "ARROW_ZSTD", "ARROW_ZSTD_RAW", "ARROW_LZ4", "CHANGELOG"]
+)
+def test_columns_that_are_younger_than_the_batch_are_null(name: str, positions: list[int]) -> None:
+    batch = LogBatch(vectors.LOG_BATCHES[name])
+    whole = decode_arrow_batch(batch, ID_NAME.arrow_schema)
+    projected = glued(project_batch(batch, positions, ID_NAME.arrow_schema, ADDED))
+    projected.verify_crc()
+    schema = pa.schema([*(whole.schema.field(position) for position in positions), *ADDED])
+    decoded = decode_arrow_batch(projected, schema)
+    decoded.validate(full=True)
+    assert decoded.select(range(len(positions))).equals(whole.select(positions))
+    for column in decoded.columns[len(positions) :]:
+        assert column.null_count == whole.num_rows
+    assert has_columns(projected, schema)
+    assert not has_columns(projected, pa.schema(list(schema)[:-1]))
+    # Any reader of Arrow takes the message as it is, with the schema in front of it.
+    stream = schema.serialize().to_pybytes() + bytes(projected.arrow_view)
+    assert pa.ipc.open_stream(stream).read_next_batch().num_rows == whole.num_rows
 
 
 @pytest.mark.parametrize(

@@ -132,8 +132,8 @@ def test_refusals() -> None:
         bucket_of(b"a", 0)
     with pytest.raises(InvalidArgumentError, match="variant"):
         bucket_of(b"a", 1, variant="rust")
-    with pytest.raises(InvalidArgumentError, match="unknown lake format 'delta'"):
-        bucket_of(b"a", 1, "delta")
+    with pytest.raises(InvalidArgumentError, match="unknown lake format 'other'"):
+        bucket_of(b"a", 1, "other")
     with pytest.raises(InvalidArgumentError, match="empty bucket key"):
         bucket_of(b"", 1)
     with pytest.raises(InvalidArgumentError, match="empty bucket key"):

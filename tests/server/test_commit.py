@@ -291,7 +291,7 @@ def test_a_new_segment_ends_the_chain(tmp_path: Path, gate: tuple[threading.Even
         assert len(bench.log.segments) == 2
         plan = bench.log.sync_plan()
         assert bench.log.following(plan) is None
-        bench.log._dirty_files, bench.log._dirty_folders = list(plan.files), list(plan.folders)
+        bench.log._dirty_files = list(plan.files)
         gate[0].set()
         await asyncio.wait_for(bench.log.committed(second.end_offset), 5)
         assert first.end_offset < second.end_offset == bench.log.high_watermark

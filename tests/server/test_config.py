@@ -55,7 +55,7 @@ def test_every_option_has_a_meaning_and_a_default_that_parses() -> None:
         ("log.segment.file-size", "1 potato", "'log.segment.file-size'"),
         ("kv.snapshot.interval", "10", "'kv.snapshot.interval'"),
         ("authorizer.enabled", "maybe", "true or false"),
-        ("datalake.format", "delta", "one of 'paimon', "),
+        ("datalake.format", "other", "one of 'paimon', "),
         ("bind.listeners", "FLUSS//x:1", "NAME://host:port"),
         ("bind.listeners", "FLUSS://x:1,FLUSS://x:2", "twice"),
         ("bind.listeners", "CLIENT://x:1", "lacks the internal listener"),

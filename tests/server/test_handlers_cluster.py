@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cluster options, tags, rebalance, health, producer offsets, snapshots, tokens."""
+"""Cluster options, tags, rebalance, health, producer offsets, manifests, tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.server.catalog.support import (
@@ -18,7 +17,6 @@ from tests.server.catalog.support import (
     log_table,
     partitioned_table,
     path,
-    pk_table,
 )
 
 from fluss.errors import ConfigError
@@ -289,64 +287,7 @@ def test_bad_producer_ids(harness: Harness, producer_id: str) -> None:
     harness.fails(63, cluster.delete_producer_offsets, delete(producer_id))
 
 
-# ---------------------------------------------------------------------- snapshots, manifests, tokens
-
-
-def latest(table: str, partition: str | None = None) -> pb.GetLatestKvSnapshotsRequest:
-    request = pb.GetLatestKvSnapshotsRequest(table_path=path(table))
-    if partition is not None:
-        request.partition_name = partition
-    return request
-
-
-def partitioned_pk_table() -> Any:
-    document = pk_table(bucket_count=2).to_json()
-    document["schema"]["primary_key"] = ["id", "name"]
-    document["partition_key"] = ["name"]
-    document["bucket_key"] = ["id"]
-    return document
-
-
-def test_no_snapshot_is_published(harness: Harness) -> None:
-    harness.call(admin.create_table, create(log_table(), "log"))
-    harness.call(admin.create_table, create(pk_table(bucket_count=3), "pk"))
-    harness.call(admin.create_table, create(partitioned_pk_table(), "part"))
-    harness.call(admin.create_partition, create_partition("part", name="a"))
-    answer = harness.call(cluster.get_latest_kv_snapshots, latest("pk"))
-    assert answer.table_id == 1
-    assert not answer.HasField("partition_id")
-    assert [item.bucket_id for item in answer.latest_snapshots] == [0, 1, 2]
-    assert not any(item.HasField("snapshot_id") or item.HasField("log_offset") for item in answer.latest_snapshots)
-    answer = harness.call(cluster.get_latest_kv_snapshots, latest("part", "a"))
-    assert (answer.partition_id, len(answer.latest_snapshots)) == (0, 2)
-    harness.fails(20, cluster.get_latest_kv_snapshots, latest("log"))
-    harness.fails(36, cluster.get_latest_kv_snapshots, latest("part"))
-    harness.fails(36, cluster.get_latest_kv_snapshots, latest("part", "b"))
-    harness.fails(37, cluster.get_latest_kv_snapshots, latest("pk", "a"))
-    harness.fails(7, cluster.get_latest_kv_snapshots, latest("missing"))
-    request = pb.GetKvSnapshotMetadataRequest(table_id=1, bucket_id=0, snapshot_id=4)
-    harness.fails(41, cluster.get_kv_snapshot_metadata, request, "4")
-    harness.fails(
-        21, cluster.get_kv_snapshot_metadata, pb.GetKvSnapshotMetadataRequest(table_id=9, bucket_id=0, snapshot_id=4)
-    )
-    answer = harness.call(cluster.list_kv_snapshots, pb.ListKvSnapshotsRequest(table_id=2, partition_id=0))
-    assert (answer.table_id, answer.partition_id, len(answer.active_snapshots)) == (2, 0, 0)
-    harness.fails(36, cluster.list_kv_snapshots, pb.ListKvSnapshotsRequest(table_id=2, partition_id=9))
-    harness.fails(20, cluster.list_kv_snapshots, pb.ListKvSnapshotsRequest(table_id=0))
-
-
-def test_leases(harness: Harness) -> None:
-    wanted = pb.PbKvSnapshotLeaseForTable(
-        table_id=1, bucket_snapshots=[pb.PbKvSnapshotLeaseForBucket(bucket_id=0, snapshot_id=3)]
-    )
-    request = pb.AcquireKvSnapshotLeaseRequest(lease_id="l", lease_duration_ms=10, snapshots_to_lease=[wanted])
-    assert list(harness.call(cluster.acquire_kv_snapshot_lease, request).unavailable_snapshots) == [wanted]
-    release = pb.ReleaseKvSnapshotLeaseRequest(
-        lease_id="l", buckets_to_release=[pb.PbTableBucket(table_id=1, bucket_id=0)]
-    )
-    for _ in range(2):
-        harness.call(cluster.release_kv_snapshot_lease, release)
-        harness.call(cluster.drop_kv_snapshot_lease, pb.DropKvSnapshotLeaseRequest(lease_id="l"))
+# ---------------------------------------------------------------------- manifests, tokens
 
 
 def test_the_token_is_empty(tmp_path: Path) -> None:

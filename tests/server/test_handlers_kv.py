@@ -504,10 +504,10 @@ def test_partitions(tmp_path: Path) -> None:
                 answer = await table.put([(1, "ab"[number], number)], partition=partition)
                 assert answer.partition_id == partition
                 assert answer.log_end_offset == 1
-            request = pb.LookupRequest(table_id=table.info.table_id)
+            lookup = pb.LookupRequest(table_id=table.info.table_id)
             for partition in ids:
-                request.buckets_req.add(bucket_id=0, partition_id=partition, keys=[table.key(1)])
-            answers = (await table.client.call(apis.LOOKUP, request)).buckets_resp
+                lookup.buckets_req.add(bucket_id=0, partition_id=partition, keys=[table.key(1)])
+            answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
             assert [table.decode([a.values[0].values])[0][2] for a in answers] == [0, 1]
             insert = pb.LookupRequest(table_id=table.info.table_id, insert_if_not_exists=True)
             insert.buckets_req.add(bucket_id=0, partition_id=ids[0], keys=[table.key(5)])

@@ -169,7 +169,7 @@ def test_a_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> No
 def threads_used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Appends above 64 KB go to a thread; the set gets the names of all threads that write."""
     names: set[str] = set()
-    real = tablet.write_append
+    real = tablet.write_append  # type: ignore[attr-defined]
 
     def write(*args: Any, **options: Any) -> None:
         names.add(threading.current_thread().name)

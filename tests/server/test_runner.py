@@ -33,8 +33,8 @@ def test_what_is_loaded_when_it_is_ready_is_not_searched_for_garbage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[object] = []
-    monkeypatch.setattr(runner.gc, "freeze", lambda: done.append("freeze"))
-    monkeypatch.setattr(runner.gc, "set_threshold", done.append)
+    monkeypatch.setattr("gc.freeze", lambda: done.append("freeze"))
+    monkeypatch.setattr("gc.set_threshold", done.append)
     said = lambda line, flush: done.append(line.partition(" ")[0])  # noqa: E731
     monkeypatch.setattr(runner, "print", said, raising=False)
     options = {"data.dir": str(tmp_path), "bind.listeners": "FLUSS://127.0.0.1:0"}

@@ -565,7 +565,7 @@ def test_a_closed_session_is_freed_without_the_garbage_collector(tmp_path: Path)
                     raw.writer.write(sent)
                     await asyncio.sleep(0.01)
                     [session] = server.sessions
-                    references += [weakref.ref(session), weakref.ref(session.channel), weakref.ref(session._reader)]
+                    references += [weakref.ref(session), weakref.ref(session.channel), weakref.ref(session._reader)]  # type: ignore[attr-defined]
                     del session
                     await raw.close()
                     await until(lambda: not server.sessions)
@@ -716,7 +716,7 @@ def test_answers_that_are_not_taken_are_bounded_over_all_connections(tmp_path: P
             server.handlers[apis.LOOKUP.key] = DirectHandler(answer)
             silent = [await RawClient.open(server) for _ in range(6)]
             for raw in silent:
-                raw.writer.transport.pause_reading()
+                raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
                 sock = raw.writer.get_extra_info("socket")
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 for number in range(100):

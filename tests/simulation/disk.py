@@ -197,6 +197,7 @@ class SimDisk:
         def undo() -> None:
             if target.exists():
                 os.rename(target, source)
+                target.unlink(missing_ok=True)  # a rename between two names of one file leaves both
             if replaced is not None:
                 os.link(replaced, target)
 

@@ -28,12 +28,14 @@ from fluss.server.server import Server
 
 SERVER_OPTIONS = {
     "kv.memory-size": "64kb",
+    "kv.snapshot.interval": "5 s",
     "log.segment.file-size": "16kb",
     "log.index.interval-size": "512b",
     "log.recovery-point.interval-size": "8kb",
     "server.io-pool.size": "4",
 }
-"""Small enough that segments roll, rows move to disk and recovery points are written within a few rounds."""
+"""Small enough that segments roll, rows move to disk, snapshots are taken and recovery points are written within a few
+rounds."""
 
 _MONOTONIC, _PERF_COUNTER = time.monotonic, time.perf_counter
 
@@ -190,8 +192,8 @@ def _virtual_time(loop: SimLoop) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, name, value in changed:
-            setattr(module, name, value)
+        for changed_module, name, value in changed:
+            setattr(changed_module, name, value)
 
 
 def collect_garbage() -> None:

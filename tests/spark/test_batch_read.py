@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
+from tests.spark.marks import needs_filters, needs_time
 
 import fluss
 from fluss import metadata as f
@@ -39,6 +40,7 @@ def test_an_empty_table_reads_as_no_rows(harness: SparkHarness) -> None:
     assert harness.read(harness.create(EVENTS)).collect() == []
 
 
+@needs_time
 def test_every_type_nested_too(harness: SparkHarness) -> None:
     columns = [
         f.Column("id", f.BigIntType()),
@@ -179,6 +181,7 @@ def test_the_end_is_pinned_when_the_read_is_planned(harness: SparkHarness) -> No
 PARTED = pa.schema([("id", pa.int64()), ("day", pa.string())])
 
 
+@needs_filters
 def test_partitions_are_pruned(harness: SparkHarness) -> None:
     path = harness.create(PARTED, buckets=2, partition_keys=["day"])
     harness.put(path, [{"id": i, "day": f"d{i % 4}"} for i in range(40)])

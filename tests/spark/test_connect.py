@@ -86,7 +86,7 @@ def test_a_connection_whose_loop_stands_still_meanwhile_outlives_a_new_start_of_
         client.close()
 
 
-def ids(client: connect.Client, path: fluss.TablePath) -> list[int]:
+def ids(client: BlockingClient, path: fluss.TablePath) -> list[int]:
     table = client.table(path)
     bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
     scan = client.call(table.new_scan)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.spark.conftest import SparkHarness
 
 import fluss
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.metadata import OffsetSpec, PartitionSpec, TablePath
 from fluss.spark.stream_reader import FlussStreamReader
+from fluss.spark.versions import ReadAllAvailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.docs.blocks import ROOT, Block, LazyServer, read_blocks, run_page
+from tests.spark.marks import needs_start
+
+from fluss.spark import configure
 
 PAGES = sorted(
     path
@@ -40,7 +43,10 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iter
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
     yield
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
-    for database in ("shop", "fluss_sources"):
+    for name in ("spark.fluss.bootstrap.servers", "spark.sql.streaming.stateStore.providerClass"):
+        spark.conf.unset(name)
+    configure(spark)
+    for database in ("shop",):
         spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
 
 
@@ -48,11 +54,15 @@ def runs_here(block: Block) -> bool:
     return block.needs in (None, "spark")
 
 
+@needs_start  # pages show how limits cut a stream into micro-batches
 @pytest.mark.usefixtures("shared_session")
 @pytest.mark.parametrize(
     "page",
-    # The page on Spark is the one that people start with; of others, tests of their own cover what is run here.
-    [pytest.param(page, id=page.name, marks=() if page.name == "spark.md" else pytest.mark.slow) for page in PAGES],
+    # People start with these two pages; of others, tests of their own cover what is run here.
+    [
+        pytest.param(page, id=page.name, marks=() if page.name in ("spark.md", "tutorial.md") else pytest.mark.slow)
+        for page in PAGES
+    ],
 )
 def test_every_block_runs(page: Path, cluster: LazyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

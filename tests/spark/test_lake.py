@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.lake.support import PARTITIONED, LakeHarness, lake_harness, lake_server_options, row
 from tests.spark.conftest import SparkHarness
+from tests.spark.marks import needs_start
 
 from fluss.errors import ConfigError, FlussError
 from fluss.lake.api import LakeTableChangedError
@@ -27,6 +27,7 @@ from fluss.spark.ledger import Delivery, Ledger, create_ledger
 from fluss.spark.options import read_options
 from fluss.spark.splits import ROWS, Split
 from fluss.spark.stream_reader import FlussStreamReader
+from fluss.spark.versions import ReadAllAvailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -321,6 +322,7 @@ def test_deliveries_are_noted_whatever_the_lake(lake: LakeHarness, lake_spark: S
 # -- streams ----------------------------------------------------------------------------------------------------------
 
 
+@needs_start
 @quick("paimon")
 def test_a_stream_of_a_log_table_starts_in_the_lake(
     lake: LakeHarness, lake_spark: SparkHarness, tmp_path: Path
@@ -343,6 +345,7 @@ def test_a_stream_of_a_log_table_starts_in_the_lake(
     assert len(seen) == 1
 
 
+@needs_start
 @quick("iceberg")
 def test_a_stream_of_a_primary_key_table_starts_in_the_lake(
     lake: LakeHarness, lake_spark: SparkHarness, tmp_path: Path
@@ -364,6 +367,7 @@ def test_a_stream_of_a_primary_key_table_starts_in_the_lake(
     ]
 
 
+@needs_start
 @pytest.mark.parametrize("primary_keys", [None, pytest.param(["id"], marks=pytest.mark.slow)])
 @quick("paimon")
 def test_a_broken_first_batch_runs_again_with_the_same_snapshot(
@@ -431,6 +435,7 @@ def test_planning_of_streams(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch)
         reader.partitions(start, gone)
 
 
+@needs_start
 @pytest.mark.slow
 def test_a_stream_while_writes_and_tiering_go_on(lake: LakeHarness, lake_spark: SparkHarness, tmp_path: Path) -> None:
     path = lake.create("sbusy", buckets=2)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.spark.marks import needs_start
 
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.metadata import PartitionSpec, TablePath
 from fluss.spark.layout import Bucket
 from fluss.spark.stream_reader import FlussStreamReader, share
+from fluss.spark.versions import ReadAllAvailable
 
 if TYPE_CHECKING:
     from tests.spark.conftest import SparkHarness
@@ -60,6 +61,7 @@ def test_start_modes(harness: SparkHarness, tmp_path: Path) -> None:
     assert ids(harness.collect(latest, tmp_path / "latest")) == [20, 21, 22]
 
 
+@needs_start
 def test_rate_limits(harness: SparkHarness, tmp_path: Path) -> None:
     path = harness.create(EVENTS, buckets=2)
     harness.put(path, events(0, 100))

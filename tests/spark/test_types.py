@@ -7,6 +7,7 @@ from pyspark.sql import types as s
 from fluss import metadata as f
 from fluss.errors import InvalidArgumentError
 from fluss.spark.types import to_fluss_schema, to_fluss_type, to_spark_schema, to_spark_type
+from fluss.spark.versions import TimeType
 
 PAIRS = [
     (f.BooleanType(), s.BooleanType()),
@@ -20,7 +21,7 @@ PAIRS = [
     (f.BytesType(), s.BinaryType()),
     (f.DecimalType(12, 3), s.DecimalType(12, 3)),
     (f.DateType(), s.DateType()),
-    (f.TimeType(3), s.TimeType(3)),
+    *([(f.TimeType(3), TimeType(3))] if TimeType is not None else []),
     (f.TimestampType(6), s.TimestampNTZType()),
     (f.TimestampLtzType(6), s.TimestampType()),
     (f.ArrayType(f.IntType(nullable=False)), s.ArrayType(s.IntegerType(), False)),

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
-from fluss.client.core import FlussConnection, FlussTable
+from fluss.client.core import FlussTable, open_connection
 from fluss.config import Config
 from fluss.metadata import TableInfo, TablePath
 from fluss.net.background import LoopHere, LoopThread
@@ -25,7 +25,7 @@ class BlockingClient:
     def __init__(self, options: Mapping[str, Any], *, here: bool = False) -> None:
         self._loop = LoopHere() if here else LoopThread("fluss-blocking")
         try:
-            self.connection = self._loop.run(FlussConnection.create(Config(dict(options))))
+            self.connection = self._loop.run(open_connection(Config(dict(options))))
         except BaseException:
             self._loop.close()
             raise

@@ -91,6 +91,8 @@ class Cluster:
         self.metrics = Metrics() if config.metrics_enabled else NoMetrics()
         self.call_timeout_ms = 2.0 * config.request_timeout_ms
         """How long a call may take that names no timeout. A lookup reads it, so it is not looked up in the options."""
+        self.map_pairs = False
+        """Whether rows give a MAP as a list of (key, value) pairs, as release 1.0 of the official client does."""
         self.closed = False
         self._pool = NodePool(self._open, self.metrics)
         self._flights = SingleFlight()

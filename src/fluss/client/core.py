@@ -16,10 +16,11 @@ from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
-from fluss.metadata import TablePath, table_path_of
+from fluss.metadata import MergeMode, TablePath, table_path_of
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
+    from fluss.client.multi_table import MultiTable
     from fluss.client.scan import TableScan
     from fluss.client.write import AppendWriter, UpsertWriter
 
@@ -36,6 +37,11 @@ async def open_cluster(config: Config, timeout: float | None = None) -> tuple[Cl
     """Connect. Runs on the loop that everything shall live on."""
     cluster = await Cluster.connect(config, timeout)
     return cluster, Senders(cluster)
+
+
+async def open_connection(config: Config, timeout: float | None = None) -> FlussConnection:
+    """Connect for the packages above, whose rows give a MAP as a dict."""
+    return FlussConnection(*await open_cluster(check_config(config), timeout))
 
 
 async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | None = None) -> TableState:
@@ -57,10 +63,10 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
 
         return AppendWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config)
 
-    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
+    def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertWriter:
         from fluss.client.write import UpsertWriter
 
-        return UpsertWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config, columns)
+        return UpsertWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config, columns, mode)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
@@ -69,13 +75,21 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
         return TableScan(self._runner.cluster, self._state)
 
 
+NOT_CREATED = (
+    "A connection is made with `conn = await FlussConnection.create(config)`; without await, use "
+    '`db = fluss.connect("host:port")`'
+)
+
+
 class FlussConnection:
     """A connection to a Fluss cluster: `async with await FlussConnection.create(config) as conn: …`.
 
     It belongs to the event loop it was created on.
     """
 
-    def __init__(self, cluster: Cluster, senders: Senders) -> None:
+    def __init__(self, cluster: Cluster, senders: Senders | None = None) -> None:
+        if senders is None:
+            raise InvalidArgumentError(NOT_CREATED)
         self._cluster = cluster
         self._senders = senders
         self._runner = Direct(cluster)
@@ -91,7 +105,9 @@ class FlussConnection:
         Example:
             conn = await FlussConnection.create(config, timeout=5)
         """
-        return FlussConnection(*await open_cluster(check_config(config), timeout))
+        connection = await open_connection(config, timeout)
+        connection._cluster.map_pairs = True
+        return connection
 
     @staticmethod
     async def connect(config: Config, *, timeout: float | None = None) -> FlussConnection:
@@ -118,6 +134,17 @@ class FlussConnection:
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
         """Return a table to read from and write to."""
         return FlussTable(self._runner, await load_table(self._cluster, table_path, timeout), self._senders)
+
+    def get_multi_table(self) -> MultiTable:
+        """Access to many tables through one writer and one scanner.
+
+        Example:
+            writer = conn.get_multi_table().new_multi_table_write().create_writer()
+            await writer.append("shop.clicks", {"user": 1})
+        """
+        from fluss.client.multi_table import MultiTable
+
+        return MultiTable(self.get_table)
 
     @property
     def client_id(self) -> str:

@@ -19,8 +19,8 @@ from fluss.client.background import DONE, Background
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.config import Config
-from fluss.errors import ConnectionClosedError
-from fluss.metadata import TablePath
+from fluss.errors import ConnectionClosedError, InvalidArgumentError
+from fluss.metadata import MergeMode, TablePath
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss.client.admin import FlussAdmin
+    from fluss.client.multi_table_faces import MultiTable
     from fluss.client.scan_faces import TableScan
     from fluss.client.write import AppendWriter as CoreAppendWriter
     from fluss.client.write import UpsertWriter as CoreUpsertWriter
     from fluss.client.write import WriteResultHandle
+    from fluss.client.write.writer import ArrowData
 
 T = TypeVar("T")
 
@@ -103,8 +105,11 @@ class AppendWriter(_Writer):
         """
         return self._core.append(row)
 
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Append all rows of an Arrow table; columns are matched by name, and cast where nothing is lost."""
+    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
+        """Append all rows of an Arrow table; columns are matched by name, and cast where nothing is lost.
+
+        Any object with the Arrow PyCapsule interface is taken: a reader, a polars frame, the result of a query.
+        """
         return self._core.write_arrow(table)
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
@@ -143,8 +148,8 @@ class UpsertWriter(_Writer):
         """Delete the row with this primary key."""
         return self._core.delete(pk)
 
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
-        """Upsert all rows of an Arrow table; columns are matched by name."""
+    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
+        """Upsert all rows of an Arrow table, or of any object with the Arrow PyCapsule interface, by column name."""
         return self._core.write_arrow(table)
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
@@ -179,8 +184,8 @@ class FlussTable(TableBase[AppendWriter, UpsertWriter, "TableScan"]):
     def _append_writer(self) -> AppendWriter:
         return AppendWriter(self._background.call(self._core._append_writer), self._background)
 
-    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertWriter:
-        return UpsertWriter(self._background.call(self._core._upsert_writer, columns), self._background)
+    def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertWriter:
+        return UpsertWriter(self._background.call(self._core._upsert_writer, columns, mode), self._background)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
@@ -196,6 +201,8 @@ class FlussConnection:
     """
 
     def __init__(self, background: Background) -> None:
+        if not isinstance(background, Background):
+            raise InvalidArgumentError(core.NOT_CREATED)
         self._background = background
 
     @staticmethod
@@ -242,6 +249,23 @@ class FlussConnection:
         """Return a table to read from and write to."""
         state = await self._background.run(lambda cluster: core.load_table(cluster, table_path, timeout))
         return FlussTable(self._background, state)
+
+    def get_multi_table(self) -> MultiTable:
+        """Access to many tables through one writer and one scanner.
+
+        Example:
+            with conn.get_multi_table().new_multi_table_write().create_writer() as writer:
+                writer.append("shop.clicks", {"user": 1})
+        """
+        from fluss.client import multi_table
+        from fluss.client.multi_table_faces import MultiTable
+
+        background = self._background
+
+        async def open_table(path: TablePath) -> core.FlussTable:
+            return core.FlussTable(background, await core.load_table(background.cluster, path), background.senders)
+
+        return MultiTable(multi_table.MultiTable(open_table), background)
 
     @property
     def client_id(self) -> str:

@@ -7,14 +7,17 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from fluss.client.convert import KeyMaker
-from fluss.client.lookup_queue import LookupQueue, LookupWire, PrefixWire
+from fluss.client.lookup_queue import LookupQueue
+from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire
 from fluss.client.promise import TurnedLoop
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.client.values import ValueDecoder, schema_id_of
 from fluss.errors import InvalidArgumentError, NonPrimaryKeyTableError
-from fluss.metadata import TableInfo
+from fluss.metadata import Schema, TableInfo
 from fluss.net.deadline import Deadline
+
+ACKS_ALL = -1
 
 
 class _LookupResults:
@@ -23,9 +26,11 @@ class _LookupResults:
     def __init__(self, runner: Runner, info: TableInfo) -> None:
         self._runner = runner
         self._info = info
-        self._decoders: dict[int, ValueDecoder] = {
-            info.schema_id: ValueDecoder(info.schema, info.schema, info.kv_format),
-        }
+        self._decoders: dict[int, ValueDecoder] = {info.schema_id: self._decoder(info.schema)}
+
+    def _decoder(self, written: Schema) -> ValueDecoder:
+        info = self._info
+        return ValueDecoder(written, info.schema, info.kv_format, map_pairs=self._runner.cluster.map_pairs)
 
     def known_row(self, value: bytes) -> dict[str, Any] | None:
         """The row, or None if its schema has to be asked for: no waiting."""
@@ -37,7 +42,7 @@ class _LookupResults:
         decoder = self._decoders.get(schema_id)
         if decoder is None:
             written = await self._runner.run(lambda cluster: cluster.schema(self._info.table_path, schema_id, deadline))
-            decoder = self._decoders[schema_id] = ValueDecoder(written, self._info.schema, self._info.kv_format)
+            decoder = self._decoders[schema_id] = self._decoder(written)
         return decoder.decode(value)
 
 
@@ -48,14 +53,20 @@ class Lookuper:
     whether those share a lookuper or have one each.
     """
 
-    def __init__(self, runner: Runner, state: TableState) -> None:
+    def __init__(self, runner: Runner, state: TableState, *, insert_if_not_exists: bool = False) -> None:
         info = state.table_info
         require_primary_key(info, "lookup")
         self._runner = runner
         self._state = state
+        self._wire = _inserting(runner, info) if insert_if_not_exists else LookupWire()
         self._keys = KeyMaker.for_primary_key(info, runner.cluster.config.client_bucketing)
         self._results = _LookupResults(runner, info)
-        self._queue: LookupQueue[bytes | None] = LookupQueue.shared(runner.cluster, state, LookupWire, None)
+        self._queue: LookupQueue[bytes | None]
+        if insert_if_not_exists:
+            self._queue = LookupQueue(runner.cluster, state, self._wire, None)
+            runner.cluster.attach_soon(self._queue)
+        else:
+            self._queue = LookupQueue.shared(runner.cluster, state, LookupWire, None)
 
     async def lookup(self, pk: object, *, timeout: float | None = None) -> dict[str, Any] | None:
         """Return the row with this primary key as a dict, or None if there is none.
@@ -97,7 +108,7 @@ class Lookuper:
         """
         from fluss.client.lookup_many import lookup_many
 
-        return await lookup_many(self._runner, self._state, self._keys, keys, missing, timeout)
+        return await lookup_many(self._runner, self._state, self._keys, self._wire, keys, missing, timeout)
 
     def __repr__(self) -> str:
         return f"Lookuper({self._state.table_path})"
@@ -136,18 +147,36 @@ class PrefixLookuper:
 class TableLookup:
     """Builder of lookups. `table.new_lookup()` can also be used as the lookuper itself."""
 
-    def __init__(self, runner: Runner, state: TableState) -> None:
+    def __init__(self, runner: Runner, state: TableState, *, insert_if_not_exists: bool = False) -> None:
         require_primary_key(state.table_info, "lookup")
         self._runner = runner
         self._state = state
+        self._inserts = insert_if_not_exists
         self._lookuper: Lookuper | None = None
+
+    def enable_insert_if_not_exists(self) -> TableLookup:
+        """Insert a row with the key alone where a lookup finds none, and return it.
+
+        The other columns are null, or get their next number where they are auto-increment columns: a table of
+        identifiers hands out numbers that way. Columns that may not be null must be one or the other.
+
+        Example:
+            ids = table.new_lookup().enable_insert_if_not_exists().create_lookuper()
+            number = (await ids.lookup({"name": "ada"}))["id"]
+        """
+        return TableLookup(self._runner, self._state, insert_if_not_exists=True)
 
     def create_lookuper(self) -> Lookuper:
         """A lookuper by primary key."""
-        return Lookuper(self._runner, self._state)
+        return Lookuper(self._runner, self._state, insert_if_not_exists=self._inserts)
 
     def lookup_by(self, column_names: Sequence[str]) -> TablePrefixLookup:
         """Look up by a prefix of the key: the partition columns (if any) and the bucket keys, in that order."""
+        if self._inserts:
+            raise InvalidArgumentError(
+                f"A lookup by prefix of table '{self._state.table_path}' cannot insert: a prefix is not a whole key. "
+                "Use create_lookuper() without lookup_by()"
+            )
         return TablePrefixLookup(self._runner, self._state, list(column_names))
 
     async def lookup(self, pk: object, *, timeout: float | None = None) -> dict[str, Any] | None:
@@ -178,6 +207,23 @@ class TablePrefixLookup:
 
     def __repr__(self) -> str:
         return f"TablePrefixLookup({self._state.table_path}, {list(self._columns)})"
+
+
+def _inserting(runner: Runner, info: TableInfo) -> InsertingLookupWire:
+    if info.is_partitioned():
+        raise InvalidArgumentError(
+            f"Lookups of table '{info.table_path}' cannot insert missing rows: the table is partitioned, and the keys "
+            "that servers are asked for lack the partition columns. Write such rows with new_upsert()"
+        )
+    given = {*info.primary_keys, *info.schema.get_auto_increment_columns()}
+    required = [c.name for c in info.schema.columns if not c.data_type.nullable and c.name not in given]
+    if required:
+        raise InvalidArgumentError(
+            f"Lookups of table '{info.table_path}' cannot insert missing rows: they would have no value in the "
+            f"non-nullable field {', '.join(map(repr, required))}"
+        )
+    config = runner.cluster.config
+    return InsertingLookupWire(config.required_acks or ACKS_ALL, config.request_timeout_ms)
 
 
 def require_primary_key(info: TableInfo, what: str) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from fluss._arrow_buffers import array_of
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
-from fluss.client.lookup_queue import LookupWire
+from fluss.client.lookup_wire import LookupWire
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.client.values import decode_values, schema_ids_of
@@ -30,7 +30,13 @@ REQUESTS_IN_FLIGHT_MAX = 4
 
 
 async def lookup_many(
-    runner: Runner, state: TableState, maker: KeyMaker, keys: Any, missing: str, timeout: float | None = None
+    runner: Runner,
+    state: TableState,
+    maker: KeyMaker,
+    wire: LookupWire,
+    keys: Any,
+    missing: str,
+    timeout: float | None = None,
 ) -> pa.Table:
     """See `Lookuper.lookup_many`."""
     deadline = runner.cluster.deadline(timeout)
@@ -39,7 +45,7 @@ async def lookup_many(
     columns = key_columns(maker, keys)
     wanted = state.schema
     groups = route(maker, columns)
-    values = await runner.run(lambda cluster: fetch(cluster, state, groups, len(columns[0]), deadline))
+    values = await runner.run(lambda cluster: fetch(cluster, state, wire, groups, len(columns[0]), deadline))
     found = [value for value in values if value is not None]
     schemas: dict[int, Schema] = {state.schema_id: wanted}
     for schema_id in schema_ids_of(found):
@@ -129,7 +135,7 @@ def route(maker: KeyMaker, columns: list[pa.Array]) -> Groups:
 
 
 async def fetch(
-    cluster: Cluster, state: TableState, groups: Groups, count: int, deadline: Deadline
+    cluster: Cluster, state: TableState, wire: LookupWire, groups: Groups, count: int, deadline: Deadline
 ) -> list[bytes | None]:
     """Ask the leaders, a few requests at a time, and put the values where their keys were."""
     values: list[bytes | None] = [None] * count
@@ -145,7 +151,7 @@ async def fetch(
                 bucket = known.bucket(bucket_id)
 
             async def attempt() -> list[bytes | None]:
-                return await ask(cluster, state.table_path, bucket, keys, deadline)
+                return await ask(cluster, wire, state.table_path, bucket, keys, deadline)
 
             what = f"LOOKUP in {bucket} of table '{state.table_path}'"
             found = await cluster.retry(attempt, what=what, bucket=bucket, deadline=deadline)
@@ -168,7 +174,7 @@ async def fetch(
 
 
 async def ask(
-    cluster: Cluster, path: TablePath, bucket: TableBucket, keys: list[bytes], deadline: Deadline
+    cluster: Cluster, wire: LookupWire, path: TablePath, bucket: TableBucket, keys: list[bytes], deadline: Deadline
 ) -> list[bytes | None]:
     node_id = await cluster.leader_id(bucket, path, deadline)
     cluster.metrics.add("requests_total")
@@ -176,10 +182,10 @@ async def ask(
     cluster.metrics.add("lookups_total", len(keys))
     try:
         connection = await cluster.node(node_id, deadline)
-        body = LookupWire.encode(bucket.table_id, {bucket: keys})
+        body = wire.encode(bucket.table_id, {bucket: keys})
         timeout_ms = deadline.limit_ms(cluster.config.request_timeout_ms)
         response = await connection.call_parts(apis.LOOKUP, [body], timeout_ms=timeout_ms)
-        answer = LookupWire.decode(bucket.table_id, response)
+        answer = wire.decode(bucket.table_id, response)
     except FlussError as error:
         cluster.metrics.add("request_errors_total")
         if isinstance(error, NetworkError):

@@ -16,11 +16,12 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.client.convert import Key
+from fluss.client.lookup_wire import Found, Link, Wire
 from fluss.client.loop_connections import LoopConnections
 from fluss.client.promise import Inbox, Promise, wake
 from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text, is_retriable, log_retry
@@ -31,17 +32,10 @@ from fluss.errors import (
     FlussError,
     FormatError,
     NetworkError,
-    error_for_code,
 )
 from fluss.metadata import TableBucket
 from fluss.net.deadline import Deadline
 from fluss.net.eager import start_eagerly
-from fluss.net.pending import Waiter
-from fluss.protocol import Api, apis
-from fluss.protocol import messages as pb
-from fluss.protocol.frames import Buffer
-from fluss.protocol.lookup_messages import decode_lookup_response, encode_lookup
-from fluss.protocol.wire import parse_message
 
 T = TypeVar("T")
 
@@ -49,96 +43,6 @@ _KEYS_IN_FIRST_REQUEST = 16
 """Fewer keys are not worth two requests."""
 _SWEEP_S = 0.1
 """How late a key may be found to have passed its deadline."""
-
-Found = tuple[TableBucket, "FlussError | None", Sequence[Any]]
-"""A bucket's part of an answer: an error, or one result per key in the order of the keys."""
-
-
-OnAnswer = Callable[["list[Found] | FlussError"], None]
-"""Takes the outcome of a request."""
-
-
-class Link(Protocol):
-    """An open connection to a server."""
-
-    def begin(self, api: Api[Any, Any], body: Sequence[Buffer], waiter: Waiter) -> None: ...
-
-
-class Wire(Protocol):
-    """How keys are sent: the difference between lookup and prefix lookup."""
-
-    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
-        """Ask a server; `on_answer` takes the answer, later and on the loop of the link."""
-        ...
-
-
-class _LookupReply:
-    """Decodes an answer where it arrives: a task that waits for it would take two more turns of the loop."""
-
-    __slots__ = ("_decode", "_on_answer", "_table_id")
-
-    def __init__(self, decode: Callable[[int, memoryview], list[Found]], table_id: int, on_answer: OnAnswer) -> None:
-        self._decode = decode
-        self._table_id = table_id
-        self._on_answer = on_answer
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, answer: memoryview, /) -> None:
-        try:
-            found = self._decode(self._table_id, answer)
-        except FlussError as error:
-            self._on_answer(error)
-        else:
-            self._on_answer(found)
-
-    def set_exception(self, error: FlussError, /) -> None:
-        self._on_answer(error)
-
-
-class LookupWire:
-    """Primary keys; the result of a key is its stored value or None."""
-
-    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
-        link.begin(apis.LOOKUP, [self.encode(table_id, keys)], _LookupReply(self.decode, table_id, on_answer))
-
-    @staticmethod
-    def encode(table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
-        return encode_lookup(table_id, [(b.partition_id, b.bucket_id, wanted) for b, wanted in keys.items()])
-
-    @staticmethod
-    def decode(table_id: int, answer: memoryview) -> list[Found]:
-        return [
-            (
-                TableBucket(table_id, part.bucket_id, part.partition_id),
-                error_for_code(part.error_code, part.error_message) if part.error_code else None,
-                part.values,
-            )
-            for part in decode_lookup_response(answer)
-        ]
-
-
-class PrefixWire:
-    """Key prefixes; the result of a prefix is the list of stored values under it."""
-
-    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
-        request = pb.PrefixLookupRequest(table_id=table_id)
-        for bucket, wanted in keys.items():
-            request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, keys=wanted)
-        link.begin(apis.PREFIX_LOOKUP, [request.SerializeToString()], _LookupReply(self._decode, table_id, on_answer))
-
-    @staticmethod
-    def _decode(table_id: int, answer: memoryview) -> list[Found]:
-        response = parse_message(apis.PREFIX_LOOKUP.response, answer, require_all=False)
-        return [
-            (
-                TableBucket(table_id, part.bucket_id, part.partition_id if part.HasField("partition_id") else None),
-                error_for_code(part.error_code, part.error_message) if part.error_code else None,
-                [list(found.values) for found in part.value_lists],
-            )
-            for part in response.buckets_resp
-        ]
 
 
 class _Item(Generic[T]):
@@ -167,8 +71,12 @@ class _Dispatcher(ABC, Generic[T]):
         self._wire = wire
         self._pending_max = cluster.config.lookup_queue_size
         self._batch_max = cluster.config.lookup_max_batch_size
+        self._retries_max = cluster.config.lookup_max_retries
         self._requests_max = cluster.config.lookup_max_inflight_requests
         """Requests to one server in flight; with two it works on one while the client reads the other's answer."""
+        self._linger_s = cluster.config.lookup_batch_timeout_ms / 1000
+        self._lingering: dict[int, asyncio.TimerHandle] = {}
+        """Servers whose keys wait for others to join them."""
         self._waiting: dict[int, list[_Item[T]]] = {}
         self._in_flight: Counter[int] = Counter()
         self._pending: dict[_Item[T], None] = {}
@@ -206,6 +114,27 @@ class _Dispatcher(ABC, Generic[T]):
 
     def _pump(self, node_id: int) -> None:
         """Send the keys that wait for a server, unless enough requests are in flight."""
+        if self._linger_s and self._lingers(node_id):
+            return
+        self._send_waiting(node_id)
+
+    def _lingers(self, node_id: int) -> bool:
+        """Whether the keys that wait for a server go on waiting for others."""
+        if len(self._waiting.get(node_id, ())) >= self._batch_max:
+            timer = self._lingering.pop(node_id, None)
+            if timer is not None:
+                timer.cancel()
+            return False
+        if node_id not in self._lingering and node_id in self._waiting:
+            loop = asyncio.get_running_loop()
+            self._lingering[node_id] = loop.call_later(self._linger_s, self._lingered, node_id)
+        return True
+
+    def _lingered(self, node_id: int) -> None:
+        del self._lingering[node_id]
+        self._send_waiting(node_id)
+
+    def _send_waiting(self, node_id: int) -> None:
         while waiting := self._waiting.get(node_id):
             in_flight = self._in_flight.get(node_id, 0)
             if in_flight >= self._requests_max:
@@ -447,7 +376,7 @@ class LookupQueue(_Dispatcher[T]):
         for item in items:
             item.attempts += 1
             item.error = error
-            if item.deadline.remaining_ms <= delay_ms:
+            if item.deadline.remaining_ms <= delay_ms or item.attempts > self._retries_max:
                 self._fail((item,), self._final_error(item))
                 continue
             again.append(item)
@@ -522,6 +451,8 @@ class LookupQueue(_Dispatcher[T]):
             list(self._pending), ConnectionClosedError("The connection was closed before the lookup was answered")
         )
         self._waiting.clear()
+        for timer in self._lingering.values():
+            timer.cancel()
 
 
 class _LoopDispatcher(_Dispatcher[T]):

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from fluss.client import scan as core
+from fluss.client.awaitable_results import awaitable_if_awaited
 from fluss.client.awaited import awaited
 from fluss.client.background import DONE, Background
 from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
@@ -28,6 +29,8 @@ else:
     from typing import TypeVar
 
     ItemT = TypeVar("ItemT")
+
+OneShotT = TypeVar("OneShotT", bound="_OneShot")
 
 ITERATION_POLL_MS = 1_000
 """How long iteration waits for data before it looks again; it never ends by itself."""
@@ -53,7 +56,7 @@ class TableScan:
         return TableScan(self._core.filter(predicate), self._background)
 
     def limit(self, n: int) -> TableScan:
-        """Read at most `n` rows, with `create_bucket_batch_scanner`."""
+        """Read at most `n` rows, with `create_bucket_batch_scanner` or `create_table_batch_scanner`."""
         return TableScan(self._core.limit(n), self._background)
 
     def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
@@ -89,9 +92,17 @@ class TableScan:
         """Older name of `create_record_batch_log_scanner`."""
         return await self.create_record_batch_log_scanner()
 
-    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
-        """A scanner that reads one bucket once and ends; needs `limit(n)`."""
-        return BatchScanner(self._background.call(self._core.create_bucket_batch_scanner, bucket), self._background)
+    def create_bucket_batch_scanner(self, bucket: TableBucket, *, snapshot_id: int | None = None) -> BatchScanner:
+        """A scanner that reads one bucket once and ends. Log tables need `limit(n)`.
+
+        With `snapshot_id`, the rows of that snapshot of a primary-key table, straight from the server's remote storage.
+        """
+        core = self._background.call(lambda: self._core.create_bucket_batch_scanner(bucket, snapshot_id=snapshot_id))
+        return BatchScanner(core, self._background)
+
+    def create_table_batch_scanner(self) -> TableBatchScanner:
+        """A scanner that reads the whole table once and ends: all partitions and buckets, several at a time."""
+        return TableBatchScanner(self._background.call(self._core.create_table_batch_scanner), self._background)
 
     def __repr__(self) -> str:
         return repr(self._core)
@@ -100,7 +111,7 @@ class TableScan:
 class _Closing:
     """`close`, `with` and `async with`."""
 
-    _core: core.LogScanner[Any] | core.BatchScanner
+    _core: core.LogScanner[Any] | core.BatchScanner | core.TableBatchScanner
     _background: Background
 
     def close(self) -> Awaitable[None]:
@@ -132,7 +143,10 @@ class _Closing:
 
 
 class LogScanner(_Closing, Generic[ItemT]):
-    """Reads the log of a table from chosen offsets on, endlessly with `poll*`, or up to now with `to_*`."""
+    """Reads the log of a table from chosen offsets on, endlessly with `poll*`, or up to now with `to_*`.
+
+    Arrow batches of a primary-key table are its changelog, and end with a column `_change_type`.
+    """
 
     _core: core.LogScanner[ItemT]
 
@@ -145,6 +159,10 @@ class LogScanner(_Closing, Generic[ItemT]):
     def subscribe(self, bucket_id: int, start_offset: int, *, timeout: float | None = None) -> None:
         """Read a bucket from an offset on; `EARLIEST_OFFSET` and `LATEST_OFFSET` are understood."""
         self._background.block(self._change(self._core.subscribe, bucket_id, start_offset, timeout=timeout))
+
+    def subscribe_from_beginning(self, bucket_id: int, partition_id: int | None = None) -> None:
+        """Read a bucket (of a partition, if the table has partitions) from its earliest offset on."""
+        self._background.call(self._core.subscribe_from_beginning, bucket_id, partition_id)
 
     def subscribe_buckets(self, bucket_offsets: Mapping[int, int], *, timeout: float | None = None) -> None:
         """Read several buckets: `{bucket_id: start_offset}`."""
@@ -204,15 +222,24 @@ class LogScanner(_Closing, Generic[ItemT]):
 
     def poll_arrow(self, timeout_ms: int) -> pa.Table:
         """The same as an Arrow table. For batch scanners."""
-        return self._background.block(self._core.poll_arrow(timeout_ms))
+        return awaitable_if_awaited(self._background.block(self._core.poll_arrow(timeout_ms)))
 
     def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
         """The same as Arrow batches with bucket and offsets. For batch scanners."""
-        return self._background.block(self._core.poll_record_batch(timeout_ms))
+        return awaitable_if_awaited(self._background.block(self._core.poll_record_batch(timeout_ms)))
 
     def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
         """Older name of `poll_record_batch`."""
-        return self.poll_record_batch(timeout_ms)
+        return awaitable_if_awaited(self.poll_record_batch(timeout_ms))
+
+    def wakeup(self) -> None:
+        """End the wait of a poll: the one that waits now, or else the next one, returns what it has. From any thread.
+
+        Example:
+            threading.Timer(5, scanner.wakeup).start()
+            records = scanner.poll(timeout_ms=60_000)
+        """
+        self._core.wakeup()
 
     def __iter__(self) -> Iterator[ItemT]:
         while True:
@@ -232,20 +259,25 @@ class LogScanner(_Closing, Generic[ItemT]):
     def to_arrow(self, *, include_lake: bool = False, timeout: float | None = None) -> pa.Table:
         """Everything from the subscribed offsets up to the latest ones of now, as an Arrow table.
 
+        For a primary-key table that is its changelog, with a column `_change_type` (``insert``, ``update_before``,
+        ``update_after``, ``delete``). For current rows use `create_bucket_batch_scanner`, lookups, or
+        `fluss.connect(…).table(…).to_arrow()`.
+
         With `include_lake`: the whole table instead, the rows of its newest lake snapshot and the log after it; for
         primary-key tables its current rows. Subscriptions play no part then; projection and filter do.
 
         `timeout` is the time for the whole read, in seconds; by default it may take as long as it makes progress.
         """
-        return self._background.block(self._core.to_arrow(include_lake=include_lake, timeout=timeout))
+        table = self._background.block(self._core.to_arrow(include_lake=include_lake, timeout=timeout))
+        return awaitable_if_awaited(table)
 
     def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """The same as a pandas DataFrame."""
-        return self._background.block(self._core.to_pandas(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.to_pandas(timeout=timeout)))
 
     def to_polars(self, *, timeout: float | None = None) -> Any:
         """The same as a polars DataFrame."""
-        return self._background.block(self._core.to_polars(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.to_polars(timeout=timeout)))
 
     def to_arrow_batch_reader(self, *, timeout: float | None = None) -> pa.RecordBatchReader:
         """The same, batch by batch as you read."""
@@ -264,44 +296,30 @@ class LogScanner(_Closing, Generic[ItemT]):
         return self
 
 
-class BatchScanner(_Closing):
-    """Reads one bucket once, up to a limit."""
+class _OneShot(_Closing):
+    """What scanners that read once and end have in common."""
 
-    _core: core.BatchScanner
-
-    def __init__(self, core_scanner: core.BatchScanner, background: Background) -> None:
-        self._core = core_scanner
-        self._background = background
-
-    @property
-    def bucket(self) -> TableBucket:
-        """The bucket that is read."""
-        return self._core.bucket
-
-    @property
-    def log_offset(self) -> int | None:
-        """The end of the changelog that the rows read so far stand for; None where the server does not say."""
-        return self._core.log_offset
+    _core: core.BatchScanner | core.TableBatchScanner
 
     def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
         """The next batch, or None when all was read."""
-        return self._background.block(self._core.next_batch(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.next_batch(timeout=timeout)))
 
     def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
         """All batches."""
-        return self._background.block(self._core.collect_all_batches(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.collect_all_batches(timeout=timeout)))
 
     def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
         """All rows as an Arrow table."""
-        return self._background.block(self._core.to_arrow(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.to_arrow(timeout=timeout)))
 
     def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """All rows as a pandas DataFrame."""
-        return self._background.block(self._core.to_pandas(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.to_pandas(timeout=timeout)))
 
     def to_polars(self, *, timeout: float | None = None) -> Any:
         """All rows as a polars DataFrame."""
-        return self._background.block(self._core.to_polars(timeout=timeout))
+        return awaitable_if_awaited(self._background.block(self._core.to_polars(timeout=timeout)))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
@@ -317,8 +335,43 @@ class BatchScanner(_Closing):
         while (batch := await self._background.wrap(self._core.next_batch())) is not None:
             yield batch
 
-    def __enter__(self) -> BatchScanner:
+    def __enter__(self: OneShotT) -> OneShotT:
         return self
 
-    async def __aenter__(self) -> BatchScanner:
+    async def __aenter__(self: OneShotT) -> OneShotT:
         return self
+
+
+class BatchScanner(_OneShot):
+    """Reads one bucket once, up to a limit."""
+
+    _core: core.BatchScanner
+
+    def __init__(self, core_scanner: core.BatchScanner, background: Background) -> None:
+        self._core = core_scanner
+        self._background = background
+
+    @property
+    def bucket(self) -> TableBucket:
+        """The bucket that is read."""
+        return self._core.bucket
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that the rows come from, or begin with; None when none is read."""
+        return self._core.snapshot_id
+
+    @property
+    def log_offset(self) -> int | None:
+        """The end of the changelog that the rows read so far stand for; None where the server does not say."""
+        return self._core.log_offset
+
+
+class TableBatchScanner(_OneShot):
+    """Reads a whole table once: all rows of a log table up to now, or the current rows of a primary-key table."""
+
+    _core: core.TableBatchScanner
+
+    def __init__(self, core_scanner: core.TableBatchScanner, background: Background) -> None:
+        self._core = core_scanner
+        self._background = background

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
 from fluss.errors import InvalidArgumentError
+from fluss.metadata.merge_mode import MergeMode
 from fluss.metadata.path import TablePath
 
 if TYPE_CHECKING:
@@ -56,25 +57,35 @@ class TableUpsert(Generic[UpsertT]):
     def __init__(
         self,
         info: TableInfo,
-        make: Callable[[Sequence[int] | None], UpsertT],
+        make: Callable[[Sequence[int] | None, MergeMode], UpsertT],
         columns: Sequence[int] | None = None,
+        mode: MergeMode = MergeMode.DEFAULT,
     ) -> None:
         self._info = info
         self._make = make
         self._columns = columns
+        self._mode = mode
         self._writer: UpsertT | None = None
 
     def partial_update_by_name(self, columns: Sequence[str]) -> TableUpsert[UpsertT]:
         """Write only these columns, which must include the primary key; the others keep their values."""
-        return TableUpsert(self._info, self._make, column_indexes(self._info.schema, columns))
+        return TableUpsert(self._info, self._make, column_indexes(self._info.schema, columns), self._mode)
 
     def partial_update_by_index(self, column_indices: Sequence[int]) -> TableUpsert[UpsertT]:
         """Write only the columns at these positions, which must include the primary key."""
-        return TableUpsert(self._info, self._make, check_indexes(self._info.schema, column_indices))
+        return TableUpsert(self._info, self._make, check_indexes(self._info.schema, column_indices), self._mode)
+
+    def merge_mode(self, mode: MergeMode | str) -> TableUpsert[UpsertT]:
+        """Let the table's merge engine decide (`MergeMode.DEFAULT`), or replace values past it (`OVERWRITE`).
+
+        Example:
+            writer = table.new_upsert().merge_mode("overwrite").create_writer()
+        """
+        return TableUpsert(self._info, self._make, self._columns, MergeMode.of(mode))
 
     def create_writer(self) -> UpsertT:
         """Create the writer."""
-        return self._make(self._columns)
+        return self._make(self._columns, self._mode)
 
     def upsert(self, row: Any) -> WriteResultHandle:
         """Older form: the builder used as the writer."""
@@ -99,7 +110,8 @@ class TableUpsert(Generic[UpsertT]):
 
     def __repr__(self) -> str:
         columns = "" if self._columns is None else f", columns={list(self._columns)}"
-        return f"TableUpsert({self._info.table_path}{columns})"
+        mode = "" if self._mode is MergeMode.DEFAULT else f", merge_mode={self._mode.name}"
+        return f"TableUpsert({self._info.table_path}{columns}{mode})"
 
 
 class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
@@ -115,7 +127,7 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
     def _append_writer(self) -> AppendT: ...
 
     @abstractmethod
-    def _upsert_writer(self, columns: Sequence[int] | None) -> UpsertT: ...
+    def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertT: ...
 
     @abstractmethod
     def new_scan(self) -> ScanT:

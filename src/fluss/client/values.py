@@ -44,7 +44,8 @@ def column_sources(written: Schema, wanted: Schema) -> list[int | None]:
 class ValueDecoder:
     """Decodes stored values written with one schema into dicts of another (usually the same)."""
 
-    def __init__(self, written: Schema, wanted: Schema, kv_format: str) -> None:
+    def __init__(self, written: Schema, wanted: Schema, kv_format: str, *, map_pairs: bool = False) -> None:
+        self._map_pairs = map_pairs
         self._types = written.data_types
         self._names = written.column_names
         self._decode = _row_decoder(kv_format)
@@ -70,7 +71,7 @@ class ValueDecoder:
             }
         for name, data_type in self._converters:
             if row[name] is not None:
-                row[name] = to_python(row[name], data_type)
+                row[name] = to_python(row[name], data_type, map_pairs=self._map_pairs)
         return row
 
 

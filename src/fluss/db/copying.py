@@ -2,9 +2,10 @@
 """Copying a table between servers: description and rows, resumable, and kept in sync if wanted.
 
 A primary-key table is copied as its current rows, then as the changes since the copy began. Both can be applied twice
-without harm, so a copy that was killed just goes on. A log table is copied bucket by bucket in its order. If source
-and target have the same buckets (a bucket key, or one bucket), the target itself says how far each bucket came, and a
-restart neither loses nor repeats a row. Otherwise rows since the last checkpoint may be there twice after a kill.
+without harm, so a copy that was killed just goes on. A log table is copied batch by batch. Its checkpoint has the
+position in the source together with the ends of the target's buckets: after a kill, the rows that the target has behind
+those ends are the ones that need not be written again. So a restart neither loses nor repeats a row, whatever buckets
+the two tables have.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -41,8 +43,8 @@ class CopyState:
     position: str
     """Where in the log of the source the changes begin that the target may lack."""
     snapshot_done: bool = False
-    starts: dict[str, list[int]] = field(default_factory=dict)
-    """By bucket (``partition/number``): the offsets of source and target at the beginning."""
+    target_ends: dict[str, int] = field(default_factory=dict)
+    """By bucket of the target (``partition/number``): where it ended when the rows before the position were written."""
 
 
 @dataclass
@@ -71,8 +73,7 @@ def fingerprint(table: Table[Any]) -> Fingerprint:
     """
     rows = total = 0
     for batch in table.to_reader():
-        for line in json_lines(batch).splitlines():
-            total += int.from_bytes(hashlib.blake2b(line.encode(), digest_size=_SUM_BITS // 8).digest(), "big")
+        total += sum(int.from_bytes(row, "big") for row in row_hashes(batch))
         rows += batch.num_rows
     return Fingerprint(rows, f"{total % (1 << _SUM_BITS):032x}")
 
@@ -104,7 +105,6 @@ class TableCopy:
         self._checkpoint = checkpoint
         self._progress = progress or (lambda rows: None)
         self.report = CopyReport(self.source.name)
-        self._exact = self._same_buckets()
         self.state = self._load(existed)
 
     def run(self, *, follow: bool = False) -> CopyReport:
@@ -119,21 +119,29 @@ class TableCopy:
 
     def _write(self, batch: pa.RecordBatch) -> None:
         write = self.target.upsert if self.target.primary_key else self.target.append
-        self.report.rows += write(batch).rows
+        if batch.num_rows:
+            self.report.rows += write(batch).rows
         self._progress(batch.num_rows)
 
     def _apply(self, *, stop_at_end: bool) -> None:
         start = Position.parse(self.state.position)
-        if self._exact and not self.source.primary_key:
-            start = self._exact_position(start)
+        is_log = not self.source.primary_key
+        ahead = self._written_after_checkpoint() if is_log and self.report.resumed else Counter()
         with self.source.follow(start, batches=True, stop_at_end=stop_at_end) as found:
             for changes in found:
-                if self.source.primary_key:
-                    self._change(changes)
+                if is_log:
+                    self._write(_without(changes.batch, ahead))
                 else:
-                    self._write(changes.batch)
+                    self._change(changes)
+                if ahead:
+                    continue  # the old checkpoint still says which rows of the target are ahead of it
                 self.state.position = str(changes.position)
-                self._save()
+                self._save(with_ends=is_log)
+        if ahead:
+            raise InvalidArgumentError(
+                f"table {self.target.name} has {ahead.total()} rows that were not copied from {self.source.name}: was "
+                "something else written to it? Drop it and its checkpoint, and copy again"
+            )
 
     def _change(self, changes: ChangeBatch) -> None:
         """Apply changes in their order: those that follow each other and do the same go together."""
@@ -153,25 +161,21 @@ class TableCopy:
 
     # -- where to go on -------------------------------------------------------------------------------------------
 
-    def _same_buckets(self) -> bool:
-        here, there = self.source.info, self.target.info
-        return here.num_buckets == there.num_buckets and (here.num_buckets == 1 or bool(list(here.bucket_keys)))
+    def _written_after_checkpoint(self) -> Counter[bytes]:
+        """The hashes of the rows that the target has although the checkpoint does not know of them."""
+        ends = self.state.target_ends
+        offsets = {bucket: ends.get(key, first) for key, (bucket, first) in self._buckets("earliest").items()}
+        start = Position(self.target.info.table_id, offsets)
+        found: Counter[bytes] = Counter()
+        with self.target.follow(start, batches=True, stop_at_end=True) as rows:
+            for changes in rows:
+                found.update(row_hashes(changes.batch))
+        return found
 
-    def _exact_position(self, stored: Position) -> Position:
-        """The offsets of the source that follow what the target has."""
-        ends = {
-            _key(name, bucket): end
-            for (name, bucket), end in self._offsets(self._target, self.target, "latest").items()
-        }
-        offsets: dict[TableBucket, int] = {}
-        for (name, bucket), earliest in self._offsets(self._source, self.source, "earliest").items():
-            source_start, target_start = self.state.starts.get(_key(name, bucket), [earliest, 0])
-            offsets[bucket] = source_start + ends.get(_key(name, bucket), target_start) - target_start
-        return Position(stored.table_id, offsets)
-
-    @staticmethod
-    def _offsets(db: Database, table: Table[Any], at: str) -> dict[tuple[str | None, TableBucket], int]:
-        return bucket_offsets(db, table, OffsetSpec(at))
+    def _buckets(self, at: str) -> dict[str, tuple[TableBucket, int]]:
+        """The buckets of the target, as a checkpoint names them, with their first or last offsets."""
+        found = bucket_offsets(self._target, self.target, OffsetSpec(at))
+        return {f"{name or ''}/{bucket.bucket_id}": (bucket, offset) for (name, bucket), offset in found.items()}
 
     def _load(self, existed: bool) -> CopyState:
         ids = self.source.info.table_id, self.target.info.table_id
@@ -192,18 +196,17 @@ class TableCopy:
                 f"table {self.target.name} has rows already; drop it, choose another name, or go on with its checkpoint"
             )
         at = "latest" if self.source.primary_key else "earliest"
-        sources = self._offsets(self._source, self.source, at)
-        targets = {_key(name, b): end for (name, b), end in self._offsets(self._target, self.target, "latest").items()}
+        sources = bucket_offsets(self._source, self.source, OffsetSpec(at))
         position = Position(ids[0], {bucket: offset for (_, bucket), offset in sources.items()})
-        starts = {_key(name, b): [offset, targets.get(_key(name, b), 0)] for (name, b), offset in sources.items()}
-        state = CopyState(*ids, str(position), starts=starts)
-        self.state = state
-        self._save()
-        return state
+        self.state = CopyState(*ids, str(position))
+        self._save(with_ends=True)
+        return self.state
 
-    def _save(self) -> None:
+    def _save(self, *, with_ends: bool = False) -> None:
         if self._checkpoint is None:
             return
+        if with_ends:
+            self.state.target_ends = {key: end for key, (_, end) in self._buckets("latest").items()}
         partial = f"{self._checkpoint}.partial"
         with open(partial, "w", encoding="utf-8") as file:
             json.dump(self.state.__dict__, file)
@@ -229,8 +232,25 @@ def _column(column: Any) -> tuple[str, str]:
     return column.name, str(column.data_type)
 
 
-def _key(partition: str | None, bucket: TableBucket) -> str:
-    return f"{'' if partition is None else partition}/{bucket.bucket_id}"
+def row_hashes(batch: pa.RecordBatch) -> list[bytes]:
+    """A hash of each row."""
+    lines = json_lines(batch).split("\n")[:-1]  # not splitlines(), which knows line ends that JSON does not escape
+    return [hashlib.blake2b(line.encode(), digest_size=_SUM_BITS // 8).digest() for line in lines]
+
+
+def _without(batch: pa.RecordBatch, hashes: Counter[bytes]) -> pa.RecordBatch:
+    """The rows that are not among these; those that are, are taken off."""
+    if not hashes:
+        return batch
+    kept = []
+    for index, row in enumerate(row_hashes(batch)):
+        if row not in hashes:
+            kept.append(index)
+        elif hashes[row] > 1:
+            hashes[row] -= 1
+        else:
+            del hashes[row]
+    return batch.take(pa.array(kept, pa.int64()))
 
 
 def _is_of_a_lake(key: str) -> bool:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from fluss.client.core import FlussConnection
+from fluss.client.core import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.connected import Connected
@@ -314,7 +314,7 @@ async def connect(
     found = await offload(lambda: find_target(target, user, password, server))
     try:
         config = found.config(timeout, options or {})
-        connection = await reach(found, timeout, lambda: FlussConnection.create(config))
+        connection = await reach(found, timeout, lambda: open_connection(config))
     except BaseException:
         await offload(found.stop)
         raise

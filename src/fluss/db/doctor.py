@@ -30,6 +30,8 @@ _EXTRAS = {
     "pyspark": ("spark", "Spark"),
     "pypaimon": ("paimon", "lakes in Paimon format"),
     "pyiceberg": ("iceberg", "lakes in Iceberg format"),
+    "lance": ("lance", "lakes in Lance format"),
+    "deltalake": ("delta", "lakes in Delta format"),
 }
 
 

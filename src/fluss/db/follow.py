@@ -126,7 +126,7 @@ class Feed(Generic[T]):
             ends = await plan.offsets(list(self._read), OffsetSpec.latest())
             self._bounded = scan.read_batches(dict(self._read), ends)
         else:
-            self._scanner = await scan.create_record_batch_log_scanner()
+            self._scanner = scan._log_scanner(batches=True, change_type_column=False)
             self._subscribe(self._read)
         self._info = info
         self._checked_at = asyncio.get_running_loop().time()

@@ -99,10 +99,14 @@ def draft_like(
         list(info.partition_keys),
         info.num_buckets,
         [] if bucket_key == default_key else bucket_key,
-        {key: value for key, value in properties.items() if key not in _OF_THE_SERVER},
+        {key: value for key, value in properties.items() if not _is_of_the_server(key, value)},
         info.comment,
     )
 
 
-_OF_THE_SERVER = frozenset({"table.replication.factor", "table.datalake.format"})
-"""Properties that a server fills in by itself."""
+_OF_THE_SERVER = frozenset({"table.replication.factor", "table.datalake.format", "table.kv.format-version"})
+
+
+def _is_of_the_server(key: str, value: str) -> bool:
+    """Whether a server fills in a property by itself: another one may refuse what it does not know."""
+    return key in _OF_THE_SERVER or (key == "table.kv.standby-replica.enabled" and value == "true")

@@ -322,7 +322,26 @@ class Engine:
     def _query(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation | None:
         if parameters is None:
             return self._connection.sql(text)
+        if self._duckdb.__version__.startswith("1."):
+            return self._executed(text, parameters)
         return self._connection.sql(text, params=parameters)
+
+    def _executed(self, text: str, parameters: Sequence[Any] | Mapping[str, Any]) -> DuckDBPyRelation | None:
+        """Run a statement with parameters to its end.
+
+        Before 2.0, `sql()` of DuckDB waits for its threads with the interpreter lock held when there are parameters,
+        and they wait for the lock to release the rows they have read. `execute()` gives it away.
+        """
+        connection = self._connection
+        connection.execute(text, parameters)
+        columns = connection.description
+        if not columns:
+            return None
+        # Arrow has no HUGEINT, UUID and so on, and DuckDB reads no Arrow table with two columns of one name.
+        rows = _arrow_of(connection)
+        relation = connection.from_arrow(rows.rename_columns([f"c{at}" for at in range(len(columns))]))
+        casts = [f"c{at}::{column[1]} as {_quoted(column[0])}" for at, column in enumerate(columns)]
+        return relation.project(", ".join(casts))
 
     def _forget(self, chains: Iterable[Chain], tables: Tables) -> None:
         """Take back the views of tables that are named and exist no longer."""
@@ -521,7 +540,7 @@ def _refuse_change(kind: str, tokens: Sequence[Token], tables: Tables) -> None:
     )
 
 
-def _arrow_of(relation: DuckDBPyRelation) -> pa.Table:
+def _arrow_of(relation: DuckDBPyRelation | DuckDBPyConnection) -> pa.Table:
     # The name changed with DuckDB 1.4.
     read = relation.to_arrow_table if hasattr(relation, "to_arrow_table") else relation.fetch_arrow_table
     return read()

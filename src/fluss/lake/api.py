@@ -159,8 +159,13 @@ class OpenLakeTable(ABC):
         """The newest tiered snapshots, newest first."""
 
     @abstractmethod
-    def plan(self, snapshot_id: int, wanted: PartitionFilter | None = None) -> list[LakeSplit]:
-        """The parts of a snapshot, of all partitions or of those that are wanted."""
+    def plan(
+        self, snapshot_id: int, wanted: PartitionFilter | None = None, partition_keys: Sequence[str] = ()
+    ) -> list[LakeSplit]:
+        """The parts of a snapshot, of all partitions or of those that are wanted.
+
+        The partition keys of the Fluss table are for formats that know no partitions.
+        """
 
     @abstractmethod
     def read(self, split: LakeSplit, info: TableInfo, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -82,6 +82,12 @@ def catalog_options(options: Options) -> dict[str, str]:
         warehouse = found.get("warehouse")
         if warehouse is None:
             raise ConfigError("the Iceberg catalog has no warehouse: set datalake.iceberg.warehouse on the server")
+        if "://" in warehouse and not warehouse.startswith("file://"):
+            raise ConfigError(
+                f"the Iceberg warehouse is in an object store ({warehouse.partition('://')[0]}://), which can hold no "
+                "catalog; set datalake.iceberg.type and datalake.iceberg.uri as well, to those of a rest, sql, hive or "
+                "glue catalog"
+            )
         # The simplest lake there is: a folder, with its catalog in a file beside the data.
         folder = Path(warehouse.removeprefix("file://"))
         folder.mkdir(parents=True, exist_ok=True)
@@ -249,7 +255,9 @@ class IcebergTable(IcebergStore, OpenLakeTable):
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def plan(self, snapshot_id: int, wanted: PartitionFilter | None = None) -> list[LakeSplit]:
+    def plan(
+        self, snapshot_id: int, wanted: PartitionFilter | None = None, partition_keys: Sequence[str] = ()
+    ) -> list[LakeSplit]:
         found = []
         for task in self.tasks(snapshot_id):
             bucket = self.bucket_of(task.file)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import FileScanTask, TableProperties
 from pyiceberg.table.snapshots import Snapshot
@@ -101,7 +102,7 @@ def expire(table: IcebergStore, keep_min: int, older_than_ms: int, keep_ids: Col
 def sweep(table: IcebergStore, older_than_ms: int) -> list[str]:
     """Data, manifest and metadata files that the table does not refer to."""
     # List first: a file that is committed after the listing is then found among the used ones.
-    files = list(_files(table.table.location()))
+    files = list(_files(table))
     table.table.refresh()
     metadata = table.table.metadata
     used = _UsedFiles(table, table.table.snapshots()).live
@@ -121,8 +122,14 @@ def _plain(path: str) -> str:
     return path.removeprefix("file://")
 
 
-def _files(location: str) -> Iterator[tuple[str, int]]:
-    filesystem, root = pafs.FileSystem.from_uri(location if "://" in location else f"file://{location}")
+def _files(table: IcebergStore) -> Iterator[tuple[str, int]]:
+    location = table.table.location()
+    if isinstance(table.table.io, PyArrowFileIO):
+        # The options of the catalog are in it, credentials among them.
+        kind, host, root = PyArrowFileIO.parse_location(location)
+        filesystem = table.table.io.fs_by_scheme(kind, host)
+    else:
+        filesystem, root = pafs.FileSystem.from_uri(location if "://" in location else f"file://{location}")
     scheme = location.split("://")[0] + "://" if "://" in location and not location.startswith("file://") else ""
     for info in filesystem.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
         if info.type == pafs.FileType.File:

@@ -134,6 +134,21 @@ def cast_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     return array.cast(dtype)
 
 
+def same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Tell whether two types hold the same values; names of list elements and map entries do not count."""
+    if found == wanted:
+        return True
+    if pa.types.is_list(found) and pa.types.is_list(wanted):
+        return same_type(found.value_type, wanted.value_type)
+    if pa.types.is_map(found) and pa.types.is_map(wanted):
+        return same_type(found.key_type, wanted.key_type) and same_type(found.item_type, wanted.item_type)
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        pairs = list(zip(found, wanted))
+        same_count = found.num_fields == wanted.num_fields
+        return same_count and all(a.name == b.name and same_type(a.type, b.type) for a, b in pairs)
+    return False
+
+
 def read_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:
     """The Arrow schema of some columns of a Fluss table, and of those that lake tables add to them."""
     schema = info.schema.arrow_schema

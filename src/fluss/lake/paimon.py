@@ -50,6 +50,27 @@ from fluss.lake.paimon_store import NATIVE, Landed, PaimonStore, guard
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath, format_partition_value
 from fluss.rows import logical
 
+_NATIVE_NAMES = {
+    "fs.s3.endpoint": "s3.endpoint",
+    "fs.s3.region": "s3.region",
+    "fs.s3.accessKeyId": "s3.access-key",
+    "fs.s3.accessKeySecret": "s3.secret-key",
+    "fs.s3.securityToken": "s3.session.token",
+}
+"""Options of pypaimon that its native library and the Java library know under other names."""
+
+
+def _store_options(options: Options) -> dict[str, str]:
+    """Give options of an S3 store under the names that all libraries know."""
+    found = {other: options[name] for name, other in _NATIVE_NAMES.items() if name in options}
+    if options.get("warehouse", "").startswith(("s3://", "s3a://")):
+        given = {**found, **options}
+        # Services of one's own know buckets by path, and have regions in name only; the native library guesses neither.
+        found.setdefault("s3.region", given.get("s3.region") or "us-east-1")
+        if "s3.endpoint" in given:
+            found["s3.path.style.access"] = given.get("s3.path-style-access", "true")
+    return found
+
 
 class PaimonLake(Lake):
     """A Paimon catalog."""
@@ -57,7 +78,7 @@ class PaimonLake(Lake):
     def __init__(self, options: Options) -> None:
         if "warehouse" not in options:
             raise ConfigError("the Paimon catalog has no warehouse: set datalake.paimon.warehouse on the server")
-        self._catalog = CatalogFactory.create({"metastore": "filesystem", **options})
+        self._catalog = CatalogFactory.create({"metastore": "filesystem", **_store_options(options), **options})
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
         schema = paimon_schema(descriptor)
@@ -176,7 +197,9 @@ class PaimonTable(PaimonStore, OpenLakeTable):
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def plan(self, snapshot_id: int, wanted: PartitionFilter | None = None) -> list[LakeSplit]:
+    def plan(
+        self, snapshot_id: int, wanted: PartitionFilter | None = None, partition_keys: Sequence[str] = ()
+    ) -> list[LakeSplit]:
         splits = self.raw_splits(snapshot_id)
         found = []
         for split in splits:

@@ -13,6 +13,8 @@ from fluss.lake.layout import LakeConfig
 _FORMATS = {
     "paimon": ("fluss.lake.paimon", "PaimonLake"),
     "iceberg": ("fluss.lake.iceberg", "IcebergLake"),
+    "lance": ("fluss.lake.lance", "LanceLake"),
+    "delta": ("fluss.lake.delta", "DeltaLake"),
 }
 
 FORMATS = tuple(_FORMATS)
@@ -28,6 +30,8 @@ def open_lake(config: LakeConfig) -> Lake:
     try:
         make: Callable[[Options], Lake] = getattr(import_module(module), name)
     except ImportError as error:
+        if (error.name or "").startswith("fluss"):
+            raise  # a fault of this package, which no other one mends
         raise MissingDependencyError(
             f"lake format {config.lake_format} needs more packages ({error.name} is missing); "
             f"run: pip install 'fluss-python[{config.lake_format}]'"

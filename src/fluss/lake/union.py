@@ -147,7 +147,7 @@ def _lake_splits(
 ) -> list[LakeSplit]:
     keep = None if wanted is None else lambda values: wanted(partition_name(values))
     with open_lake(config) as lake:
-        return lake.table(info.table_path).plan(snapshot_id, keep)
+        return lake.table(info.table_path).plan(snapshot_id, keep, info.partition_keys)
 
 
 def read_union_split(

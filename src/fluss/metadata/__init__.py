@@ -16,6 +16,7 @@ NAMES = {
         RemoteLogSegment
     """,
     "fluss.metadata.info": "DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo",
+    "fluss.metadata.merge_mode": "MergeMode",
     "fluss.metadata.names": "validate_database_name validate_table_name",
     "fluss.metadata.partition": """
         PARTITION_KEY_TYPES PartitionInfo PartitionSpec format_partition_value parse_partition_value

@@ -24,6 +24,7 @@ from fluss.metadata.info import DatabaseInfo as DatabaseInfo
 from fluss.metadata.info import LakeSnapshot as LakeSnapshot
 from fluss.metadata.info import OffsetSpec as OffsetSpec
 from fluss.metadata.info import TableInfo as TableInfo
+from fluss.metadata.merge_mode import MergeMode as MergeMode
 from fluss.metadata.names import validate_database_name as validate_database_name
 from fluss.metadata.names import validate_table_name as validate_table_name
 from fluss.metadata.partition import PARTITION_KEY_TYPES as PARTITION_KEY_TYPES
@@ -130,6 +131,7 @@ __all__ = [
     "LeafFunction",
     "Like",
     "MapType",
+    "MergeMode",
     "Not",
     "OffsetSpec",
     "PARTITION_KEY_TYPES",

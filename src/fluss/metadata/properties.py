@@ -138,7 +138,7 @@ class TableConfig:
     )
     lake_format = TableProperty(
         "table.datalake.format",
-        Choice("paimon", "iceberg", "lance", "hudi"),
+        Choice("paimon", "iceberg", "lance", "delta", "hudi"),
         None,
         "The lake; decides key encoding and bucketing even while the lake is off.",
     )

@@ -27,6 +27,7 @@ from fluss.records.log_batch import LogBatchHeader as LogBatchHeader
 from fluss.records.log_batch import iter_log_batches as iter_log_batches
 from fluss.records.log_batch import patch_batch as patch_batch
 from fluss.records.log_batch import read_header as read_header
+from fluss.records.projection import has_columns as has_columns
 from fluss.records.pruning import may_match as may_match
 from fluss.records.row_batch import RowRecords as RowRecords
 from fluss.records.row_batch import decode_row_batch as decode_row_batch
@@ -74,6 +75,7 @@ __all__ = [
     "encode_row_body",
     "encode_value_batch",
     "encode_values",
+    "has_columns",
     "iter_log_batches",
     "may_match",
     "patch_batch",

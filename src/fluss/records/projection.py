@@ -4,18 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 
-from fluss.records._bytes import Part
+from fluss.records._bytes import Part, as_view
 from fluss.records.arrow_layout import Selection, layout_of
-from fluss.records.arrow_message import ArrowMessage, read_message, write_metadata
+from fluss.records.arrow_message import LZ4_FRAME, ZSTD, ArrowMessage, read_message, write_metadata
 from fluss.records.log_batch import LENGTH_END, LogBatch, seal_header
 
 _ALIGNMENT = 8
+_CODECS = {None: None, LZ4_FRAME: "lz4", ZSTD: "zstd"}
+_REMEMBERED_MAX = 64
+PREFIX_SIZE = 8
+"""Marker and size of the metadata of an Arrow message."""
 
 
-def project_batch(batch: LogBatch, positions: Sequence[int], arrow_schema: pa.Schema) -> list[Part]:
+def project_batch(
+    batch: LogBatch, positions: Sequence[int], arrow_schema: pa.Schema, added: pa.Schema | None = None
+) -> list[Part]:
     """The batch with only the columns at `positions`, as parts that point into the batch.
 
     Offsets, timestamp, writer and change types stay; statistics are dropped, since their column positions would no
@@ -24,29 +31,43 @@ def project_batch(batch: LogBatch, positions: Sequence[int], arrow_schema: pa.Sc
     Args:
         positions: Strictly ascending column positions in the schema the batch was written with.
         arrow_schema: That schema.
+        added: Columns that are younger than the batch and follow the others; they are null. A reader decodes what it
+            asked for, whatever schema the batch header names: the official clients fail if a column is missing.
 
     Raises:
         InvalidColumnProjectionError: The positions do not fit the schema.
         FormatError: The batch is malformed.
     """
     layout = layout_of(arrow_schema)
-    selection = layout.select(positions)
+    selection = layout.select(positions) if positions or added is None else None
     header = batch.header
     if header.record_count == 0:
         return [batch.view]
     view = batch.arrow_view
     message = read_message(view)
     layout.check(message, header)
-    parts = project_message(view, message, selection)
+    parts = project_message(view, message, selection, added)
     if not header.append_only:
         parts.insert(0, batch.records_view[: header.record_count])
     length = header.header_size - LENGTH_END + sum(map(len, parts))
     return seal_header(header._replace(length=length, statistics_length=0), b"", parts)
 
 
-def project_message(view: memoryview, message: ArrowMessage, selection: Selection) -> list[Part]:
-    """The message with only some top-level columns: new metadata, and stretches of the old body."""
-    chosen = selection.buffers(message.buffers)
+def has_columns(batch: LogBatch, arrow_schema: pa.Schema) -> bool:
+    """Whether the batch has as many field nodes as this schema: whether a server sent columns it has to make up."""
+    message = read_message(batch.arrow_view) if batch.header.record_count else None
+    return message is None or len(message.nodes) // 2 == layout_of(arrow_schema).node_count
+
+
+def project_message(
+    view: memoryview, message: ArrowMessage, selection: Selection | None, added: pa.Schema | None = None
+) -> list[Part]:
+    """The message with only some top-level columns: new metadata, and stretches of the old body.
+
+    Without a selection none of the old columns is kept; the columns `added` follow, and are null.
+    """
+    chosen = selection.buffers(message.buffers) if selection is not None else ()
+    nodes = selection.nodes(message.nodes) if selection is not None else ()
     buffers: list[int] = []
     body: list[Part] = []
     position = 0
@@ -68,5 +89,26 @@ def project_message(view: memoryview, message: ArrowMessage, selection: Selectio
             start = end
     if end > start:
         body.append(view[start:end])
-    metadata = write_metadata(message.row_count, selection.nodes(message.nodes), buffers, message.codec, position)
+    if added is not None:
+        null_nodes, null_buffers, null_body = _null_columns(added, message.row_count, message.codec)
+        nodes = (*nodes, *null_nodes)
+        for offset, length in zip(null_buffers[::2], null_buffers[1::2]):
+            buffers += (position + offset, length)
+        body.append(null_body)
+        position += len(null_body)
+    metadata = write_metadata(message.row_count, nodes, buffers, message.codec, position)
     return [metadata, *body]
+
+
+@lru_cache(maxsize=_REMEMBERED_MAX)
+def _null_columns(schema: pa.Schema, rows: int, codec: int | None) -> tuple[tuple[int, ...], tuple[int, ...], bytes]:
+    """Field nodes, buffers and body of columns that are null in all rows."""
+    batch = pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in schema], names=schema.names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=_CODECS[codec])) as writer:
+        writer.write_batch(batch)
+    stream = as_view(sink.getvalue())
+    schema_size = PREFIX_SIZE + int.from_bytes(stream[4:8], "little")
+    view = stream[schema_size:-PREFIX_SIZE]  # the stream ends with a marker of 8 bytes
+    message = read_message(view)
+    return message.nodes, message.buffers, bytes(view[message.body_start : message.body_start + message.body_length])

@@ -10,7 +10,7 @@ NAMES = {
         kv_key_encoder prefix_key_encoder
     """,
     "fluss.rows.logical": "conform from_arrow from_python to_arrow to_python",
-    "fluss.rows.python_columns": "BadValues ColumnConverter column_from_python",
+    "fluss.rows.python_columns": "BadValues ColumnConverter LogicalConverter column_from_python",
     "fluss.rows.slices": "Slices",
     "fluss.rows.vector": "decode_compacted decode_compacted_key encode_compacted encode_compacted_key",
     "fluss.rows.vector_aligned": "encode_aligned",

@@ -21,6 +21,7 @@ from fluss.rows.logical import to_arrow as to_arrow
 from fluss.rows.logical import to_python as to_python
 from fluss.rows.python_columns import BadValues as BadValues
 from fluss.rows.python_columns import ColumnConverter as ColumnConverter
+from fluss.rows.python_columns import LogicalConverter as LogicalConverter
 from fluss.rows.python_columns import column_from_python as column_from_python
 from fluss.rows.slices import Slices as Slices
 from fluss.rows.vector import decode_compacted as decode_compacted
@@ -38,6 +39,7 @@ __all__ = [
     "HudiBucketKeyEncoder",
     "IcebergKeyEncoder",
     "KeyEncoder",
+    "LogicalConverter",
     "PaimonKeyEncoder",
     "Slices",
     "bucket_key_encoder",

@@ -35,7 +35,7 @@ __all__ = [
     "scrambles",
 ]
 
-_FLUSS_FORMATS = (None, "lance")
+_FLUSS_FORMATS = (None, "lance", "delta")
 
 
 def bucket_of(key: bytes, num_buckets: int, lake_format: str | None = None, variant: str = "java") -> int:
@@ -89,8 +89,8 @@ def _check(num_buckets: int, lake_format: str | None, variant: str) -> str | Non
         raise InvalidArgumentError(f"a table has at least one bucket, not {num_buckets}")
     check_variant(variant)
     lake = lake_format.lower() if lake_format else None
-    if lake not in (None, "lance", "paimon", "iceberg", "hudi"):
+    if lake not in (None, "lance", "delta", "paimon", "iceberg", "hudi"):
         raise InvalidArgumentError(
-            f"unknown lake format {lake_format!r}: expected one of paimon, iceberg, lance, hudi, or none"
+            f"unknown lake format {lake_format!r}: expected one of paimon, iceberg, lance, delta, hudi, or none"
         )
     return lake

@@ -215,6 +215,7 @@ class HudiBucketKeyEncoder(KeyEncoder):
 _LAKE_ENCODERS: dict[str | None, type[KeyEncoder]] = {
     None: CompactedKeyEncoder,
     "lance": CompactedKeyEncoder,
+    "delta": CompactedKeyEncoder,
     "paimon": PaimonKeyEncoder,
     "iceberg": IcebergKeyEncoder,
     "hudi": HudiBucketKeyEncoder,
@@ -225,7 +226,7 @@ def _lake_encoder(lake_format: str | None) -> type[KeyEncoder]:
     lake = lake_format.lower() if lake_format else None
     if lake not in _LAKE_ENCODERS:
         raise InvalidArgumentError(
-            f"unknown lake format {lake_format!r}: expected one of paimon, iceberg, lance, hudi, or none"
+            f"unknown lake format {lake_format!r}: expected one of paimon, iceberg, lance, delta, hudi, or none"
         )
     return _LAKE_ENCODERS[lake]
 

@@ -248,7 +248,8 @@ def _elements(value: object, dtype: DataType, depth: int) -> list[Any]:
     if isinstance(value, np.ndarray):
         value = list(value)
     if not isinstance(value, (list, tuple)):
-        raise v.refuse(value, "a list")
+        # In the words of the official client, which programs look for.
+        raise InvalidRowError(f"Expected sequence for Array column, got {type(value).__name__} {v.shown(value)}")
     items: list[Any] = []
     for i, item in enumerate(value):
         try:
@@ -260,7 +261,9 @@ def _elements(value: object, dtype: DataType, depth: int) -> list[Any]:
 
 def _entries(value: object, dtype: MapType, depth: int) -> list[tuple[Any, Any]]:
     pairs = list(value.items()) if isinstance(value, Mapping) else value
-    if not isinstance(pairs, (list, tuple)) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+    if not isinstance(pairs, (list, tuple)) or not all(
+        isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs
+    ):
         raise v.refuse(value, "a dict, or a list of (key, value) pairs")
     entries: list[tuple[Any, Any]] = []
     for key, item in pairs:
@@ -286,6 +289,8 @@ def _row(value: object, dtype: RowType, depth: int) -> tuple[Any, ...]:
         items = v.check_row(value, len(fields))
     result: list[Any] = []
     for field, item in zip(fields, items):
+        if item is None and not field.data_type.nullable:
+            raise InvalidRowError(f"Missing value for non-nullable row field {field.name!r}")
         try:
             result.append(_from_python(item, field.data_type, depth + 1))
         except InvalidRowError as error:
@@ -313,11 +318,12 @@ _FROM_PYTHON: dict[type[DataType], Callable[[object, DataType], Any]] = {
 }
 
 
-def to_python(value: Any, dtype: DataType) -> Any:
+def to_python(value: Any, dtype: DataType, *, map_pairs: bool = False) -> Any:
     """The native value of a logical one.
 
     DATE, TIME, TIMESTAMP and TIMESTAMP_LTZ become date, time, naive and UTC datetime (digits below the microsecond are
-    cut off, since datetime has none: read Arrow to keep them); MAP a dict, ROW a dict by field name.
+    cut off, since datetime has none: read Arrow to keep them); ROW a dict by field name; MAP a dict, or with
+    `map_pairs` a list of (key, value) pairs, as the official client gives it.
     """
     if value is None or isinstance(dtype, PLAIN_TYPES):
         return value
@@ -339,13 +345,21 @@ def to_python(value: Any, dtype: DataType) -> Any:
             raise InvalidRowError(f"{value} ns since 1970 is not a datetime of Python (year 1 to 9999)") from None
         return moment if isinstance(dtype, TimestampType) else moment.replace(tzinfo=timezone.utc)
     if isinstance(dtype, ArrayType):
-        return [to_python(item, dtype.element_type) for item in value]
+        return [to_python(item, dtype.element_type, map_pairs=map_pairs) for item in value]
     if isinstance(dtype, MapType):
-        pairs = [(to_python(key, dtype.key_type), to_python(item, dtype.value_type)) for key, item in value]
+        pairs = [
+            (
+                to_python(key, dtype.key_type, map_pairs=map_pairs),
+                to_python(item, dtype.value_type, map_pairs=map_pairs),
+            )
+            for key, item in value
+        ]
         # A key that is itself a list, dict or such cannot be looked up in a dict.
-        return pairs if isinstance(dtype.key_type, v.NESTED) else dict(pairs)
+        return pairs if map_pairs or isinstance(dtype.key_type, v.NESTED) else dict(pairs)
     assert isinstance(dtype, RowType)
-    return {field.name: to_python(item, field.data_type) for field, item in zip(dtype.fields, value)}
+    return {
+        field.name: to_python(item, field.data_type, map_pairs=map_pairs) for field, item in zip(dtype.fields, value)
+    }
 
 
 PLAIN_TYPES = (

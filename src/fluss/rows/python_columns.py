@@ -118,6 +118,9 @@ class ColumnConverter:
                 errors[position] = error
         if errors:
             raise BadValues(errors)
+        return self._from_logical(values, converted)
+
+    def _from_logical(self, values: Sequence[Any], converted: Sequence[Any]) -> pa.Array:
         try:
             return to_arrow(converted, self.data_type)
         except InvalidRowError:
@@ -133,6 +136,21 @@ class ColumnConverter:
                 label = f"column {self.name!r} ({self.data_type})" if self.name is not None else str(self.data_type)
                 errors[position] = InvalidRowError(f"{label}: {values[position]!r:.60} does not fit: {error.message}")
         return errors
+
+
+class LogicalConverter(ColumnConverter):
+    """A converter of values that `from_python` has made already."""
+
+    def to_arrow(self, values: Sequence[Any]) -> pa.Array:
+        """The values as an Arrow array. Raises `BadValues` when some do not fit."""
+        if not self.data_type.nullable and None in values:
+            missing = {i: self._null() for i, value in enumerate(values) if value is None}
+            raise BadValues(missing)
+        return self._from_logical(values, values)
+
+    def _null(self) -> InvalidRowError:
+        label = f"column {self.name!r} ({self.data_type})" if self.name is not None else str(self.data_type)
+        return InvalidRowError(f"{label}: null, but the type is NOT NULL")
 
 
 def column_from_python(values: Sequence[Any], dtype: DataType, name: str | None = None) -> pa.Array:

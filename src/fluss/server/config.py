@@ -35,6 +35,7 @@ from fluss.options import (
 )
 from fluss.server.exposure import REDACTED, is_hidden_lake_setting
 from fluss.server.foreign_options import PASSED_OVER, REFUSED
+from fluss.server.store_options import STORE_ROWS, store_options
 
 _log = logging.getLogger("fluss.server")
 
@@ -97,7 +98,7 @@ _ROWS: tuple[ServerOption[Any], ...] = (
        "which bounds the bytes to check after a crash"),
     _o("log.retention.check-interval", Duration(1), 5 * MINUTE_MS, "time between two looks for expired segments"),
     _o("log.retention.roll-active-segment.enabled", Boolean(), False, "expire the open segment as well", dynamic=True),
-    _o("log.replica.min-in-sync-replicas-number", Whole(1), 1, "replicas needed for acks=all; this server is one",
+    _o("log.replica.min-in-sync-replicas-number", Whole(1, 1), 1, "replicas needed for acks=all; there is one",
        dynamic=True),
     _o("server.writer-id.expiration-time", Duration(1), 7 * DAY_MS, "idle time after which a writer is forgotten"),
     _o("server.writer-id.expiration-check-interval", Duration(1), 10 * MINUTE_MS,
@@ -111,10 +112,14 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     # Remote log.
     _o("remote.log.task-interval-duration", Duration(), MINUTE_MS, "time between two copying rounds; 0 turns it off"),
     _o("remote.log.task-max-upload-segments", Whole(1), 5, "most segments copied per bucket and round"),
+    # Object stores of remote.data.dir.
+    *(_o(key, kind, None, doc, aliases=aliases, secret=secret) for key, kind, doc, aliases, secret in STORE_ROWS),
     # Key-value state.
     _o("kv.memory-size", Size(1), 256 * MB, "rows of primary-key tables kept in memory before they move to disk"),
     _o("kv.snapshot.interval", Duration(1), 10 * MINUTE_MS, "time between two snapshots of a bucket's state",
        dynamic=True),
+    _o("kv.snapshot.num-retained", Whole(1), 2, "newest snapshots of a bucket that are kept; those that are leased are "
+       "kept as well"),
     _o("kv.scanner.ttl", Duration(1), 10 * MINUTE_MS, "idle life of a key-value scan cursor"),
     _o("kv.scanner.max-per-bucket", Whole(1), 8, "open cursors per bucket"),
     _o("kv.scanner.max-per-server", Whole(1), 200, "open cursors of the server"),
@@ -122,7 +127,7 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     # Lake.
     _o("datalake.enabled", Boolean(), None, "turn the lake on or off; unset means on when a format is set",
        dynamic=True),
-    _o("datalake.format", Choice("paimon", "iceberg", "lance", "hudi"), None, "lake format", dynamic=True),
+    _o("datalake.format", Choice("paimon", "iceberg", "lance", "delta", "hudi"), None, "lake format", dynamic=True),
     # Network limits.
     _o("netty.server.max-request-size", Size(1024), 100 * MB, "largest request frame"),
     _o("netty.server.max-queued-requests", Whole(1), 500, "requests of one connection in work before reading pauses"),
@@ -151,7 +156,7 @@ SERVER_OPTIONS: OptionTable[ServerOption[Any]] = OptionTable("server option", _R
 """Every server option, by key."""
 
 _LISTENER_JAAS = re.compile(r"security\.sasl\.listener\.name\.([a-z0-9_-]+)\.plain\.jaas\.config")
-_LAKE_SETTING = re.compile(r"datalake\.(paimon|iceberg|lance|hudi)\..+")
+_LAKE_SETTING = re.compile(r"datalake\.(paimon|iceberg|lance|delta|hudi)\..+")
 _OTHERS = (("client.", "it is an option of clients"), ("table.", "it is a table property, set it for each table"))
 _SECRET = re.compile(r"password|secret|jaas|credential|token|access[-_.]?key", re.IGNORECASE)
 
@@ -254,6 +259,11 @@ class ServerConfig:
     def with_prefix(self, prefix: str) -> dict[str, str]:
         """Explicit options whose name starts with ``prefix``, under their full names."""
         return {name: text for name, text in self._explicit.items() if name.startswith(prefix)}
+
+    @property
+    def store_options(self) -> dict[str, str]:
+        """Return the options of object stores as `fluss.net.filesystems` names them. Secrets are in it."""
+        return store_options(self._explicit)
 
     def get(self, name: str) -> object:
         """Return the typed value of an option, None where it is not set."""

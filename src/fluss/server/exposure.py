@@ -72,9 +72,10 @@ SHOWN: Mapping[str, frozenset[str]] = {
         "cache-enabled",
     },
     "lance": _STORAGE | {"endpoint", "region", "allow_http", "virtual_hosted_style_request"},
+    "delta": _STORAGE | {"endpoint_url", "region", "allow_http", "virtual_hosted_style_request"},
     "hudi": _STORAGE | {"catalog.path", "mode", "hive.conf.dir", "metastore.uris", "table.external"},
 }
-_LAKE_SETTING = re.compile(r"datalake\.(paimon|iceberg|lance|hudi)\.(.+)")
+_LAKE_SETTING = re.compile(r"datalake\.(paimon|iceberg|lance|delta|hudi)\.(.+)")
 _SCRUBBED_CHARS_MIN = 4
 """Shorter values, such as ``on``, are part of other words, and no secrets."""
 _CONTAINER_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs"})
@@ -112,10 +113,17 @@ def has_credentials(text: str) -> bool:
 
 def check_remote_dir(remote_dir: str | None) -> None:
     """Refuse a remote data directory with credentials in it: clients are told where it is."""
-    if remote_dir is not None and urlsplit(remote_dir).netloc.rpartition("@")[0]:
+    if remote_dir is None:
+        return
+    if urlsplit(remote_dir).netloc.rpartition("@")[0]:
         raise ConfigError(
             "server option 'remote.data.dir' has credentials in its URL, and clients are told that URL. Give them to "
-            "the server in its environment instead."
+            "the server in its environment instead, or in the options s3.access-key and s3.secret-key."
+        )
+    if "://" in remote_dir and "?" in remote_dir:
+        raise ConfigError(
+            "server option 'remote.data.dir' has parameters in its URL. Set the options s3.endpoint and s3.region "
+            "instead."
         )
 
 

@@ -7,6 +7,8 @@ line in the log. What would promise something that does not happen is refused.
 
 from __future__ import annotations
 
+from fluss.server.store_options import STORE_REFUSED
+
 
 def _keys(prefix: str, reason: str, names: str) -> dict[str, str]:
     return {f"{prefix}{name}": reason for name in names.split()}
@@ -57,7 +59,6 @@ PASSED_OVER: dict[str, str] = {
         "recover.log-record-batch.max-size recover.remote-log.prefetch-num recover.remote-log.download-threads "
         "backpressure.l0-slowdown-trigger",
     ),
-    **_keys("kv.", "the newest snapshot of a bucket is kept, and those that are leased", "snapshot.num-retained"),
     **_keys("kv.", "expired leases and cursors are removed by the calls that come next",
             "snapshot.lease.expiration-check-interval scanner.expiration-interval"),
     **_keys(
@@ -97,6 +98,7 @@ PASSED_OVER: dict[str, str] = {
 _REPORTER = "metrics are served as a Prometheus page only; set metrics.reporters to prometheus"
 
 REFUSED: dict[str, str] = {
+    **STORE_REFUSED,
     "data.dirs": "one data folder is supported, use data.dir",
     "remote.data.dirs": "one remote folder is supported, use remote.data.dir",
     "config.providers": "values are not looked up elsewhere; write them into the file, or pass them with -D",

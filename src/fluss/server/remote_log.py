@@ -21,17 +21,29 @@ logger = logging.getLogger("fluss.server.remote")
 
 
 class RemoteLogManager:
-    """Copies closed segments of log tables, deletes local ones that are no longer needed, and expires remote ones.
+    """Copies closed segments, deletes local ones that are no longer needed, and expires remote ones.
 
-    The changelog of a primary-key table stays local: its state is rebuilt from it.
+    Args:
+        snapshot_offset_of: Tells from which offset on the changelog of a primary-key bucket must stay local, because
+            its state is rebuilt from it.
     """
 
-    def __init__(self, root: str, catalog: Catalog, config: ServerConfig, *, clock: Clock, executor: Executor) -> None:
-        self.store = RemoteStore(root)
+    def __init__(
+        self,
+        root: str,
+        catalog: Catalog,
+        config: ServerConfig,
+        *,
+        clock: Clock,
+        executor: Executor,
+        snapshot_offset_of: Callable[[TableBucket], int],
+    ) -> None:
+        self.store = RemoteStore(root, config.store_options)
         self._catalog = catalog
         self._config = config
         self._clock = clock
         self._executor = executor
+        self._snapshot_offset_of = snapshot_offset_of
         self._removals: set[asyncio.Task[None]] = set()
         self._moving: LogTablet | None = None
         """The log whose segments are moved now, and when that has ended."""
@@ -42,7 +54,7 @@ class RemoteLogManager:
     def attach(self, tablet: LogTablet) -> None:
         """Give a log its remote part. Runs before the log is shared, or for a new bucket."""
         entry = self._catalog.table_by_id(tablet.bucket.table_id)
-        if entry is None or entry.table_info.has_primary_key():
+        if entry is None:
             return
         partition_name: str | None = None
         if tablet.bucket.partition_id is not None:
@@ -56,7 +68,7 @@ class RemoteLogManager:
         try:
             tablet.remote.load()
         except OSError as error:
-            logger.error("cannot read the remote log of %s: %s", tablet.bucket, error)
+            logger.error("cannot read the remote log of %s: %s", tablet.bucket, self.store.explain(error))
 
     async def run_round(self, tablets: list[LogTablet]) -> None:
         """One round over all logs; what fails is tried again in the next one."""
@@ -71,7 +83,8 @@ class RemoteLogManager:
                     await self._expire(tablet, tablet.remote, entry)
             except (FlussError, OSError) as error:
                 if not tablet.deleted:  # a drop takes the files away, and that is no failure
-                    logger.error("moving segments of %s to the remote log failed: %s", tablet.bucket, error)
+                    reason = self.store.explain(error)
+                    logger.error("moving segments of %s to the remote log failed: %s", tablet.bucket, reason)
                 continue
             finally:
                 self._moving = None
@@ -81,6 +94,8 @@ class RemoteLogManager:
             keep = entry.table_info.config.tiered_local_segments
             if len(tablet.segments) > keep:
                 limit = min(tablet.segments[-keep].base_offset, tablet.remote.end_offset)
+                if entry.table_info.has_primary_key():
+                    limit = min(limit, self._snapshot_offset_of(tablet.bucket))
                 deleted = await tablet.delete_segments_before(limit)
                 if deleted:
                     logger.info("deleted %d local segments of %s that are remote now", deleted, tablet.bucket)

@@ -19,6 +19,7 @@ from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
 from fluss.server.connections import Connections
+from fluss.server.data_metrics import DataMetrics
 from fluss.server.datadir import DataDir
 from fluss.server.environment import Environment
 from fluss.server.exposure import check_remote_dir
@@ -27,6 +28,7 @@ from fluss.server.handlers.request import Handler
 from fluss.server.kv import Kv
 from fluss.server.loop_watch import LoopWatch
 from fluss.server.metrics_page import MetricsPage
+from fluss.server.process_metrics import add_process_gauges
 from fluss.server.services import Services
 from fluss.server.session import ServerSession
 from fluss.server.tablets import Tablets
@@ -55,6 +57,9 @@ class Server(Services):
         self.metrics_page: MetricsPage | None = None
         self._data_dir: DataDir | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._started = False
+        self._configured = asyncio.Event()
+        """Set when options changed."""
 
     def _log_end_of(self, bucket: TableBucket) -> int | None:
         log = self.tablets.find(bucket)
@@ -97,7 +102,7 @@ class Server(Services):
             )
             await loop.run_in_executor(self.executor, self.tablets.open_existing)
             self.catalog.lake.log_end_of = self._log_end_of
-            self.kv = Kv(self.catalog, self.tablets, self.config, self.executor)
+            self.kv = Kv(self.catalog, self.tablets, self.config, self.executor, self.clock)
             for endpoint in self.config.bind_endpoints:
                 self.listeners[endpoint.listener] = self.environment.listen(
                     endpoint, self._accept, self.connections.make_room
@@ -107,6 +112,7 @@ class Server(Services):
                     self.metrics,
                     str(self.config.get("metrics.prometheus.host")),
                     self.config.integer("metrics.prometheus.port"),
+                    self._obstacles,
                 )
                 await self.metrics_page.start()
         except BaseException:
@@ -120,11 +126,13 @@ class Server(Services):
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
         self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)
+        self._tasks.append(loop.create_task(self._take_snapshots()))
         self._tasks.append(loop.create_task(self.connections.watch()))
         self.loop_watch.start()
         self._tasks.extend(self.catalog.start())
         for listener in self.listeners.values():
             listener.start()
+        self._started = True
         logger.info("%s", self._start_line(self.clock.monotonic() - started))
         hidden = self.catalog.configs.hidden_lake_settings()
         if hidden:
@@ -177,6 +185,7 @@ class Server(Services):
         clean = False
         try:
             await asyncio.get_running_loop().run_in_executor(None, lambda: self.kv.close(keep=True))
+            await self.kv.snapshotter.close()
             clean = await self.tablets.close()
             await self.catalog.close()
         finally:
@@ -205,6 +214,7 @@ class Server(Services):
 
     def _config_changed(self, config: ServerConfig) -> None:
         self.config = config
+        self._configured.set()
 
     # Housekeeping ------------------------------------------------------------------------------------------------
 
@@ -216,6 +226,19 @@ class Server(Services):
     def _expire_writers(self) -> None:
         self.tablets.expire_writers(self.config.integer("server.writer-id.expiration-time"))
 
+    async def _take_snapshots(self) -> None:
+        """One round of snapshots after the other; a new interval counts from the moment it is set."""
+        while True:
+            self._configured.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._configured.wait(), self.config.integer("kv.snapshot.interval") / 1000)
+                continue
+            try:
+                await self.kv.snapshotter.run_round(self.config.integer("kv.snapshot.num-retained"))
+            except Exception:
+                # As in `_repeat`.
+                logger.exception("a round of snapshots failed")
+
     async def _check_disk(self) -> None:
         used = await asyncio.get_running_loop().run_in_executor(self.executor, self.tablets.disk_usage)
         if not self.disk_full and used >= self.config.number("server.data-disk.write-limit-ratio"):
@@ -225,9 +248,23 @@ class Server(Services):
             self.disk_full = False
             logger.warning("the disk of the data folder has room again; writes are accepted")
 
+    def _obstacles(self) -> list[str]:
+        """Say why the server cannot do its work now."""
+        found = []
+        if not self._started or self.stopping:
+            found.append("the server is stopping" if self.stopping else "the server is starting")
+        if self.disk_full:
+            found.append("the disk of the data folder is full; writes are refused")
+        if self._started and self.damaged_bucket_count:
+            found.append(f"{self.damaged_bucket_count} buckets are out of service")
+        return found
+
     def _add_gauges(self) -> None:
+        add_process_gauges(self.metrics)
+        DataMetrics(self)
         gauge = self.metrics.gauge
         gauge("coordinator_activeCoordinatorCount", lambda: 1)
+        gauge("coordinator_aliveCoordinatorCount", lambda: 1)
         gauge("coordinator_activeTabletServerCount", lambda: 1)
         gauge("coordinator_tableCount", lambda: len(self.catalog.tables_by_id))
         gauge("coordinator_partitionCount", lambda: len(self.catalog.partitions_by_id))

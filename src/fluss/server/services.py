@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from collections.abc import Coroutine
 from typing import Any
@@ -18,6 +19,7 @@ from fluss.server.kv import Kv
 from fluss.server.listener import Listener
 from fluss.server.memory import RequestMemory, UnsentAnswers
 from fluss.server.metrics import ServerMetrics
+from fluss.server.store_tokens import StoreTokens
 from fluss.server.tablets import Tablets
 from fluss.server.throttle import LoginThrottle
 from fluss.server.turns import Turns
@@ -51,6 +53,12 @@ class Services:
         self.disk_full = False
         self.stopping = False
         self._spawned: set[asyncio.Task[None]] = set()
+
+    @functools.cached_property
+    def store_tokens(self) -> StoreTokens:
+        """The credentials that clients get for the remote data directory."""
+        options = self.catalog.configs.initial.store_options
+        return StoreTokens(self.catalog.remote_data_dir, options, self.executor, self.clock.now_ms)
 
     @property
     def damaged_bucket_count(self) -> int:

@@ -68,10 +68,19 @@ class Tablets:
         self._parents: dict[tuple[int, int | None], Path] = {}
         """The folders of tables and partitions: putting a path together takes longer than all else of a new bucket."""
         self._removals: set[asyncio.Future[bool]] = set()
+        self.snapshot_offset_of: Callable[[TableBucket], int] = lambda bucket: 0
+        """Tells from which offset on the changelog of a primary-key bucket is needed beside its snapshots."""
         self._remote: RemoteLogManager | None = None
         root = config.text("remote.data.dir")
         if root is not None and config.integer("remote.log.task-interval-duration") > 0:
-            self._remote = RemoteLogManager(root, catalog, config, clock=environment.clock, executor=executor)
+            self._remote = RemoteLogManager(
+                root,
+                catalog,
+                config,
+                clock=environment.clock,
+                executor=executor,
+                snapshot_offset_of=lambda bucket: self.snapshot_offset_of(bucket),
+            )
         catalog.on_table_dropped.append(self.drop_table)
         catalog.on_partition_dropped.append(self.drop_partition)
 
@@ -305,10 +314,11 @@ class Tablets:
     async def _expire(self, log: LogTablet, entry: TableEntry, now_ms: int, roll_active: bool) -> int:
         info = entry.table_info
         ttl_ms = info.config.log_ttl_ms
-        # The state of a primary-key table is rebuilt from its whole changelog.
-        if ttl_ms <= 0 or info.has_primary_key():
+        if ttl_ms <= 0:
             return 0
         limit = log.high_watermark
+        if info.has_primary_key():
+            limit = min(limit, self.snapshot_offset_of(log.bucket))
         if info.config.lake_enabled:
             limit = min(limit, self._catalog.lake_end_offset(log.bucket) or 0)
         if log.remote is not None:

@@ -8,10 +8,14 @@ from fluss._lazy import lazy_names
 
 # Loaded at first use: `fluss.spark.session()` finds a JRE and an interpreter before PySpark is imported.
 NAMES = {
-    "fluss.spark.catalog": "create_table tables",
+    "fluss.spark.catalog": "tables",
+    "fluss.spark.creation": "create_table",
+    "fluss.spark.frames": "read upsert_stream",
     "fluss.spark.launch": "ensure_java session",
     "fluss.spark.lookup": "lookup_join",
+    "fluss.spark.metrics": "LagListener",
     "fluss.spark.options": "OPTIONS",
+    "fluss.spark.presets": "configure",
     "fluss.spark.source": "FlussDataSource",
     "fluss.spark.threads": "activate",
     "fluss.spark.types": "to_fluss_schema to_spark_schema",

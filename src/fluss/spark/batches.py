@@ -8,26 +8,23 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as s
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from fluss.aio import RecordBatch
+from fluss.client.scan.change_column import CHANGE_TYPE, change_names
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import ChangeType, TableInfo
 from fluss.spark.types import to_spark_schema
+from fluss.spark.versions import arrow_schema
 
 BATCH_ROWS = 65_536
 """Rows of a batch handed to Spark: smaller ones cost time per batch, larger ones memory."""
 
-CHANGE_TYPE = "_change_type"
 METADATA_FIELDS: dict[str, s.StructField] = {
     CHANGE_TYPE: s.StructField(CHANGE_TYPE, s.StringType(), False),
     "_log_offset": s.StructField("_log_offset", s.LongType(), False),
     "_commit_timestamp": s.StructField("_commit_timestamp", s.TimestampType(), True),
     "_bucket": s.StructField("_bucket", s.IntegerType(), False),
 }
-
-_CHANGE_NAMES = ("insert", "insert", "update_before", "update_after", "delete")
-"""By `ChangeType`. An appended row is an insert, as in the changelog views of Fluss."""
 
 
 def source_schema(info: TableInfo, columns: tuple[str, ...] | None, *, metadata: bool, changelog: bool) -> s.StructType:
@@ -90,7 +87,7 @@ class SparkBatchConverter:
     """Brings record batches of a scan to one Spark schema."""
 
     def __init__(self, schema: s.StructType, *, drop_deletes: bool = False) -> None:
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema: pa.Schema = arrow_schema(schema)
         self._drop_deletes = drop_deletes
 
     def convert(self, found: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -149,9 +146,7 @@ def _fit(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 def _metadata(field: pa.Field, item: RecordBatch) -> pa.Array:
     rows = item.num_records
     if field.name == CHANGE_TYPE:
-        if item.change_types is None:
-            return pa.repeat(pa.scalar("insert"), rows)
-        return pa.array(_CHANGE_NAMES).take(pa.array(np.frombuffer(item.change_types, np.uint8)))
+        return change_names(item.change_types, rows)
     if field.name == "_log_offset":
         if item.offsets is not None:
             return pa.array(item.offsets, pa.int64())

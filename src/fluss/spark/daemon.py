@@ -19,7 +19,7 @@ def load() -> None:
     import fluss.aio
     from fluss.spark.connect import freeze_loaded_modules
 
-    for module in ("pyspark.worker", "fluss.spark.source"):
+    for module in ("pyspark.worker", "pyarrow.compute", "fluss.spark.source"):
         importlib.import_module(module)
     pa.array([0])  # PyArrow loads pandas, where it is installed, with the first array it makes of Python objects
     # Names of the client load when they are first used; here, before the fork.

@@ -37,16 +37,17 @@ from fluss.metadata import (
 )
 from fluss.metadata.where import parse_where
 
-_COMPARISONS: dict[type[d.Filter], str] = {
-    d.EqualTo: "equal",
-    d.GreaterThan: "greater_than",
-    d.GreaterThanOrEqual: "greater_or_equal",
-    d.LessThan: "less_than",
-    d.LessThanOrEqual: "less_or_equal",
-    d.StringStartsWith: "starts_with",
-    d.StringEndsWith: "ends_with",
-    d.StringContains: "contains",
+_COMPARISONS: dict[str, str] = {
+    "EqualTo": "equal",
+    "GreaterThan": "greater_than",
+    "GreaterThanOrEqual": "greater_or_equal",
+    "LessThan": "less_than",
+    "LessThanOrEqual": "less_or_equal",
+    "StringStartsWith": "starts_with",
+    "StringEndsWith": "ends_with",
+    "StringContains": "contains",
 }
+"""By the name of the filter's class."""
 
 _COMPARABLE = (
     BooleanType,
@@ -94,7 +95,7 @@ def _one(item: d.Filter, schema: Schema) -> Predicate | None:
         return column.is_not_null()
     if isinstance(item, d.In):
         return _checked(column.is_in([_literal(value) for value in item.value if value is not None]), schema)
-    method = _COMPARISONS.get(type(item))
+    method = _COMPARISONS.get(type(item).__name__)
     value = getattr(item, "value", None)
     if method is None or value is None:
         return None

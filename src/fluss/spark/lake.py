@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import datasource as d
 from pyspark.sql.types import StructType
 
+from fluss._lazy import LazyModule
 from fluss.aio import RecordBatch
 from fluss.errors import ConfigError
 from fluss.lake.api import LakeSplit
@@ -28,6 +29,11 @@ from fluss.spark.filters import prune_partitions
 from fluss.spark.layout import Bucket
 from fluss.spark.options import SourceOptions
 from fluss.spark.splits import ROWS, Split, cut
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")  # planning does not need it
 
 PART_ROWS = 500_000
 """Files of the lake are put together into parts of about this size: a task costs more than a small file."""

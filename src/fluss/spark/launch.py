@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from fluss.errors import MissingDependencyError
 from fluss.spark.planner import with_hook
-from fluss.spark.threads import activate_on_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +34,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # Data source workers hold connections: keeping the workers keeps those.
     "spark.python.worker.reuse": "true",
+    # Off by default in 4.1; later versions do not have it.
+    "spark.sql.timeType.enabled": "true",
     # Workers are forked with this package loaded: planning and first tasks take half the time.
     "spark.python.daemon.module": "fluss.spark.daemon",
 }
@@ -54,7 +55,8 @@ def session(
     Args:
         app_name: The name of the application.
         master: Where to run, such as `local[2]`; default what `spark-submit` or Spark's settings say, else `local[*]`.
-        config: More Spark options, which win over the defaults of this function.
+        config: More Spark options, which win over the defaults of this function. Those under `spark.fluss.`, such as
+            `spark.fluss.bootstrap.servers`, are options of all reads and writes of the session.
     """
     try:
         from pyspark.sql import SparkSession
@@ -76,7 +78,9 @@ def session(
         # The web page of the application listens where this variable says.
         with _environment({"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", LOOPBACK)} if bound else {}):
             spark = builder.getOrCreate()
-    activate_on_write()
+    from fluss.spark.presets import configure
+
+    configure(spark)
     if "spark.log.level" not in (config or {}):
         spark.sparkContext.setLogLevel("ERROR")
     return spark

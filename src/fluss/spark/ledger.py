@@ -15,36 +15,25 @@ The ledger is a primary-key table beside the table that is written. Keys: (query
 from __future__ import annotations
 
 import json
-import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import pyarrow as pa
 
 from fluss import aio
 from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError
 from fluss.metadata import (
-    EARLIEST_OFFSET,
     BigIntType,
     Column,
     IntType,
     Schema,
     StringType,
     TableDescriptor,
-    TableInfo,
     TablePath,
 )
-from fluss.rows import encode_compacted
-from fluss.spark.layout import Layout
 
 TABLE = "spark_write_ledger"
 COMMITTED = -1
-_SETTLE_S = 0.5
-"""How long an attempt waits before it reads back: the last requests of a killed attempt may still be in flight."""
-
 _SCHEMA = Schema.of(
     [
         Column("query", StringType(nullable=False)),
@@ -133,57 +122,3 @@ class Ledger:
             "task": delivery.task,
             "writer": writer_id,
         }
-
-
-class RowsWritten:
-    """The rows that earlier attempts of a task appended, to be left out of what it appends now."""
-
-    def __init__(
-        self, client: BlockingClient, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]
-    ) -> None:
-        self._types = [column.data_type for column in table.get_table_info().schema.columns]
-        self._left: Counter[bytes] = Counter()
-        if attempts:
-            time.sleep(_SETTLE_S)
-            self._read_back(client, table, attempts)
-
-    def _read_back(
-        self, client: BlockingClient, table: aio.FlussTable, attempts: Mapping[int, Mapping[str, int]]
-    ) -> None:
-        info: TableInfo = table.get_table_info()
-        layout = Layout.load(client, info)
-        start, stop = {}, {}
-        for bucket, end in layout.latest().items():
-            # A bucket that an attempt did not know is of a partition made since: all of it counts.
-            first = min((ends.get(bucket.key, EARLIEST_OFFSET) for ends in attempts.values()), default=EARLIEST_OFFSET)
-            if end > max(first, 0):
-                start[bucket.of(info.table_id)] = first
-                stop[bucket.of(info.table_id)] = end
-        if not start:
-            return
-        scan = client.call(table.new_scan)
-        for found in client.iterate(scan.read_batches(start, stop)):
-            if found.writer_id in attempts:
-                self._left.update(self._encode(found.batch))
-
-    @property
-    def left(self) -> int:
-        """How many rows of earlier attempts were not met again yet."""
-        return sum(self._left.values())
-
-    def strip(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that were not written before."""
-        if not self._left:
-            return batch
-        keep = []
-        for i, row in enumerate(self._encode(batch)):
-            if self._left.get(row, 0):
-                self._left[row] -= 1
-                if not self._left[row]:
-                    del self._left[row]
-            else:
-                keep.append(i)
-        return batch if len(keep) == batch.num_rows else batch.take(pa.array(keep, pa.int64()))
-
-    def _encode(self, batch: pa.RecordBatch) -> list[bytes]:
-        return encode_compacted(self._types, batch.columns).to_list()

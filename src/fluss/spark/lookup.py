@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as s
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from fluss import aio
 from fluss.client.blocking_client import BlockingClient
@@ -17,6 +16,7 @@ from fluss.errors import InvalidArgumentError
 from fluss.metadata import TablePath
 from fluss.spark.connect import client_of
 from fluss.spark.types import to_spark_schema
+from fluss.spark.versions import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,7 +85,7 @@ class _Join:
         client = client_of(self._options)
         table = client.table(self._path)
         lookuper = client.call(lambda: table.new_lookup().create_lookuper())
-        wanted: pa.Schema = to_arrow_schema(self._schema, timezone="UTC")
+        wanted: pa.Schema = arrow_schema(self._schema)
         for batch in batches:
             if not batch.num_rows:
                 continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -211,7 +212,8 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "scan.maxRecordsPerPartition",
             _COUNT,
             None,
-            "Split buckets so that no Spark partition reads more rows.",
+            "Split buckets so that no Spark partition reads more rows. Default for batch reads of log tables: "
+            "1 000 000; streams and changelogs have one partition per bucket.",
             reads=True,
         ),
         SparkOption(
@@ -225,7 +227,8 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "maxRowsPerTrigger",
             _COUNT,
             None,
-            "Streams: the most rows of one micro-batch.",
+            "Streams: the most rows of one micro-batch. Default, without `maxBytesPerTrigger`: 1 000 000 per bucket, "
+            "at least 10 000 000.",
             aliases=("maxOffsetsPerTrigger",),
             reads=True,
         ),
@@ -326,6 +329,42 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             Whole(0, LONG_MAX),
             None,
             "Batch writes: the number of this write; it grows with each one.",
+            writes=True,
+        ),
+        SparkOption(
+            "create.table",
+            Boolean(),
+            None,
+            "Create the table with the columns of the DataFrame where it does not exist. Any of the options below "
+            "means the same. Columns of keys become NOT NULL, the others nullable.",
+            writes=True,
+        ),
+        SparkOption(
+            "create.primary-key",
+            Names(distinct=True),
+            None,
+            "Columns of the primary key of a table that is created; without it a log table.",
+            writes=True,
+        ),
+        SparkOption(
+            "create.partitioned-by",
+            Names(distinct=True),
+            None,
+            "Columns by which a table that is created is partitioned.",
+            writes=True,
+        ),
+        SparkOption(
+            "create.bucket-key",
+            Names(distinct=True),
+            None,
+            "Columns that decide on the bucket of a row in a table that is created.",
+            writes=True,
+        ),
+        SparkOption(
+            "create.buckets",
+            Whole(1, 2**31 - 1),
+            None,
+            "How many buckets a table that is created has. Default: what the server says.",
             writes=True,
         ),
         SparkOption(
@@ -494,10 +533,52 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
         filed = _from_file(values.pop("client.options.file"))
         lake = {**{name: str(value) for name, value in filed.items() if is_lake_option(name)}, **lake}
         client = {**{name: value for name, value in filed.items() if not is_lake_option(name)}, **client}
+    path = _table_path(values.get("table"))
+    client = {**environment_options(), **client}
     if "bootstrap.servers" not in client:
-        raise ConfigError("option bootstrap.servers is missing: give the address of a server, such as 'localhost:9123'")
+        raise ConfigError(
+            "option bootstrap.servers is missing: give the address of a server, such as 'localhost:9123', as an "
+            "option, as spark.fluss.bootstrap.servers of fluss.spark.session(), or in the variable "
+            "FLUSS_BOOTSTRAP_SERVERS of the driver"
+        )
     Config(client).validate()
-    return SourceOptions(_table_path(values.get("table")), client, values, lake)
+    return SourceOptions(path, client, values, lake)
+
+
+def environment_options() -> dict[str, Any]:
+    """The options of the client that the environment of the driver gives, as for the command line."""
+    found: dict[str, Any] = {}
+    if servers := os.environ.get("FLUSS_BOOTSTRAP_SERVERS"):
+        found["bootstrap.servers"] = servers
+    if user := os.environ.get("FLUSS_USER"):
+        found["security.protocol"] = "sasl"
+        found["security.sasl.mechanism"] = "PLAIN"
+        found["security.sasl.username"] = user
+        found["security.sasl.password"] = os.environ.get("FLUSS_PASSWORD", "")
+    return found
+
+
+def is_option_of(name: str, side: str) -> bool:
+    """Whether an option is one of `reads` or of `writes`; unknown ones count, so that they are refused by name."""
+    option = OPTIONS.find(name)
+    if option is None:
+        return side == "reads" or not is_lake_option(name)
+    return bool(getattr(option, side))
+
+
+def names_table(options: Mapping[str, str]) -> bool:
+    """Whether options say which table is meant."""
+    names = {name.lower().removeprefix(_CATALOG_PREFIX) for name in options}
+    return not names.isdisjoint({"table", "path"})
+
+
+def of_catalog(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that a CREATE TABLE statement gave; none where they do not come from such a statement."""
+    return {
+        name[len(_CATALOG_PREFIX) :]: value
+        for name, value in options.items()
+        if name.lower().startswith(_CATALOG_PREFIX)
+    }
 
 
 def _from_file(name: str) -> dict[str, Any]:
@@ -521,7 +602,11 @@ def _unknown(given: str, side: str) -> str:
 
 def _table_path(text: str | None) -> TablePath:
     if not text:
-        raise ConfigError("no table is named: write load('database.table'), or the option table")
+        raise ConfigError(
+            "no table is named: write load('database.table'), save('database.table'), or the option table. Spark keeps "
+            "the options of a CREATE TABLE statement to itself: make tables for SQL with fluss.spark.tables(), or name "
+            "the table in the statement: INSERT INTO t WITH (table = 'database.table') ..."
+        )
     parts = text.split(".")
     if len(parts) != 2 or not all(parts):
         raise ConfigError(f"{text!r:.200} is not the name of a table; write 'database.table'")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.sql.types import StructType
 from fluss import aio
 from fluss.aio import RecordBatch
 from fluss.client.blocking_client import BlockingClient
+from fluss.client.scan.change_column import CHANGE_TYPE
 from fluss.errors import (
     ConfigError,
     LeaderNotAvailableError,
@@ -20,7 +22,7 @@ from fluss.errors import (
     TableNotExistError,
 )
 from fluss.metadata import Predicate, TableInfo
-from fluss.spark.batches import CHANGE_TYPE, METADATA_FIELDS, SparkBatchConverter, check_schema, table_columns
+from fluss.spark.batches import METADATA_FIELDS, SparkBatchConverter, check_schema, table_columns
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filters import parse_filter, prune_partitions, to_predicate
@@ -29,6 +31,15 @@ from fluss.spark.layout import Bucket, Layout
 from fluss.spark.options import EARLIEST, LATEST, SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
 from fluss.spark.splits import FOLDED, LOG, ROWS, Nothing, Split, cut
+
+logger = logging.getLogger(__name__)
+
+SPLIT_ROWS = 1_000_000
+"""Buckets of log tables are cut into tasks of at most this size: one bucket would keep only one core busy."""
+
+WIDE_COLUMNS = 20
+WIDE_ROWS = 100_000
+"""From this size on a read of all columns is worth a warning."""
 
 
 class FlussReader(d.DataSourceReader):  # type: ignore[misc]
@@ -72,12 +83,13 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         layout = pruned(Layout.load(client, info, options["scan.partitions"]), options, self._filters)
         kind = self._kind(info)
         start, stop = self._range(layout, kind)
+        self._warn_if_wide(info, sum(stop.values()) - sum(start.values()))
         if kind == LOG:
             splits = cut(
                 info.table_id,
                 start,
                 stop,
-                rows_max=options["scan.maxRecordsPerPartition"],
+                rows_max=options["scan.maxRecordsPerPartition"] or (None if info.has_primary_key() else SPLIT_ROWS),
                 splits_min=options["minPartitions"],
             )
         else:
@@ -88,6 +100,16 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
                 if stop[bucket] > start[bucket]
             ]
         return list(splits) or [Nothing()]
+
+    def _warn_if_wide(self, info: TableInfo, rows: int) -> None:
+        columns = info.schema.column_names
+        whole = self._options["columns"] is None and set(columns) <= set(self._schema.names)
+        if whole and len(columns) >= WIDE_COLUMNS and rows >= WIDE_ROWS:
+            logger.warning(
+                "All %d columns of %s are read (%d rows), whatever the query uses: Spark does not tell Python sources. "
+                "Name those it needs in the option columns, or with fluss.spark.read(spark, '%s', columns=[...]).",
+                *(len(columns), info.table_path, rows, info.table_path),
+            )
 
     def _kind(self, info: TableInfo) -> str:
         options = self._options

@@ -3,24 +3,33 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Mapping
+from typing import ClassVar
 
 from pyspark.sql import datasource as d
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from fluss.spark.batches import source_schema
 from fluss.spark.connect import client_of
+from fluss.spark.creation import create_table
 from fluss.spark.failures import driver_side
-from fluss.spark.options import read_options, write_options
+from fluss.spark.options import SourceOptions, is_option_of, names_table, of_catalog, read_options, write_options
 from fluss.spark.reader import FlussReader, PushingReader
 from fluss.spark.stream_reader import FlussStreamReader
+from fluss.spark.types import all_nullable
 from fluss.spark.writer import FlussStreamWriter, FlussWriter
 
+_OPTIONS = "fluss.options"
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class FlussDataSource(d.DataSource):  # type: ignore[misc]
     """Reads, writes and streams Fluss tables: `spark.read.format("fluss")`."""
+
+    PRESET: ClassVar[dict[str, str]] = {}
+    """Options of the session, for tables that do not give them themselves."""
 
     @classmethod
     def name(cls) -> str:
@@ -30,14 +39,28 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
     def schema(self) -> StructType:
         options = read_options(self._only_readable())
         info = client_of(options.client).info(options.table_path)
-        return source_schema(
+        schema = source_schema(
             info, options["columns"], metadata=options["includeMetadata"], changelog=options["read.changelog"]
         )
+        return with_options(schema, of_catalog(self.options))
+
+    def _given(self, side: str, schema: StructType | None = None) -> dict[str, str]:
+        """The options of the query; those of the catalog table that is read, if it is one; those of the session."""
+        given = dict(self.options)
+        if schema is not None and not names_table(given):
+            given = {**options_in(schema), **given}
+        known = {name.lower().removeprefix("option.") for name in given}
+        known |= {"table", "path"} if names_table(given) else set()
+        preset = {
+            name: value for name, value in self.PRESET.items() if name.lower() not in known and is_option_of(name, side)
+        }
+        return {**preset, **given}
 
     def _only_readable(self) -> dict[str, str]:
         """The options without those of streams, which this method cannot tell from batches; checked later."""
         streaming = ("maxrowspertrigger", "maxbytespertrigger", "maxoffsetspertrigger")
-        options = {name: value for name, value in self.options.items() if name.lower() not in streaming}
+        given = self._given("reads")
+        options = {name: given[name] for name in given if name.lower().removeprefix("option.") not in streaming}
         for name in ("scan.startup.mode", "startingoffsets"):
             if str(options.get(name, "")).strip().lower() == "latest":
                 del options[name]
@@ -48,20 +71,67 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
         # Spark refuses a reader that takes filters while push-down is off, and asks for filters in a worker of its own
         # while it is on: that worker is the only one that needs such a reader. And only who asks for it gets it: Spark
         # (4.3) keeps the reader of a DataFrame's first query for later ones, with the filters of the first.
-        options = read_options(self.options)
+        options = read_options(self._given("reads", schema))
         kind = PushingReader if options["scan.pushFilters"] and _pushing() else FlussReader
         return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> d.DataSourceStreamReader:  # noqa: N802
-        return FlussStreamReader(self.options, schema)
+        return FlussStreamReader(self._given("reads", schema), schema)
 
     @driver_side
     def writer(self, schema: StructType, overwrite: bool) -> d.DataSourceWriter:
-        return FlussWriter(write_options(self.options), schema, overwrite)
+        options = write_options(self._given("writes"))
+        create_if_asked(options, schema)
+        return FlussWriter(options, schema, overwrite)
 
     @driver_side
     def streamWriter(self, schema: StructType, overwrite: bool) -> d.DataSourceStreamWriter:  # noqa: N802
-        return FlussStreamWriter(write_options(self.options), schema, overwrite)
+        options = write_options(self._given("writes"))
+        create_if_asked(options, schema)
+        return FlussStreamWriter(options, schema, overwrite)
+
+
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """A schema that carries options in its first column.
+
+    Spark keeps the options of a catalog table but hands a Python source nothing of them when the table is read; what it
+    hands over is the schema. Not so for writes: the schema is then that of the query, which may have come from another
+    table, with the options of that one.
+    """
+    if not options or not schema.fields:
+        return schema
+    first, *others = schema.fields
+    metadata = {**(first.metadata or {}), _OPTIONS: json.dumps(dict(options))}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def options_in(schema: StructType) -> dict[str, str]:
+    """The options that the schema of a catalog table carries."""
+    for field in schema.fields:
+        found = (field.metadata or {}).get(_OPTIONS)
+        if found is not None:
+            options: dict[str, str] = json.loads(found)
+            return options
+    return {}
+
+
+def create_if_asked(options: SourceOptions, schema: StructType) -> None:
+    """Create the table of a write where that was asked for and it does not exist."""
+    given = {name: options[f"create.{name}"] for name in ("primary-key", "partitioned-by", "bucket-key", "buckets")}
+    if options["create.table"] is False or not (options["create.table"] or any(given.values())):
+        return
+    kind = options["rowkind.column"]
+    columns = [field for field in schema.fields if kind is None or field.name.lower() != kind.lower()]
+    create_table(
+        all_nullable(StructType(columns)),
+        str(options.table_path),
+        primary_key=given["primary-key"] or (),
+        partitioned_by=given["partitioned-by"] or (),
+        bucket_key=given["bucket-key"],
+        buckets=given["buckets"],
+        if_not_exists=True,
+        options=options.client,
+    )
 
 
 def _pushing() -> bool:

@@ -15,31 +15,36 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import datasource as d
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
-from fluss.errors import LogOffsetOutOfRangeError, TableNotExistError
+from fluss.errors import ConfigError, LogOffsetOutOfRangeError, TableNotExistError
 from fluss.lake.api import LakeTableChangedError
 from fluss.lake.session import session_of
 from fluss.metadata import LakeSnapshot, TableInfo
 from fluss.spark.batches import check_schema
 from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
+from fluss.spark.lag import lag_of
 from fluss.spark.lake import parts_of, plan_lake
 from fluss.spark.layout import Bucket, Layout, from_json, rows_between, to_json
 from fluss.spark.options import EARLIEST, SourceOptions, read_options
 from fluss.spark.reader import check_filter, choosing, pruned, read_partition, read_split
 from fluss.spark.splits import ROWS, Split, cut
+from fluss.spark.versions import (
+    KNOWS_START,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 SNAPSHOT = "snapshot"
 LAKE = "lake"
 _SAMPLE_ROWS = 1_000
+ROWS_PER_TRIGGER = 10_000_000
+ROWS_PER_BUCKET = 1_000_000
+"""Limits of a micro-batch where the user sets none: so many rows per bucket, but at least so many together."""
 
 
 class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -53,6 +58,7 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._planned: dict[Bucket, int] = {}
         self._seen: dict[Bucket, int] = {}
         self._row_bytes: float | None = None
+        self._position: dict[str, Any] | None = None
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -83,6 +89,10 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     @driver_side
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        self._position = start = self._initial()
+        return start
+
+    def _initial(self) -> dict[str, Any]:
         options = self._options
         mode = options["scan.startup.mode"]
         if mode == "full" and (self._info.has_primary_key() or self._info.config.lake_enabled):
@@ -99,7 +109,22 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return to_json(self._info, start)
 
     @driver_side
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        if start is None:
+            # Spark before 4.2 does not say where the stream is, and asks this first of all: whether a query is new or
+            # goes on is not known yet, so its first micro-batch takes all there is.
+            start, limit = self._position, self.getDefaultReadLimit()
+        if start is None:
+            end = to_json(self._info, self._latest(self._layout()))
+        else:
+            end = self._next(start, limit or ReadAllAvailable())
+        self._position = end
+        return end
+
+    def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the micro-batch that starts there."""
         self._check_table(start)
         layout = self._layout()
         latest = self._latest(layout)
@@ -135,8 +160,16 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         known = from_json(start)
         new = {i: name for i, name in layout.partitions.items() if not any(b.partition_id == i for b in known)}
         if new:
-            known.update(layout.keep(new).earliest())
+            known.update(self._first_rows(layout.keep(new).earliest()))
         return known
+
+    def _first_rows(self, earliest: Mapping[Bucket, int]) -> dict[Bucket, int]:
+        """Where a partition begins that this query has read nothing of.
+
+        Rows of a primary-key table stay when their changes have expired, so a changelog that begins later lacks rows:
+        that is loss. Expired rows of a log table are not: they were not meant to stay.
+        """
+        return dict.fromkeys(earliest, 0) if self._info.has_primary_key() else dict(earliest)
 
     def _check_dropped(self, begin: Mapping[Bucket, int], layout: Layout) -> None:
         if not self._options["failOnDataLoss"]:
@@ -178,7 +211,9 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return ReadMaxRows(self._options["maxRowsPerTrigger"])
         if self._options["maxBytesPerTrigger"] is not None:
             return ReadMaxBytes(self._options["maxBytesPerTrigger"])
-        return ReadAllAvailable()
+        # A backlog of any size in one micro-batch would have to be done all over when one of its tasks fails for good.
+        buckets = max(len(self._seen), self._info.num_buckets)
+        return ReadMaxRows(max(ROWS_PER_TRIGGER, ROWS_PER_BUCKET * buckets))
 
     def _limited(self, begin: Mapping[Bucket, int], end: dict[Bucket, int], limit: ReadLimit) -> dict[Bucket, int]:
         if isinstance(limit, ReadAllAvailable):
@@ -211,10 +246,10 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     @driver_side
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends of all buckets, and how many rows the stream is behind them."""
+        """The ends of all buckets, and how far the stream is behind them: in rows, and in milliseconds."""
         latest = self._latest(self._layout())
         document = to_json(self._info, latest)
-        document["rows_behind"] = sum(max(0, end - self._planned.get(bucket, 0)) for bucket, end in latest.items())
+        document.update(lag_of(client_of(self._options.client), self._info, self._planned, latest))
         return document
 
     # -- planning and reading -------------------------------------------------------------------------------------
@@ -225,12 +260,21 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         stop = from_json(end)
         # A query that goes on after a restart has planned nothing yet in this process.
         self._planned = self._planned or stop
+        self._position = self._position or end
         if LAKE in end and LAKE not in start:
             return self._snapshot_parts(stop, end[LAKE])
         if start.get(SNAPSHOT) and self._info.has_primary_key():
             return self._listed(stop)
+        if start.get(SNAPSHOT) and not KNOWS_START and self._lake_snapshot() is not None:
+            raise ConfigError(
+                f"table {self._info.table_path} has a lake, and this version of Spark plans the end of the first "
+                "micro-batch before it asks where to start; use Spark 4.2 or later, or scan.startup.mode 'earliest' "
+                "for what the log still holds"
+            )
         layout = self._layout()
         begin = self._begin(start, layout) if start.get(SNAPSHOT) else from_json(start)
+        if not KNOWS_START:
+            self._check_dropped(begin, layout)  # the end was planned without the start
         gone = [b for b in stop if b.partition_id not in layout.partitions and stop[b] > begin.get(b, 0)]
         if gone and self._options["failOnDataLoss"]:
             raise LogOffsetOutOfRangeError(
@@ -241,9 +285,10 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if not unread:
             return []
         earliest = layout.earliest()
+        begins = self._first_rows(earliest) | begin
         first = {}
         for bucket in unread:
-            wanted = begin.get(bucket, earliest.get(bucket, 0))
+            wanted = begins.get(bucket, 0)
             first[bucket] = max(wanted, earliest.get(bucket, 0))
             if first[bucket] > wanted and self._options["failOnDataLoss"]:
                 raise LogOffsetOutOfRangeError(

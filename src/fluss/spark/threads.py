@@ -7,14 +7,10 @@ Python has none in the JVM, so that Spark knows no Python source there and answe
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_MARK = "_fluss_activates"
 
 
 def activate(spark: SparkSession) -> None:
@@ -30,24 +26,3 @@ def activate(spark: SparkSession) -> None:
     session = getattr(spark, "_jsparkSession", None)
     if session is not None:  # a session of Spark Connect has its threads on the server
         spark._jvm.SparkSession.setActiveSession(session)
-
-
-def activate_on_write() -> None:
-    """Have Spark's writers activate their session when the format `fluss` is chosen, in whichever thread that is."""
-    from pyspark.sql.readwriter import DataFrameWriter
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    for writer in (DataFrameWriter, DataStreamWriter):
-        if not hasattr(writer.format, _MARK):
-            writer.format = _activating(writer.format)
-
-
-def _activating(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def format(self: Any, source: str) -> Any:
-        if source.lower() == "fluss":
-            activate(self._spark)
-        return original(self, source)
-
-    setattr(format, _MARK, True)
-    return format

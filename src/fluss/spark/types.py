@@ -9,6 +9,7 @@ from pyspark.sql import types as s
 
 from fluss import metadata as f
 from fluss.errors import InvalidArgumentError
+from fluss.spark.versions import TimeType
 
 _TO_SPARK: dict[type[f.DataType], type[s.DataType]] = {
     f.BooleanType: s.BooleanType,
@@ -41,7 +42,6 @@ _FROM_SPARK: dict[type[s.DataType], f.DataType] = {
     s.DateType: f.DateType(),
     s.TimestampNTZType: f.TimestampType(6),
     s.TimestampType: f.TimestampLtzType(6),
-    s.TimeType: f.TimeType(3),
 }
 
 
@@ -50,8 +50,10 @@ def to_spark_type(data_type: f.DataType, where: str) -> s.DataType:
     if isinstance(data_type, f.DecimalType):
         return s.DecimalType(data_type.precision, data_type.scale)
     if isinstance(data_type, f.TimeType):
+        if TimeType is None:
+            raise InvalidArgumentError(f"column '{where}' has type {data_type}, which Spark has from version 4.1 on")
         # Spark keeps at most microseconds; Fluss keeps milliseconds whatever the declared precision.
-        return s.TimeType(min(data_type.precision, 6))
+        return TimeType(min(data_type.precision, 6))
     if isinstance(data_type, f.ArrayType):
         element = data_type.element_type
         return s.ArrayType(to_spark_type(element, f"{where}.element"), element.nullable)
@@ -84,7 +86,7 @@ def to_fluss_type(data_type: s.DataType, nullable: bool, where: str) -> f.DataTy
         return f.DecimalType(data_type.precision, data_type.scale, nullable=nullable)
     if isinstance(data_type, s.CharType):
         return f.CharType(data_type.length, nullable=nullable)
-    if isinstance(data_type, s.TimeType):
+    if TimeType is not None and isinstance(data_type, TimeType):
         return f.TimeType(min(data_type.precision, 3), nullable=nullable)
     if isinstance(data_type, s.ArrayType):
         return f.ArrayType(

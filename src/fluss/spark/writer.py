@@ -20,9 +20,11 @@ from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
 from fluss.spark.layout import Layout
 from fluss.spark.ledger import TABLE as LEDGER_TABLE
-from fluss.spark.ledger import Delivery, Ledger, RowsWritten, create_ledger
+from fluss.spark.ledger import Delivery, Ledger, create_ledger
 from fluss.spark.options import SourceOptions
 from fluss.spark.rows_in import RowsIn
+from fluss.spark.versions import StreamArrowWriter
+from fluss.spark.written_rows import RowsWritten
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
@@ -182,7 +184,7 @@ class FlussWriter(SparkWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
         """Rows that are in the log stay there; a run of the same transaction again leaves them out."""
 
 
-class FlussStreamWriter(SparkWriter, d.DataSourceStreamArrowWriter):  # type: ignore[misc]
+class FlussStreamWriter(SparkWriter, StreamArrowWriter):  # type: ignore[misc]
     """Writes the micro-batches of a stream to a table."""
 
     def __init__(self, options: SourceOptions, schema: StructType, overwrite: bool) -> None:

@@ -10,6 +10,9 @@ from tests.client.support import fill_log as fill
 from tests.client.support import poll_all, read_all, with_table
 
 import fluss
+from fluss.protocol import apis, messages
+from fluss.protocol.record_messages import decode_fetch_log_response
+from fluss.records import decode_arrow_batch, iter_log_batches
 
 
 @pytest.fixture
@@ -59,6 +62,31 @@ def test_old_and_new_batches_in_one_log(evolved, log_format):
             assert second.row["extra"] == 200
 
     evolved(use, log_format=log_format)
+
+
+@pytest.mark.parametrize("compression", ["NONE", "ZSTD", "LZ4_FRAME"])
+@pytest.mark.parametrize("columns", [[0, 3], [3], [1, 2, 3]])
+def test_the_server_sends_younger_columns_of_older_batches_as_nulls(evolved, columns, compression):
+    """The official readers decode the columns they asked for, whatever schema a batch was written with."""
+
+    async def use(conn, old, new):
+        bucket = fluss.TableBucket(new.get_table_info().table_id, 0)
+        connection = await conn._cluster.leader(bucket, new.get_table_path())
+        request = messages.FetchLogRequest(follower_server_id=-1, max_bytes=2**20)
+        asked = request.tables_req.add(
+            table_id=bucket.table_id, projection_pushdown_enabled=True, projected_fields=columns
+        )
+        asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=2**20)
+        body = await connection.call_parts(apis.FETCH_LOG, [request.SerializeToString()])
+        [table] = decode_fetch_log_response(body)
+        schema = pa.schema([new.arrow_schema.field(i) for i in columns])
+        batches = [decode_arrow_batch(batch, schema) for batch in iter_log_batches(table.buckets[0].records)]
+        found = pa.Table.from_batches(batches)
+        assert found.column("extra").to_pylist() == [None] * 20 + [i * 10 for i in range(20, 30)]
+        whole = await read_all(new)
+        assert found.to_pylist() == whole.select(columns).to_pylist()
+
+    evolved(use, properties={"table.log.arrow.compression.type": compression})
 
 
 def test_without_a_fixed_schema_batches_keep_theirs(evolved):

@@ -61,7 +61,7 @@ def with_invalid_batch(run: Any, folder: Path, codec: str, use: Any) -> None:
 
 
 def check(error: fluss.FlussError) -> None:
-    assert isinstance(error, fluss.CorruptRecordError)
+    assert isinstance(error, fluss.errors.CorruptRecordError)
     assert "offsets 3 to 5" in error.message
     assert "'db.t'" in error.message
     assert "offset 2 is 9 after 1073741824" in error.message
@@ -74,7 +74,7 @@ def test_polls_name_the_batch_and_go_on_behind_it(run, tmp_path, codec):
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
             assert [record.row["id"] for record in await scanner.poll(5000)] == [0, 1, 2]
             for _ in range(2):  # asking again changes nothing, and passes over nothing
-                with pytest.raises(fluss.CorruptRecordError) as caught:
+                with pytest.raises(fluss.errors.CorruptRecordError) as caught:
                     await scanner.poll(5000)
                 check(caught.value)
             scanner.subscribe(bucket_id=0, start_offset=6)
@@ -89,7 +89,7 @@ def test_arrow_scans(run, tmp_path, codec, columns):
         scan = table.new_scan() if columns is None else table.new_scan().project_by_name(columns)
         async with await scan.create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-            with pytest.raises(fluss.CorruptRecordError) as caught:
+            with pytest.raises(fluss.errors.CorruptRecordError) as caught:
                 await scanner.to_arrow()
             check(caught.value)
             scanner.subscribe(0, 6)
@@ -101,14 +101,14 @@ def test_arrow_scans(run, tmp_path, codec, columns):
 def test_limit_scans_and_filters(run, tmp_path, codec):
     async def use(table):
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-        with pytest.raises(fluss.CorruptRecordError) as caught:
+        with pytest.raises(fluss.errors.CorruptRecordError) as caught:
             await table.new_scan().limit(5).create_bucket_batch_scanner(bucket).to_arrow()
         check(caught.value)
         last = await table.new_scan().limit(3).create_bucket_batch_scanner(bucket).to_arrow()
         assert last.column("id").to_pylist() == [6, 7, 8]
         async with await table.new_scan().filter(fluss.col("id") > 4).create_log_scanner() as scanner:
             scanner.subscribe(0, 3)
-            with pytest.raises(fluss.CorruptRecordError) as caught:
+            with pytest.raises(fluss.errors.CorruptRecordError) as caught:
                 await scanner.poll(5000)
         check(caught.value)
 
@@ -126,7 +126,9 @@ def test_a_header_that_cannot_be_read_names_table_bucket_and_offset(run, tmp_pat
         monkeypatch.setattr(fetcher, "decode_fetch_log_response", cut_short)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 3)
-            with pytest.raises(fluss.CorruptRecordError, match=r"from offset 3 on .* bucket=0.* of table 'db\.t'"):
+            with pytest.raises(
+                fluss.errors.CorruptRecordError, match=r"from offset 3 on .* bucket=0.* of table 'db\.t'"
+            ):
                 await scanner.poll(5000)
             monkeypatch.undo()
             scanner.subscribe(0, 6)
@@ -151,7 +153,7 @@ def test_rows_of_a_primary_key_table(run, tmp_path, monkeypatch):
 
             async def use(_: Any, table: Any) -> None:
                 bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-                with pytest.raises(fluss.CorruptRecordError, match=r"'db\.t' are not valid: row 0: .*string"):
+                with pytest.raises(fluss.errors.CorruptRecordError, match=r"'db\.t' are not valid: row 0: .*string"):
                     await table.new_scan().limit(5).create_bucket_batch_scanner(bucket).to_arrow()
 
             await with_table(config, "db", use, [("id", pa.int32()), ("name", pa.string())], keys=["id"])

@@ -8,6 +8,7 @@ import gc
 import threading
 import time
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
@@ -87,8 +88,8 @@ def test_latest_means_from_now_on(run, config, database):
             assert (await scanner.poll(5000))[0].offset == 3, "the later subscription counts"
             scanner.subscribe(0, fluss.LATEST_OFFSET)
             scanner.unsubscribe(0)
-            with pytest.raises(fluss.InvalidArgumentError, match="subscribe"):
-                await scanner.poll(10)
+            assert scanner.get_subscribed_buckets() == []
+            assert len(await scanner.poll(10)) == 0
 
     run(with_table(config, database, use, FIELDS))
 
@@ -592,5 +593,150 @@ def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(run, config,
         assert found.column("id").to_pylist() == list(range(60_000))
         assert len(threads) == 3
         assert all((thread is threading.current_thread()) is not ahead for thread in threads)
+
+    run(with_table(config, database, use, FIELDS))
+
+
+CHANGES = ["insert", "insert", "update_before", "update_after", "delete"]
+
+
+async def make_changes(table):
+    """A changelog of five rows that leaves the row 1."""
+    writer = table.new_upsert().create_writer()
+    for change in (
+        writer.upsert((1, "a", 0.5)),
+        writer.upsert((2, "b", 1.5)),
+        writer.upsert((1, "c", 0.5)),
+        writer.delete((2,)),
+    ):
+        await change.wait()
+
+
+def test_changelog_batches_say_what_their_rows_did(run, config, database):
+    async def use(conn, table):
+        await make_changes(table)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert scanner.arrow_schema.names == ["id", "name", "score", "_change_type"]
+            whole = await scanner.to_arrow()
+            assert whole.schema == scanner.arrow_schema
+            assert whole.column("_change_type").to_pylist() == CHANGES
+            assert whole.column("name").to_pylist() == ["a", "b", "a", "c", "b"]
+            assert list((await scanner.to_pandas())["_change_type"]) == CHANGES
+            assert (await scanner.to_polars())["_change_type"].to_list() == CHANGES
+            streamed = [found async for found in scanner.read_batches()]
+            assert [name for one in streamed for name in one.batch.column("_change_type").to_pylist()] == CHANGES
+            batches = await asyncio.to_thread(lambda: list(scanner.to_arrow_batch_reader()))
+            assert [name for one in batches for name in one.column("_change_type").to_pylist()] == CHANGES
+            polled = []
+            while len(polled) < 5:
+                polled += (await scanner.poll_arrow(5000)).column("_change_type").to_pylist()
+            assert polled == CHANGES
+            assert (await scanner.poll_arrow(10)).schema == scanner.arrow_schema
+        narrow = table.new_scan().project_by_name(["name"]).filter(fluss.col("id") == 2)
+        async with await narrow.create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            assert (await scanner.to_arrow()).to_pydict() == {"name": ["b", "b"], "_change_type": ["insert", "delete"]}
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def test_changelog_batches_of_the_plain_face(run, config, database):
+    def read(path):
+        with fluss.connect(config.bootstrap_servers, database=database) as db:
+            table = asyncio.run(_table(db.connection, path))
+            with asyncio.run(_batch_scanner(table)) as scanner:
+                scanner.subscribe_from_beginning(0)
+                shown = scanner.to_arrow(), scanner.to_pandas(), scanner.to_polars(), pl.DataFrame(scanner)
+                names = [list(frame["_change_type"]) for frame in shown[1:]]
+                return [shown[0].column("_change_type").to_pylist(), *names], db.table("t").to_arrow().to_pylist()
+
+    async def _table(conn, path):
+        return await conn.get_table(path)
+
+    async def _batch_scanner(table):
+        return await table.new_scan().create_record_batch_log_scanner()
+
+    async def use(conn, table):
+        await make_changes(table)
+        changes, rows = await asyncio.to_thread(read, table.get_table_path())
+        assert changes == 4 * [CHANGES]
+        assert rows == [{"id": 1, "name": "c", "score": 0.5}], "the front door gives current rows, without the column"
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def test_a_log_table_has_no_change_types(run, config, database):
+    async def use(conn, table):
+        await fill(table)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe_from_beginning(0)
+            assert (await scanner.to_arrow()).column_names == ["id", "name", "score"]
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_no_buckets_is_a_mistake(run, config, database):
+    async def use(conn, table):
+        async with await table.new_scan().create_log_scanner() as scanner:
+            with pytest.raises(fluss.InvalidArgumentError, match="no buckets were given"):
+                scanner.subscribe_buckets({})
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_from_the_beginning_of_a_partition(run, config, database):
+    async def use(conn, table):
+        await conn.get_admin().create_partition(table.get_table_path(), {"name": "EU"})
+        [partition] = await conn.get_admin().list_partition_infos(table.get_table_path())
+        await table.new_append().create_writer().append((1, "EU", 0.5)).wait()
+        async with await table.new_scan().create_log_scanner() as scanner:
+            with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
+                scanner.subscribe_from_beginning(0)
+            scanner.subscribe_from_beginning(0, partition.partition_id)
+            assert [record.row["id"] for record in await scanner.poll(5000)] == [1]
+
+    run(with_table(config, database, use, FIELDS, partition_keys=["name"]))
+
+
+def test_a_reader_that_is_dropped_half_read_releases_its_buckets(run, config, database):
+    def drop(scanner):
+        reader = scanner.to_arrow_batch_reader()
+        with pytest.raises(fluss.InvalidArgumentError, match="RecordBatchLogReader is active"):
+            scanner.unsubscribe(0)
+        assert next(reader).num_rows
+        del reader
+        with pytest.raises(fluss.InvalidArgumentError, match="No buckets subscribed"):
+            scanner.to_arrow_batch_reader()
+        assert scanner.get_subscribed_buckets() == []
+        scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
+        assert sum(batch.num_rows for batch in scanner.to_arrow_batch_reader()) == 100
+        # One that was read to its end leaves the position alone, as `to_arrow` does.
+        assert sum(batch.num_rows for batch in scanner.to_arrow_batch_reader()) == 100
+
+    async def use(conn, table):
+        await fill(table)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            await asyncio.to_thread(drop, scanner)
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_wakeup_ends_the_wait_of_a_poll(run, config, database):
+    async def use(conn, table):
+        loop = asyncio.get_running_loop()
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe_from_beginning(0)
+            started = loop.time()
+            polling = asyncio.ensure_future(scanner.poll(30_000))
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(scanner.wakeup)
+            assert len(await polling) == 0
+            scanner.wakeup()
+            assert len(await scanner.poll(30_000)) == 0, "the next poll, where none waited"
+            assert loop.time() - started < 20
+            await table.new_append().create_writer().append((1, "a", 0.5)).wait()
+            assert len(await scanner.poll(30_000)) == 1, "and only that one"
 
     run(with_table(config, database, use, FIELDS))

@@ -175,6 +175,30 @@ def tiered(run, proxy, tmp_path, database):
     return start
 
 
+@pytest.mark.parametrize("preference", ["local-first", "remote-first"])
+def test_servers_are_told_where_rows_are_wanted_from(run, proxy, database, preference):
+    asked = []
+
+    def judge(api_key, body):
+        if api_key == apis.FETCH_LOG.key:
+            asked.append(messages.FetchLogRequest.FromString(bytes(body)).read_preference)
+
+    async def use(conn, table):
+        await table.new_append().create_writer().append((1, "a")).wait()
+        proxy.on_request = judge
+        try:
+            scanner = await table.new_scan().create_record_batch_log_scanner()
+            scanner.subscribe_from_beginning(0)
+            assert (await scanner.to_arrow()).num_rows == 1
+            await scanner.close()
+        finally:
+            proxy.calm()
+        assert set(asked) == {0 if preference == "local-first" else 1}
+
+    config = fluss.Config({"bootstrap.servers": proxy.address, "client.scanner.log.read-preference": preference})
+    run(with_table(config, database, use, FIELDS))
+
+
 def test_a_scan_goes_from_remote_to_local(tiered):
     async def use(conn, table, info):
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:

@@ -121,6 +121,7 @@ def test_missing_partitions_are_an_error_when_asked_for(run, config, database):
         with pytest.raises(fluss.PartitionNotExistsError, match=r"'US'.*create_partition"):
             await bad.wait()
         assert time.monotonic() - started < 3, "it does not exist: asking again is of no use"
+        writer.append((2, "US"))
         with pytest.raises(fluss.PartitionNotExistsError, match="1 row was not written"):
             await writer.flush()
         await conn.get_admin().create_partition(table.get_table_path(), {"region": "US"})
@@ -134,13 +135,13 @@ def test_a_partition_value_that_cannot_be_fails_its_row_alone(run, config, datab
     async def use(conn, table):
         writer = table.new_append().create_writer()
         handles = [writer.append((i, value)) for i, value in enumerate(["EU", None, "a/b", "US", ""])]
+        with pytest.raises(fluss.FlussError, match="3 rows were not written"):
+            await writer.flush()
         outcomes = await asyncio.gather(*(handle.wait() for handle in handles), return_exceptions=True)
         assert [outcome is None for outcome in outcomes] == [True, False, False, True, False]
         assert "partition column 'region'" in str(outcomes[1])
         assert "row 2 of this writer" in str(outcomes[2])
         assert "a/b" in str(outcomes[2])
-        with pytest.raises(fluss.FlussError, match="3 rows were not written"):
-            await writer.flush()
         with pytest.raises(fluss.FlussError, match="row 1: partition column 'region'"):
             writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [1, 2], "region": ["EU", None]}))
         assert await rows_of_partitions(conn, table) == {"EU": [0], "US": [3]}

@@ -49,7 +49,7 @@ def test_lanes_share_requests_and_keep_their_order(lanes: int, size_bytes_max: i
     """As many requests as the longest lane has batches, unless they get too large; never two of a bucket in one."""
     chance = random.Random(lanes)
     entries: list[Any] = [
-        (lane, SimpleNamespace(number=number, size_bytes=chance.randint(1, 9)))
+        (lane, SimpleNamespace(sequence=number, size_bytes=chance.randint(1, 9)))
         for lane in range(lanes)
         for number in range(4)
     ]
@@ -58,6 +58,6 @@ def test_lanes_share_requests_and_keep_their_order(lanes: int, size_bytes_max: i
         assert len({lane for lane, _ in group}) == len(group)
         assert sum(batch.size_bytes for _, batch in group) <= size_bytes_max
     for lane in range(lanes):
-        assert [batch.number for group in groups for own, batch in group if own == lane] == [0, 1, 2, 3]
+        assert [batch.sequence for group in groups for own, batch in group if own == lane] == [0, 1, 2, 3]
     if size_bytes_max == 10_000:
         assert len(groups) == 4

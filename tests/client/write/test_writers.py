@@ -347,8 +347,7 @@ def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(run, config, dat
         with pytest.raises(fluss.InvalidRowError, match=r"1 rows could not be converted: ZeroDivisionError"):
             await handle.wait()
         monkeypatch.setattr(append_module.AppendWriter, "_convert", convert)
-        with pytest.raises(fluss.InvalidRowError):
-            await writer.flush()
+        await writer.flush()
         monkeypatch.setattr(append_module.ArrowEncoder, "__call__", broken)
         handle = writer.append((2, "b"))
         with pytest.raises(fluss.InvalidRowError, match="could not be encoded"):
@@ -358,9 +357,10 @@ def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(run, config, dat
         handle = writer.write_arrow_batch(large)  # in a thread
         with pytest.raises(fluss.InvalidRowError, match=r"50000 rows for .* could not be encoded"):
             await handle.wait()
-        monkeypatch.undo()
-        with pytest.raises(fluss.InvalidRowError):
+        writer.write_arrow_batch(large)
+        with pytest.raises(fluss.InvalidRowError, match="50000 rows were not written"):
             await writer.flush()
+        monkeypatch.undo()
         await writer.write_arrow_batch(large).wait()  # the lane goes on
         await writer.flush()
         assert conn._senders.get().memory.used_bytes == 0
@@ -450,8 +450,7 @@ def test_a_table_that_is_gone(run, config, database):
         with pytest.raises(fluss.TableNotExistError, match="created again"):
             await writer.append((3, "c")).wait()
         assert time.monotonic() - started < 5
-        with pytest.raises(fluss.TableNotExistError, match="2 rows were not written"):
-            await writer.flush()
+        await writer.flush()
 
     run(with_table(config, database, use, FIELDS))
 
@@ -531,10 +530,10 @@ def test_closing_fails_what_is_pending_once_and_clearly(run, config, database):
         finally:
             type(ticket).settle = settle
         assert sum(settled) == 49 + 1 + 5, "every row once"
-        for handle in [*handles, batch]:
+        for handle in [*handles[1:], batch]:
             with pytest.raises(fluss.ConnectionClosedError, match="closed"):
                 await asyncio.wait_for(handle.wait(), 1)
-        with pytest.raises(fluss.ConnectionClosedError, match="55 rows were not written"):
+        with pytest.raises(fluss.ConnectionClosedError, match="1 row was not written"):
             await writer.flush()
         with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
             writer.append((1, "x"))
@@ -619,3 +618,34 @@ def test_writer_ids_are_told_before_they_are_used(run, config, database):
 
     config.writer_bucket_no_key_assigner = "round_robin"
     run(with_table(config, database, use, FIELDS, bucket_count=2))
+
+
+@pytest.mark.parametrize("mode", ["overwrite", fluss.MergeMode.OVERWRITE])
+def test_merge_mode_overwrite_goes_past_the_merge_engine(run, config, database, mode):
+    async def use(conn, table):
+        summing = table.new_upsert().create_writer()
+        for _ in range(3):
+            await summing.upsert((1, 10, 7)).wait()
+        lookuper = table.new_lookup().create_lookuper()
+        assert await lookuper.lookup([1]) == {"id": 1, "total": 30, "most": 7}
+        builder = table.new_upsert().merge_mode(mode)
+        assert "OVERWRITE" in repr(builder)
+        await builder.create_writer().upsert((1, 5, 2)).wait()
+        assert await lookuper.lookup([1]) == {"id": 1, "total": 5, "most": 2}
+        partial = builder.partial_update_by_name(["id", "total"]).create_writer()
+        await partial.upsert((1, 6)).wait()
+        assert await lookuper.lookup([1]) == {"id": 1, "total": 6, "most": 2}
+        await table.new_upsert().merge_mode("default").create_writer().upsert((1, 10, 7)).wait()
+        assert await lookuper.lookup([1]) == {"id": 1, "total": 16, "most": 7}
+        with pytest.raises(fluss.InvalidArgumentError, match="'default' or 'overwrite', not 'undo'"):
+            table.new_upsert().merge_mode("undo")
+
+    schema = (
+        fluss.Schema.builder()
+        .column("id", fluss.DataTypes.int())
+        .column("total", fluss.DataTypes.bigint(), agg_function=fluss.AggFunction("sum"))
+        .column("most", fluss.DataTypes.int(), agg_function=fluss.AggFunction("max"))
+        .primary_key(["id"])
+        .build()
+    )
+    run(with_table(config, database, use, schema, properties={"table.merge-engine": "aggregation"}))

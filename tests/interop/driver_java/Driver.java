@@ -24,6 +24,7 @@ import org.apache.fluss.client.admin.OffsetSpec;
 import org.apache.fluss.client.lookup.Lookup;
 import org.apache.fluss.client.lookup.LookupResult;
 import org.apache.fluss.client.lookup.Lookuper;
+import org.apache.fluss.client.metadata.KvSnapshots;
 import org.apache.fluss.client.table.Table;
 import org.apache.fluss.client.table.scanner.Scan;
 import org.apache.fluss.client.table.scanner.ScanRecord;
@@ -174,6 +175,10 @@ public final class Driver {
                 return scan(c);
             case "limit_scan":
                 return limitScan(c);
+            case "kv_snapshots":
+                return kvSnapshots(c);
+            case "snapshot_scan":
+                return snapshotScan(c);
             case "create_acl":
                 get(admin.createAcls(List.of(binding(c))).all());
                 return null;
@@ -529,27 +534,61 @@ public final class Driver {
             if (c.hasNonNull("project")) {
                 scan = scan.project(columns);
             }
-            long tableId = table.getTableInfo().getTableId();
-            int bucketId = c.get("bucket").asInt();
-            TableBucket bucket = new TableBucket(tableId, bucketId);
-            if (c.hasNonNull("partition")) {
-                for (PartitionInfo one : partitions(c)) {
-                    if (one.getPartitionName().equals(text(c, "partition"))) {
-                        bucket = new TableBucket(tableId, one.getPartitionId(), bucketId);
-                    }
+            TableBucket bucket = bucket(c, table);
+            return all(scan.limit(c.get("limit").asInt()).createBatchScanner(bucket), types);
+        }
+    }
+
+    private TableBucket bucket(JsonNode c, Table table) throws Exception {
+        long tableId = table.getTableInfo().getTableId();
+        int bucketId = c.get("bucket").asInt();
+        if (c.hasNonNull("partition")) {
+            for (PartitionInfo one : partitions(c)) {
+                if (one.getPartitionName().equals(text(c, "partition"))) {
+                    return new TableBucket(tableId, one.getPartitionId(), bucketId);
                 }
             }
-            List<Object> rows = new ArrayList<>();
-            try (BatchScanner scanner = scan.limit(c.get("limit").asInt()).createBatchScanner(bucket)) {
-                CloseableIterator<InternalRow> batch;
-                while ((batch = scanner.pollBatch(Duration.ofSeconds(5))) != null) {
-                    while (batch.hasNext()) {
-                        rows.add(Values.canonical(batch.next(), types));
-                    }
-                    batch.close();
+        }
+        return new TableBucket(tableId, bucketId);
+    }
+
+    private static List<Object> all(BatchScanner scanner, List<DataType> types) throws Exception {
+        List<Object> rows = new ArrayList<>();
+        try (BatchScanner closing = scanner) {
+            CloseableIterator<InternalRow> batch;
+            while ((batch = closing.pollBatch(Duration.ofSeconds(5))) != null) {
+                while (batch.hasNext()) {
+                    rows.add(Values.canonical(batch.next(), types));
                 }
+                batch.close();
             }
-            return rows;
+        }
+        return rows;
+    }
+
+    private Object kvSnapshots(JsonNode c) throws Exception {
+        KvSnapshots found =
+                c.hasNonNull("partition")
+                        ? get(admin.getLatestKvSnapshots(path(c), text(c, "partition")))
+                        : get(admin.getLatestKvSnapshots(path(c)));
+        List<Object> answer = new ArrayList<>();
+        for (int bucket : new java.util.TreeSet<>(found.getBucketIds())) {
+            Object id = found.getSnapshotId(bucket).isPresent() ? found.getSnapshotId(bucket).getAsLong() : null;
+            Object offset = found.getLogOffset(bucket).isPresent() ? found.getLogOffset(bucket).getAsLong() : null;
+            answer.add(Arrays.asList(bucket, id, offset));
+        }
+        return answer;
+    }
+
+    private Object snapshotScan(JsonNode c) throws Exception {
+        List<String> columns = c.hasNonNull("project") ? list(c.get("project")) : names(c);
+        List<DataType> types = types(c, columns);
+        try (Table table = connection.getTable(path(c))) {
+            Scan scan = table.newScan();
+            if (c.hasNonNull("project")) {
+                scan = scan.project(columns);
+            }
+            return all(scan.createBatchScanner(bucket(c, table), c.get("snapshot").asLong()), types);
         }
     }
 

@@ -22,6 +22,7 @@ from fluss.server.catalog import Catalog
 from fluss.server.catalog.files import FileLayer
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.handlers.request import RequestContext
+from fluss.server.store_tokens import StoreTokens
 from fluss.server.turns import Turns
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class Harness:
             audit=AuditLog(),
             turns=Turns(),
             tablet_server_id=self.config.integer("tablet-server.id"),
+            store_tokens=StoreTokens(self.catalog.remote_data_dir, self.config.store_options, None, self.clock),
             advertised_endpoint=lambda listener: Endpoint(listener, f"{listener.lower()}.example", 9000),
         )
 

@@ -16,7 +16,7 @@ from tests.server.log_support import run
 
 from fluss.errors import KvStorageError, StorageBackpressureError
 from fluss.server.kv import budget as budget_module
-from fluss.server.kv import store as store_module
+from fluss.server.kv import engine
 
 TEXT = "x" * 100
 
@@ -103,7 +103,7 @@ def test_a_store_that_finds_no_file_handle_is_opened_later(tmp_path: Path, monke
         def fail(folder: Path) -> None:
             raise RuntimeError(f"IO error: While open a file for random read: {folder}/9.sst: Too many open files")
 
-        monkeypatch.setattr(store_module, "_open_db", fail)
+        monkeypatch.setattr(engine, "open_db", fail)
         async with opened(tmp_path / "a", entry) as bucket:
             with pytest.raises(KvStorageError, match="cannot be opened now"):
                 await bucket.get(1)

@@ -54,11 +54,12 @@ from fluss.server.config import ServerConfig
 from fluss.server.kv.aggregate import aggregate_of, column_aggregate_of
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursor, Cursors
+from fluss.server.kv.engine import _CACHE_BYTES
 from fluss.server.kv.keys import decode_keys, rows_of_keys
 from fluss.server.kv.layer import Layer
 from fluss.server.kv.sequence import FILE_NAME, BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
-from fluss.server.kv.store import _CACHE_BYTES, DamagedStoreError, Store
+from fluss.server.kv.store import META_NAME, DamagedStoreError, Store
 from fluss.server.kv.values import ValueCodec
 from fluss.server.turns import Turns
 
@@ -166,12 +167,20 @@ def test_a_store_with_a_damaged_head(tmp_path: Path) -> None:
         store.apply({b"k": b"v"}, 1, 1)
         store.start_spill().result()
         store.finish_spill()
-        assert store._db is not None
-        store._db.put(b"m", b"{}")
         store.close(keep=True)
+        head = tmp_path / "kv" / META_NAME
+        good = head.read_bytes()
+        for bad in (good.replace(b'"rows": 1', b'"rows": 7'), good[:-1]):
+            head.write_bytes(bad)
+            again = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
+            with pytest.raises(DamagedStoreError):
+                again.open()
+            again.close(keep=False)
+        # A store of an earlier release has none, and is as good as none itself.
+        head.unlink()
         again = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
-        with pytest.raises(DamagedStoreError):
-            again.open()
+        again.open()
+        assert (again.applied_offset, again.get_many([b"k"])) == (0, [None])
         again.close(keep=False)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from fluss.client.admin.balance import BalanceAdmin
 from fluss.client.admin.base import taking_names
 from fluss.client.admin.catalog import CatalogAdmin
 from fluss.client.admin.lake import LakeAdmin
@@ -13,7 +14,7 @@ from fluss.client.admin.security import SecurityAdmin
 
 
 @taking_names
-class FlussAdmin(CatalogAdmin, SecurityAdmin, LakeAdmin):
+class FlussAdmin(CatalogAdmin, SecurityAdmin, LakeAdmin, BalanceAdmin):
     """Administration of a cluster. Obtain it with `conn.get_admin()`, awaited or not: awaiting gives it itself."""
 
     def __await__(self) -> Generator[Any, None, FlussAdmin]:

@@ -8,6 +8,7 @@ NAMES = {
     "fluss.client.scan.plan": "ScanPlan",
     "fluss.client.scan.records": "RecordBatch ScanRecord ScanRecords",
     "fluss.client.scan.scanner": "LogScanner",
+    "fluss.client.scan.table_batch_scanner": "TableBatchScanner",
     "fluss.client.scan.table_scan": "TableScan",
 }
 

@@ -7,6 +7,7 @@ from fluss.client.scan.records import RecordBatch as RecordBatch
 from fluss.client.scan.records import ScanRecord as ScanRecord
 from fluss.client.scan.records import ScanRecords as ScanRecords
 from fluss.client.scan.scanner import LogScanner as LogScanner
+from fluss.client.scan.table_batch_scanner import TableBatchScanner as TableBatchScanner
 from fluss.client.scan.table_scan import TableScan as TableScan
 
 NAMES: dict[str, str]
@@ -18,5 +19,6 @@ __all__ = [
     "ScanPlan",
     "ScanRecord",
     "ScanRecords",
+    "TableBatchScanner",
     "TableScan",
 ]

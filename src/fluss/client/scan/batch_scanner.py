@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from fluss._arrow_buffers import array_of
 from fluss.client.scan.fold import merge_by_key
-from fluss.client.scan.frames import to_pandas, to_polars
+from fluss.client.scan.kv_snapshot import SnapshotRows, newest_snapshot
+from fluss.client.scan.one_shot import OneShotScanner
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.errors import (
@@ -21,40 +22,39 @@ from fluss.errors import (
     FormatError,
     InvalidArgumentError,
     InvalidRowError,
+    KvSnapshotNotExistError,
+    StorageError,
     UnsupportedVersionError,
     error_for_code,
 )
 from fluss.metadata import OffsetSpec, Schema, TableBucket
-from fluss.net.deadline import Deadline
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import ScanKvResponse, decode_limit_scan_response, decode_scan_kv_response
 from fluss.records import align_batch, decode_value_batch, iter_log_batches
 from fluss.rows import Slices, decode_compacted, indexed, logical
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-
     from fluss.net.connection import Connection
 
 T = TypeVar("T")
 
 _FOLD_ROWS = 500_000
 """Changes that are collected before they are folded; more when there are more rows, so that folding stays linear."""
+_SNAPSHOT_ATTEMPTS = 3
 
 
-class BatchScanner:
+class BatchScanner(OneShotScanner):
     """A bounded read of one bucket. It runs when the first batch is asked for, and once only.
 
     With a limit: the last rows of a log table, or some rows of a primary-key table. Without one (primary-key tables
-    only): all current rows of the bucket.
+    only): all current rows of the bucket, or those of a snapshot.
 
     Example:
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         last = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
     """
 
-    def __init__(self, plan: ScanPlan, bucket: TableBucket) -> None:
+    def __init__(self, plan: ScanPlan, bucket: TableBucket, snapshot_id: int | None = None) -> None:
         info = plan.info
         if bucket.table_id != info.table_id:
             raise InvalidArgumentError(
@@ -69,114 +69,31 @@ class BatchScanner:
             raise InvalidArgumentError(f"{info.table_path} {state} partitioned; the bucket given is {bucket}")
         if plan.predicate is not None:
             raise InvalidArgumentError("a filter cannot be combined with a bucket batch scan")
+        if snapshot_id is not None and not info.has_primary_key():
+            raise InvalidArgumentError(f"{info.table_path} has no primary key, and therefore no snapshots")
         if plan.limit is None and not info.has_primary_key():
             raise InvalidArgumentError("a bucket batch scan of a log table needs a limit: call limit(n) first")
-        self._plan = plan
+        if snapshot_id is not None and plan.limit is not None:
+            raise InvalidArgumentError("a snapshot is read as a whole: leave out limit() or the snapshot id")
+        super().__init__(plan)
         self._bucket = bucket
-        self._batches: AsyncGenerator[RecordBatch, None] | None = None
+        self.snapshot_id = snapshot_id
+        """The snapshot that the rows come from, or begin with; None when none is read."""
         self.log_offset: int | None = None
         """The end of the changelog that the rows read so far stand for; None where the server does not say."""
-        self._arrow_schema = plan.arrow_schema
-        self._deadline = plan.cluster.deadline()
-        """The deadline of the call that the requests of this scanner are made for."""
 
     @property
     def bucket(self) -> TableBucket:
         """The bucket this scanner reads."""
         return self._bucket
 
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """The schema of the Arrow batches this scanner gives.
-
-        Example:
-            names = scanner.arrow_schema.names
-        """
-        return self._arrow_schema
-
-    async def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
-        """Return the next batch, or None when there is no more.
-
-        `timeout` is in seconds; by default a batch takes at most twice the request timeout.
-
-        Example:
-            while (found := await scanner.next_batch()) is not None:
-                print(found.batch.num_rows)
-        """
-        return await self._next(self._plan.cluster.deadline(timeout))
-
-    async def _next(self, deadline: Deadline) -> RecordBatch | None:
-        self._deadline = deadline
-        if self._batches is None:
-            self._batches = self._run()
-        async for batch in self._batches:
-            return batch
-        return None
-
-    async def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
-        """Return all batches that are left.
-
-        `timeout` is the time for all of them, in seconds; by default each has its own, as with `next_batch()`.
-
-        Example:
-            batches = await scanner.collect_all_batches()
-        """
-        batches = []
-        deadline = self._plan.read_deadline(timeout)
-        while (batch := await self._next(self._plan.cluster.deadline(deadline))) is not None:
-            batches.append(batch)
-        return batches
-
-    async def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
-        """All rows that are left as an Arrow table.
-
-        Example:
-            table = await scanner.to_arrow()
-        """
-        batches = [batch.batch for batch in await self.collect_all_batches(timeout=timeout)]
-        return pa.Table.from_batches(batches, self._arrow_schema)
-
-    async def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
-        """All rows that are left as a pandas DataFrame.
-
-        Example:
-            frame = await scanner.to_pandas()
-        """
-        return to_pandas(await self.to_arrow(timeout=timeout))
-
-    async def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
-        """All rows that are left as a polars DataFrame.
-
-        Example:
-            frame = await scanner.to_polars()
-        """
-        return to_polars(await self.to_arrow(timeout=timeout))
-
-    async def close(self) -> None:
-        """Stop reading; a cursor that the server keeps is given back.
-
-        Example:
-            await scanner.close()
-        """
-        if self._batches is not None:
-            await self._batches.aclose()
-
-    async def __aenter__(self) -> BatchScanner:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def __aiter__(self) -> AsyncIterator[RecordBatch]:
-        if self._batches is None:
-            self._batches = self._run()
-        return self._batches
-
     # -- the reads ------------------------------------------------------------------------------------------------
 
     def _run(self) -> AsyncGenerator[RecordBatch, None]:
         if not self._plan.info.has_primary_key():
             return self._last_rows()
+        if self.snapshot_id is not None:
+            return self._snapshot(self.snapshot_id)
         return self._some_values() if self._plan.limit is not None else self._all_values()
 
     async def _limit_scan(self) -> memoryview:
@@ -300,15 +217,9 @@ class BatchScanner:
         plan, bucket = self._plan, self._bucket
         names = [column.name for column in plan.info.schema.columns]
         key = [names.index(name) for name in plan.info.physical_primary_key]
-        start = (await plan.offsets([bucket], OffsetSpec.earliest(), self._deadline))[bucket]
         stop = (await plan.offsets([bucket], OffsetSpec.latest(), self._deadline))[bucket]
-        if start > 0:
-            raise UnsupportedVersionError(
-                f"this server cannot list the rows of {plan.info.table_path}, and the changelog of {bucket} begins at "
-                f"offset {start}: rows that did not change since are not in it"
-            )
-        self.log_offset = stop
-        table = plan.info.schema.arrow_schema.empty_table()
+        start, table = await self._base_rows()
+        self.log_offset = stop = max(start, stop)
         pending: list[RecordBatch] = []
         pending_rows = 0
         async with contextlib.aclosing(plan.without_projection().read({bucket: start}, {bucket: stop})) as changes:
@@ -323,11 +234,53 @@ class BatchScanner:
             batch = table.combine_chunks().to_batches()[0]
             yield RecordBatch(self._project(batch), bucket, 0, batch.num_rows - 1)
 
+    async def _base_rows(self) -> tuple[int, pa.Table]:
+        """What the changelog is folded into: the newest snapshot, or nothing, and the offset it goes on from."""
+        plan, bucket = self._plan, self._bucket
+        empty = plan.info.schema.arrow_schema.empty_table()
+        earliest = (await plan.offsets([bucket], OffsetSpec.earliest(), self._deadline))[bucket]
+        reason = "it has no snapshot"
+        for _ in range(_SNAPSHOT_ATTEMPTS):
+            try:
+                newest = await newest_snapshot(plan, bucket, self._deadline)
+                if newest is None or newest.log_offset < earliest:
+                    break
+                whole = BatchScanner(plan.without_projection(), bucket, newest.snapshot_id)
+                whole._deadline = self._deadline
+                batches = [found.batch async for found in whole._snapshot(newest.snapshot_id)]
+            except KvSnapshotNotExistError as error:
+                reason = error.message
+                continue  # the next one has taken its place
+            except (StorageError, UnsupportedVersionError) as error:
+                reason = error.message
+                break
+            self.snapshot_id = newest.snapshot_id
+            return newest.log_offset, pa.Table.from_batches(batches, empty.schema)
+        if earliest > 0:
+            raise UnsupportedVersionError(
+                f"this server cannot list the rows of {plan.info.table_path}, and the changelog of {bucket} begins at "
+                f"offset {earliest}: rows that did not change since are not in it, and {reason}"
+            )
+        return earliest, empty
+
+    async def _snapshot(self, snapshot_id: int) -> AsyncGenerator[RecordBatch, None]:
+        """All rows of a snapshot, from its files."""
+        rows = 0
+        async with SnapshotRows(self._plan, self._bucket, snapshot_id, self._deadline) as snapshot:
+            self.log_offset = snapshot.log_offset
+            async for values in snapshot.values():
+                batch = await self._valid(values)
+                yield RecordBatch(batch, self._bucket, rows, rows + batch.num_rows - 1)
+                rows += batch.num_rows
+
     # -- values ---------------------------------------------------------------------------------------------------
 
     async def _decoded(self, records: memoryview) -> pa.RecordBatch:
+        return await self._valid(lambda: decode_value_batch(records))
+
+    async def _valid(self, values: Slices | Callable[[], Slices]) -> pa.RecordBatch:
         try:
-            return await self.decode_values(decode_value_batch(records))
+            return await self.decode_values(values if isinstance(values, Slices) else values())
         except (FormatError, InvalidRowError, pa.ArrowException) as error:
             raise CorruptRecordError(
                 f"Rows of {self._bucket} of table '{self._plan.info.table_path}' are not valid: "

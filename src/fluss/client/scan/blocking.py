@@ -7,9 +7,8 @@ import asyncio
 from collections.abc import Generator
 from dataclasses import replace
 
-import pyarrow as pa
-
 from fluss.client.scan.plan import ScanPlan
+from fluss.client.scan.records import RecordBatch
 from fluss.metadata import TableBucket
 from fluss.net.background import LoopThread
 from fluss.net.bridge import Bridge, RunningLoop
@@ -21,7 +20,7 @@ def blocking_batches(
     start_offsets: dict[TableBucket, int],
     loop: asyncio.AbstractEventLoop,
     deadline: Deadline | None,
-) -> Generator[pa.RecordBatch, None, None]:
+) -> Generator[RecordBatch, None, None]:
     """Give the batches of `plan.read` to a plain `for` loop, one at a time.
 
     Which thread reads is known when the first batch is asked for.
@@ -34,14 +33,13 @@ def blocking_batches(
 
 def _batches(
     plan: ScanPlan, start_offsets: dict[TableBucket, int], bridge: Bridge, deadline: Deadline | None
-) -> Generator[pa.RecordBatch, None, None]:
-    for found in bridge.iterate(plan.read(start_offsets, None, deadline)):
-        yield found.batch
+) -> Generator[RecordBatch, None, None]:
+    yield from bridge.iterate(plan.read(start_offsets, None, deadline))
 
 
 def _with_own_connection(
     plan: ScanPlan, start_offsets: dict[TableBucket, int], deadline: Deadline | None
-) -> Generator[pa.RecordBatch, None, None]:
+) -> Generator[RecordBatch, None, None]:
     """Read on a loop of its own: the caller runs on the loop that would otherwise have to do the work."""
     with LoopThread() as thread:
         cluster = thread.run(type(plan.cluster).connect(plan.config, deadline))

@@ -13,7 +13,7 @@ from fluss._arrow_buffers import array_of, numpy_of, valid_mask
 from fluss._lazy import LazyModule
 from fluss.errors import CorruptRecordError, FormatError, InvalidRowError
 from fluss.metadata import Schema, TableBucket, TableInfo
-from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch
+from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch, has_columns
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -145,11 +145,15 @@ class BatchDecoder:
     def _to_arrow(self, batch: LogBatch, written: Schema, projected: bool) -> pa.RecordBatch:
         schema = self.info.schema
         if self._sorted is not None:
-            # A schema older than the table's may lack some of the wanted columns: a server leaves those out.
+            # A schema older than the table's may lack some of the wanted columns.
             present = [i for i in self._sorted if i < len(written.columns)]
             if projected:
-                fields = pa.schema([written.arrow_schema.field(i) for i in present])
-                arrow = decode_arrow_batch(batch, fields)
+                fields = [written.arrow_schema.field(i) for i in present]
+                younger = [schema.arrow_schema.field(i) for i in self._sorted[len(present) :]]
+                if younger and has_columns(batch, pa.schema(fields + younger)):
+                    # Servers send them as nulls; those of earlier releases left them out.
+                    fields, present = fields + younger, self._sorted
+                arrow = decode_arrow_batch(batch, pa.schema(fields))
             elif self.info.log_format == "ARROW":
                 arrow = decode_arrow_batch(batch, written.arrow_schema, columns=present)
             else:

@@ -64,6 +64,7 @@ _PASSING = (
     StorageError,
     UnknownServerError,
 )
+_REMOTE_FIRST = 1
 _EMPTY_ANSWER_PAUSE_S = 0.02
 
 
@@ -113,9 +114,14 @@ class Fetcher:
         self._ahead = _ahead and not plain_bytes
         self._loop = asyncio.get_running_loop()
         self._remote = RemoteReader(
-            cluster, threads=options.remote_threads, segments=options.remote_prefetch, reads=options.remote_reads
+            cluster,
+            threads=options.remote_threads,
+            segments=options.remote_prefetch,
+            reads=options.remote_reads,
+            store_options=options.store_options,
         )
         self._changed = asyncio.Event()
+        self._woken = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._turn: deque[TableBucket] = deque()
         self._buffered_bytes = 0
@@ -138,6 +144,7 @@ class Fetcher:
             self.remove(old.bucket)
         self.subscriptions[subscription.bucket] = subscription
         self._turn.append(subscription.bucket)
+        self._changed.set()  # a poll may wait for the first bucket
         self.pump()
 
     def remove(self, bucket: TableBucket) -> Subscription | None:
@@ -176,11 +183,18 @@ class Fetcher:
 
     # -- taking out -----------------------------------------------------------------------------------------------
 
-    async def next(self, timeout_s: float | None) -> tuple[Subscription, Decoded] | None:
+    def wake(self) -> None:
+        """Let the `next` that waits, or else the next one that would, end without a batch."""
+        self._woken = True
+        self._changed.set()
+
+    async def next(self, timeout_s: float | None, *, endless: bool = False) -> tuple[Subscription, Decoded] | None:
         """The next batch of any bucket, buckets taking turns; None when time is up or all buckets are read.
 
-        Batches without wanted rows are passed over, but move their bucket's position.
+        Batches without wanted rows are passed over, but move their bucket's position. With `endless`, a fetcher without
+        buckets waits for the first one, as its caller would only ask again.
         """
+        waits_for_first = endless and not self.subscriptions
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
         self._asked = True
         self.pump()
@@ -197,7 +211,10 @@ class Fetcher:
                 if subscription.error is not None:
                     error, subscription.error = subscription.error, None
                     raise error
-            if self.done:
+            if self._woken:
+                self._woken = False
+                return None
+            if self.done and not (waits_for_first and not self.subscriptions):
                 return None
             if not self._changed.is_set():
                 remaining = None if deadline is None else deadline - self._loop.time()
@@ -351,6 +368,8 @@ class Fetcher:
             max_wait_ms=options.max_wait_ms,
             min_bytes=options.min_bytes,
         )
+        if options.remote_first:
+            request.read_preference = _REMOTE_FIRST
         table = request.tables_req.add(
             table_id=self.info.table_id, projection_pushdown_enabled=self._projection is not None
         )

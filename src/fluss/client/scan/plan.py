@@ -59,7 +59,9 @@ class ScanPlan:
             request_timeout_ms=config.request_timeout_ms,
             remote_prefetch=config.scanner_remote_log_prefetch_num,
             remote_threads=config.remote_file_download_thread_num,
+            store_options=config.store_options,
             remote_reads=config.scanner_remote_log_read_concurrency,
+            remote_first=config.scanner_log_read_preference == "remote_first",
             buffered_bytes=max(_BUFFERED_BYTES, 2 * config.scanner_log_fetch_max_bytes_for_bucket),
         )
 
@@ -87,10 +89,10 @@ class ScanPlan:
         wanted = columns if self.projection is None else [columns[i] for i in self.projection]
         return pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in wanted])
 
-    def to_table(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    def to_table(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
         """Batches of the scan as one table; without a fixed schema, columns that some batches lack are null there."""
         if self.fixed_schema or not batches:
-            return pa.Table.from_batches(batches, self.arrow_schema)
+            return pa.Table.from_batches(batches, schema)
         return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
 
     def decoder(self, schema_of: Callable[[int], Schema]) -> BatchDecoder:

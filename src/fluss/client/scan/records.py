@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, overload
 
 import pyarrow as pa
@@ -55,7 +55,7 @@ class ScanRecord:
 class Run:
     """Consecutive records of one bucket as a slice of an Arrow batch, turned into records when they are looked at."""
 
-    __slots__ = ("base_offset", "batch", "change_types", "timestamp", "types")
+    __slots__ = ("base_offset", "batch", "change_types", "map_pairs", "timestamp", "types")
 
     def __init__(
         self,
@@ -64,9 +64,12 @@ class Run:
         base_offset: int | Sequence[int],
         timestamp: int,
         change_types: bytes | None,
+        *,
+        map_pairs: bool = False,
     ) -> None:
         self.batch = batch
         self.types = types
+        self.map_pairs = map_pairs
         self.base_offset = base_offset
         self.timestamp = timestamp
         self.change_types = change_types
@@ -75,7 +78,7 @@ class Run:
         return int(self.batch.num_rows)
 
     def records(self) -> list[ScanRecord]:
-        rows = rows_to_python(self.batch, self.types)
+        rows = rows_to_python(self.batch, self.types, map_pairs=self.map_pairs)
         base, timestamp = self.base_offset, self.timestamp
         offsets = range(base, base + len(rows)) if isinstance(base, int) else base
         if self.change_types is None:
@@ -168,6 +171,11 @@ class ScanRecords:
 
     def __iter__(self) -> Iterator[ScanRecord]:
         return iter(self._all())
+
+    def __await__(self) -> Generator[Any, None, ScanRecords]:
+        """Give itself: `await scanner.poll(…)`, as in release 1.0, works with the plain `poll` of `fluss` too."""
+        return self
+        yield
 
     def __repr__(self) -> str:
         return f"ScanRecords({self.count()} records of {len(self._runs)} buckets)"

@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import errno
+import os
 import struct
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss.errors import FormatError, StorageError
+from fluss.errors import ConfigError, FormatError, SecurityTokenError, StorageError
+from fluss.metadata import FileSystemCredentials
+from fluss.net.filesystems import open_filesystem, scheme_of, scrub
 from fluss.protocol import apis, messages
 from fluss.records.log_batch import LENGTH_END, LENGTH_POSITION
 
@@ -24,6 +30,20 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 8 * 1024 * 1024
 _BATCH_BYTES_MAX = 1024 * 1024 * 1024
+_TOKEN_LEFT_S_MIN = 300.0
+"""Credentials of the cluster are asked for anew when they live no longer than this."""
+_SETTINGS = {
+    "fs.s3a.endpoint": "s3.endpoint",
+    "fs.s3a.region": "s3.region",
+    "fs.s3a.endpoint.region": "s3.region",
+    "fs.s3a.path.style.access": "s3.path-style-access",
+    "fs.s3a.connection.ssl.enabled": "s3.connection.ssl.enabled",
+    "fs.oss.endpoint": "oss.endpoint",
+    "fs.oss.region": "oss.region",
+    "fs.gs.project.id": "gs.project.id",
+    "fs.gs.storage.root.url": "gs.storage.root.url",
+}
+"""What a cluster says about its store, and the options that mean the same."""
 
 
 class RemoteReader:
@@ -32,13 +52,23 @@ class RemoteReader:
     The blocks that are read ahead go on into the next segments, so that the end of one is no pause.
     """
 
-    def __init__(self, cluster: Cluster, *, threads: int, segments: int, reads: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        threads: int,
+        segments: int,
+        reads: int,
+        store_options: Mapping[str, str] | None = None,
+    ) -> None:
         self._cluster = cluster
         self._threads_max = max(1, threads)
         self._threads: ThreadPoolExecutor | None = None
         self._segments_ahead = max(1, segments)
         self._reads_ahead = max(1, reads)
-        self._filesystems: dict[str, pafs.FileSystem] = {}
+        self._store_options = dict(store_options or {})
+        self._stores: dict[str, _Store] = {}
+        """The object stores that were opened, by scheme."""
 
     def close(self) -> None:
         if self._threads is not None:
@@ -71,6 +101,10 @@ class RemoteReader:
                 whole = segment.add(await segment.reads.popleft())
                 if whole is not None:
                     yield whole
+        except StorageError as error:
+            # The credentials may have been revoked: the next attempt asks for new ones.
+            store = self._stores.pop(scheme_of(info.remote_log_tablet_dir), None)
+            raise error if store is None else StorageError(scrub(error.message, store.options)) from None
         finally:
             # A file must not be closed under a thread that reads it.
             reads = [read for segment in opened for read in segment.reads]
@@ -88,59 +122,88 @@ class RemoteReader:
                 if not waiting or len(opened) >= self._segments_ahead:
                     return
                 unread = waiting.popleft()
-                await self._run(unread.open, filesystem)
+                await self.run(unread.open, filesystem)
                 opened.append(unread)
                 continue
-            read = self._run(unread.read, unread.position)
+            read = self.run(unread.read, unread.position)
             unread.position = min(unread.position + _BLOCK_BYTES, unread.size)
             unread.reads.append(asyncio.ensure_future(read))
 
     async def _open(self, directory: str) -> tuple[pafs.FileSystem, str]:
-        import pyarrow.fs as pafs  # only readers of a remote log need it
-
-        if "://" not in directory:
-            return pafs.LocalFileSystem(), directory.rstrip("/")
-        scheme, _, rest = directory.partition("://")
+        scheme = scheme_of(directory)
         if scheme == "file":
-            return pafs.LocalFileSystem(), "/" + rest.strip("/")
-        known = self._filesystems.get(scheme)
-        if known is None:
-            known = self._filesystems[scheme] = await self._remote_filesystem(scheme, directory)
-        return known, rest.strip("/")
+            import pyarrow.fs as pafs  # only readers of a remote log need it
 
-    async def _remote_filesystem(self, scheme: str, directory: str) -> pafs.FileSystem:
-        """A file system with the credentials the cluster lends its readers."""
-        import pyarrow.fs as pafs
+            rest = directory.partition("://")[2] if "://" in directory else directory
+            return pafs.LocalFileSystem(), "/" + rest.strip("/") if "://" in directory else rest.rstrip("/")
+        store = self._stores.get(scheme)
+        if store is None or time.time() >= store.until:
+            store = self._stores[scheme] = await self._open_store(scheme, directory)
+        return store.filesystem, directory.partition("://")[2].strip("/")
 
-        token = await self._cluster.call_tablet(
-            apis.GET_FILESYSTEM_SECURITY_TOKEN, messages.GetFileSystemSecurityTokenRequest()
-        )
+    async def _open_store(self, scheme: str, directory: str) -> _Store:
+        """Open an object store with credentials of the reader's own, or else with those the cluster lends."""
         try:
-            if scheme in ("s3", "s3a", "oss"):
-                return _object_store(token)
-            return pafs.FileSystem.from_uri(directory)[0]
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise StorageError(f"the remote log at {scheme}:// cannot be opened: {error}") from None
+            token = await self._cluster.call_tablet(
+                apis.GET_FILESYSTEM_SECURITY_TOKEN, messages.GetFileSystemSecurityTokenRequest()
+            )
+        except SecurityTokenError as error:
+            # The service that issues credentials may be down for a moment, as the store may.
+            raise StorageError(f"the remote log at {scheme}:// cannot be opened: {error.message}") from None
+        options = {_SETTINGS[pair.key]: pair.value for pair in token.addition_info if pair.key in _SETTINGS}
+        until = float("inf")
+        own_keys = {"s3.access-key", "oss.accessKeyId"} & set(self._store_options)
+        lent = None if own_keys else FileSystemCredentials.from_json_bytes(token.token)
+        if lent is not None:
+            names = ("oss.accessKeyId", "oss.accessKeySecret", "oss.securityToken")
+            if scheme != "oss":
+                names = ("s3.access-key", "s3.secret-key", "s3.session-token")
+            values = (lent.access_key_id, lent.access_key_secret, lent.security_token)
+            options |= {name: value for name, value in zip(names, values) if value}
+            if token.HasField("expiration_time"):
+                left_s = token.expiration_time / 1000 - time.time()
+                until = time.time() + max(left_s - _TOKEN_LEFT_S_MIN, left_s / 2)
+        options |= self._store_options
+        try:
+            filesystem, _ = await self.run(open_filesystem, directory, options)
+        except (pa.ArrowException, OSError, ValueError, ConfigError) as error:
+            raise StorageError(f"the remote log at {scheme}:// cannot be opened: {scrub(error, options)}") from None
+        return _Store(filesystem, options, until)
 
-    async def _run(self, call: Callable[..., Any], *args: Any) -> Any:
+    async def download(self, files: Mapping[str, Path]) -> None:
+        """Bring remote files to local paths, several at a time; local ones are linked."""
+
+        async def bring(path: str, local: Path) -> None:
+            filesystem, inner = await self._open(path)
+            await self.run(_copy, filesystem, inner, local)
+
+        await asyncio.gather(*(bring(path, local) for path, local in files.items()))
+
+    async def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Run a call in a thread of its own."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._threads_max, thread_name_prefix="fluss-remote")
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
 
 
-def _object_store(token: messages.GetFileSystemSecurityTokenResponse) -> pafs.FileSystem:
-    import pyarrow.fs as pafs
+def _copy(filesystem: pafs.FileSystem, path: str, local: Path) -> None:
+    if filesystem.type_name == "local":
+        if not os.path.isfile(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        os.symlink(path, local)
+        return
+    with filesystem.open_input_stream(path) as source, local.open("wb") as target:
+        while block := source.read(_BLOCK_BYTES):
+            target.write(block)
 
-    options = {pair.key: pair.value for pair in token.addition_info}
-    credentials = json.loads(token.token) if token.token else {}
-    endpoint = options.get("fs.s3a.endpoint") or options.get("fs.oss.endpoint")
-    return pafs.S3FileSystem(
-        access_key=credentials.get("access_key_id"),
-        secret_key=credentials.get("access_key_secret"),
-        session_token=credentials.get("security_token"),
-        endpoint_override=endpoint,
-        region=options.get("fs.s3a.endpoint.region"),
-    )
+
+@dataclass(frozen=True)
+class _Store:
+    """An object store, opened with credentials that hold until a time (epoch, seconds)."""
+
+    filesystem: pafs.FileSystem
+    options: Mapping[str, str] = field(repr=False)
+    until: float
 
 
 class _Segment:

@@ -5,25 +5,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
-import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import pyarrow as pa
 
 from fluss.client.scan.blocking import blocking_batches
+from fluss.client.scan.change_column import CHANGE_TYPE, CHANGE_TYPE_FIELD, with_change_types
 from fluss.client.scan.decode import Decoded
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, Run, ScanRecords
-from fluss.client.scan.subscription import Subscription
-from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidArgumentError
-from fluss.metadata import EARLIEST_OFFSET, LATEST_OFFSET, OffsetSpec, TableBucket
-from fluss.net.deadline import Deadline
+from fluss.client.scan.subscriptions import ActiveReader, Subscriptions
+from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
+from fluss.metadata import TableBucket
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,12 +42,16 @@ logger = logging.getLogger("fluss.client.scan")
 _ITERATION_POLL_MS = 1_000
 
 
-class LogScanner(Generic[ItemT]):
+class LogScanner(Subscriptions, Generic[ItemT]):
     """Reads buckets of a table's log from given offsets on.
 
     A record scanner gives records (`poll`), a batch scanner Arrow (`poll_arrow`, `poll_record_batch`, `to_arrow`).
     Subscribe to buckets first; `poll*` then goes on from where the last one ended. `to_arrow` and the like read from
     the current position up to the log's end at the time of the call and leave the position where it is.
+
+    The log of a primary-key table is its changelog: every change since the log begins, not the current rows. Its Arrow
+    batches end with a column `_change_type` (``insert``, ``update_before``, ``update_after``, ``delete``). For current
+    rows use `create_bucket_batch_scanner`, lookups, or `fluss.connect(…).table(…).to_arrow()`.
 
     Example:
         scanner = await table.new_scan().create_log_scanner()
@@ -58,211 +60,22 @@ class LogScanner(Generic[ItemT]):
             print(record.row)
     """
 
-    def __init__(self, plan: ScanPlan, *, batches: bool) -> None:
-        self._plan = plan
+    def __init__(self, plan: ScanPlan, *, batches: bool, change_type_column: bool = True) -> None:
         self._batches = batches
         self._loop = asyncio.get_running_loop()
         # A caller of `to_arrow` wants everything at once, which fetches by itself: to fetch ahead for a poll
         # that never comes would be double work. Records can only be polled.
-        self._fetcher = plan.fetcher(plan.fetch_options(), eager=not batches)
-        self._leftover: dict[TableBucket, Decoded] = {}
-        """What a poll fetched but had no room for."""
+        super().__init__(plan, plan.fetcher(plan.fetch_options(), eager=not batches))
         self._polling = asyncio.Lock()
-        self._leftover_lock = threading.Lock()
-        """Leftovers are stored on the loop, and taken in any thread."""
-        self._latest: set[TableBucket] = set()
-        """Buckets whose subscription waits for the latest offset."""
-        self._resolving: asyncio.Task[None] | None = None
-        self._reader: weakref.ref[Any] | None = None
-        self._closed = False
+        # Rows of a changelog mean nothing without what they did. A table may have a column of this name: servers of
+        # Apache Fluss before 0.9 did not reserve it.
+        self._adds_change_type = (
+            change_type_column and plan.info.has_primary_key() and CHANGE_TYPE not in plan.info.schema.column_names
+        )
         plan.cluster.attach(self)
         # A scanner that is dropped without close() must not go on fetching.
         self._finalizer = weakref.finalize(self, _abandon, self._loop, self._fetcher)
         self._finalizer.atexit = False
-
-    # -- subscriptions --------------------------------------------------------------------------------------------
-
-    def subscribe(self, bucket_id: int, start_offset: int, *, timeout: float | None = None) -> None:
-        """Read a bucket from `start_offset` on (`EARLIEST_OFFSET`, `LATEST_OFFSET` or an offset).
-
-        `timeout` is the time, in seconds, within which the latest offset must be known; see `settled()`.
-
-        Example:
-            scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
-        """
-        self.subscribe_buckets({bucket_id: start_offset}, timeout=timeout)
-
-    def subscribe_buckets(self, bucket_offsets: Mapping[int, int], *, timeout: float | None = None) -> None:
-        """Read several buckets: `{bucket id: start offset}`.
-
-        Example:
-            scanner.subscribe_buckets({bucket: fluss.EARLIEST_OFFSET for bucket in range(info.num_buckets)})
-        """
-        if self.is_partitioned():
-            raise InvalidArgumentError(
-                f"table {self._plan.info.table_path} is partitioned: use subscribe_partition() or "
-                "subscribe_partition_buckets()"
-            )
-        table_id = self._plan.info.table_id
-        self._subscribe({TableBucket(table_id, self._checked(b)): o for b, o in bucket_offsets.items()}, timeout)
-
-    def subscribe_partition(
-        self, partition_id: int, bucket_id: int, start_offset: int, *, timeout: float | None = None
-    ) -> None:
-        """Read one bucket of one partition from `start_offset` on.
-
-        Example:
-            scanner.subscribe_partition(partition_id=7, bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
-        """
-        self.subscribe_partition_buckets({(partition_id, bucket_id): start_offset}, timeout=timeout)
-
-    def subscribe_partition_buckets(
-        self, partition_bucket_offsets: Mapping[tuple[int, int], int], *, timeout: float | None = None
-    ) -> None:
-        """Read several buckets of partitions: `{(partition id, bucket id): start offset}`.
-
-        Example:
-            scanner.subscribe_partition_buckets({(p.partition_id, 0): fluss.EARLIEST_OFFSET for p in partitions})
-        """
-        if not self.is_partitioned():
-            raise InvalidArgumentError(
-                f"table {self._plan.info.table_path} is not partitioned: use subscribe() or subscribe_buckets()"
-            )
-        table_id = self._plan.info.table_id
-        self._subscribe(
-            {
-                TableBucket.with_partition(table_id, partition_id, self._checked(bucket_id)): offset
-                for (partition_id, bucket_id), offset in partition_bucket_offsets.items()
-            },
-            timeout,
-        )
-
-    def _checked(self, bucket_id: int) -> int:
-        if not 0 <= bucket_id < self._plan.info.num_buckets:
-            raise InvalidArgumentError(
-                f"bucket {bucket_id} does not exist: table {self._plan.info.table_path} has buckets 0 to "
-                f"{self._plan.info.num_buckets - 1}"
-            )
-        return bucket_id
-
-    def _subscribe(self, offsets: dict[TableBucket, int], timeout: float | None) -> None:
-        self._check_open()
-        deadline = self._plan.cluster.deadline(timeout)
-        self._check_no_reader()
-        for bucket, offset in offsets.items():
-            if offset < 0 and offset not in (EARLIEST_OFFSET, LATEST_OFFSET):
-                raise InvalidArgumentError(
-                    f"start offset {offset} of {bucket} is not an offset; "
-                    "use 0 or more, EARLIEST_OFFSET or LATEST_OFFSET"
-                )
-        latest = [bucket for bucket, offset in offsets.items() if offset == LATEST_OFFSET]
-        for bucket, offset in offsets.items():
-            self._drop_leftover(bucket)
-            self._latest.discard(bucket)
-            if offset == LATEST_OFFSET:
-                self._fetcher.remove(bucket)
-            else:
-                self._fetcher.add(Subscription(bucket, offset))
-        if latest:
-            self._latest.update(latest)
-            self._resolving = asyncio.ensure_future(self._resolve_latest(latest, self._resolving, deadline))
-
-    async def _resolve_latest(
-        self, buckets: list[TableBucket], before: asyncio.Task[None] | None, deadline: Deadline
-    ) -> None:
-        if before is not None:
-            await before
-        try:
-            ends = await self._plan.offsets(buckets, OffsetSpec.latest(), deadline)
-        except FlussError:
-            self._latest.difference_update(buckets)
-            raise
-        for bucket in buckets:
-            if bucket in self._latest:
-                self._latest.discard(bucket)
-                self._fetcher.add(Subscription(bucket, ends[bucket]))
-
-    async def settled(self, timeout_s: float | None = None) -> bool:
-        """Wait until subscriptions to the latest offset know that offset; False if that takes longer.
-
-        Raises what went wrong with it; such a subscription is gone.
-
-        Example:
-            scanner.subscribe(0, fluss.LATEST_OFFSET)
-            await scanner.settled()
-        """
-        resolving = self._resolving
-        if resolving is not None:
-            # Not awaited itself: a poll that is cancelled must not cancel the subscription.
-            await asyncio.wait([resolving], timeout=timeout_s)
-            if not resolving.done():
-                return False
-            if self._resolving is resolving:
-                self._resolving = None
-            if not resolving.cancelled():
-                resolving.result()
-        return True
-
-    def unsubscribe(self, bucket_id: int) -> None:
-        """Stop reading a bucket.
-
-        Example:
-            scanner.unsubscribe(bucket_id=0)
-        """
-        self._unsubscribe(TableBucket(self._plan.info.table_id, bucket_id))
-
-    def unsubscribe_partition(self, partition_id: int, bucket_id: int) -> None:
-        """Stop reading a bucket of a partition.
-
-        Example:
-            scanner.unsubscribe_partition(partition_id=7, bucket_id=0)
-        """
-        self._unsubscribe(TableBucket.with_partition(self._plan.info.table_id, partition_id, bucket_id))
-
-    def _unsubscribe(self, bucket: TableBucket) -> None:
-        self._check_no_reader()
-        self._latest.discard(bucket)
-        self._drop_leftover(bucket)
-        self._fetcher.remove(bucket)
-
-    def get_subscribed_buckets(self) -> list[tuple[TableBucket, int]]:
-        """All subscribed buckets with the next offset each will give.
-
-        Example:
-            checkpoint = dict(scanner.get_subscribed_buckets())
-        """
-        return list(self._positions().items())
-
-    def _positions(self) -> dict[TableBucket, int]:
-        positions = {}
-        with self._leftover_lock:
-            for bucket, subscription in self._fetcher.subscriptions.items():
-                leftover = self._leftover.get(bucket)
-                positions[bucket] = leftover.first_offset if leftover is not None else subscription.position
-        return positions
-
-    def is_partitioned(self) -> bool:
-        """Whether the table has partitions.
-
-        Example:
-            subscribe = scanner.subscribe_partition if scanner.is_partitioned() else scanner.subscribe
-        """
-        return self._plan.info.is_partitioned()
-
-    def lag(self) -> dict[TableBucket, int | None]:
-        """How many offsets each bucket is behind the end of its log, as of the last answer; None before the first.
-
-        Example:
-            behind = sum(lag or 0 for lag in scanner.lag().values())
-        """
-        positions = self._positions()
-        lags: dict[TableBucket, int | None] = {}
-        for bucket, subscription in self._fetcher.subscriptions.items():
-            end = subscription.high_watermark
-            # "Earliest" becomes a number with the first record; a log that never had one is not behind.
-            position = 0 if end == 0 else positions[bucket]
-            lags[bucket] = None if end is None or position < 0 else max(0, end - position)
-        return lags
 
     # -- polling --------------------------------------------------------------------------------------------------
 
@@ -313,7 +126,14 @@ class LogScanner(Generic[ItemT]):
 
     def _run(self, decoded: Decoded) -> Run:
         base = decoded.first_offset if decoded.offsets is None else decoded.offsets
-        return Run(decoded.batch, self._fetcher.decoder.types, base, decoded.timestamp, decoded.change_types)
+        return Run(
+            decoded.batch,
+            self._fetcher.decoder.types,
+            base,
+            decoded.timestamp,
+            decoded.change_types,
+            map_pairs=self._plan.cluster.map_pairs,
+        )
 
     async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
         """The batches that arrive within `timeout_ms`; may be empty.
@@ -337,7 +157,7 @@ class LogScanner(Generic[ItemT]):
                 raise
             if taken is None:
                 break
-            found.append(_record_batch(*taken))
+            found.append(self._shown(_record_batch(*taken)))
             room_bytes -= found[-1].batch.nbytes
             timeout_s = 0
         return found
@@ -348,7 +168,13 @@ class LogScanner(Generic[ItemT]):
         Example:
             table = await scanner.poll_arrow(timeout_ms=1000)
         """
-        return self._plan.to_table([found.batch for found in await self.poll_record_batch(timeout_ms)])
+        return self._to_table([found.batch for found in await self.poll_record_batch(timeout_ms)])
+
+    def _shown(self, found: RecordBatch) -> RecordBatch:
+        return with_change_types(found) if self._adds_change_type else found
+
+    def _to_table(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+        return self._plan.to_table(batches, self.arrow_schema)
 
     async def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
         """Same as `poll_record_batch`.
@@ -357,6 +183,16 @@ class LogScanner(Generic[ItemT]):
             batches = await scanner.poll_batches(timeout_ms=1000)
         """
         return await self.poll_record_batch(timeout_ms)
+
+    def wakeup(self) -> None:
+        """End the wait of a poll: the one that waits now, or else the next one, returns what it has. From any thread.
+
+        Example:
+            threading.Timer(5, scanner.wakeup).start()
+            records = await scanner.poll(timeout_ms=60_000)
+        """
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing waits on it
+            self._loop.call_soon_threadsafe(self._fetcher.wake)
 
     async def poll_items(self, timeout_ms: int) -> Sequence[ItemT]:
         """Records or batches, whichever this scanner gives.
@@ -369,7 +205,7 @@ class LogScanner(Generic[ItemT]):
         return cast("Sequence[ItemT]", items)
 
     async def _next(self, rows_max: int | None, timeout_s: float) -> tuple[TableBucket, Decoded] | None:
-        self._check_subscribed()
+        self._check_ever_subscribed()
         taken = self._take_leftover(rows_max)
         if taken is not None:
             return taken
@@ -388,7 +224,7 @@ class LogScanner(Generic[ItemT]):
                 return taken
             if not await self.settled(max(0.0, deadline - self._loop.time())):
                 return None
-            found = await self._fetcher.next(max(0.0, deadline - self._loop.time()))
+            found = await self._fetcher.next(max(0.0, deadline - self._loop.time()), endless=True)
             if found is None:
                 return None
             subscription, decoded = found
@@ -402,10 +238,6 @@ class LogScanner(Generic[ItemT]):
                 del self._leftover[bucket]
                 return bucket, self._cut_locked(bucket, decoded, rows_max)
         return None
-
-    def _drop_leftover(self, bucket: TableBucket) -> None:
-        with self._leftover_lock:
-            self._leftover.pop(bucket, None)
 
     def _cut(self, bucket: TableBucket, decoded: Decoded, rows_max: int | None) -> Decoded:
         with self._leftover_lock:
@@ -437,10 +269,12 @@ class LogScanner(Generic[ItemT]):
             )
         async with contextlib.aclosing(self._plan.read(self._positions(), None, deadline)) as batches:
             async for batch in batches:
-                yield batch
+                yield self._shown(batch)
 
     async def to_arrow(self, *, include_lake: bool = False, timeout: float | None = None) -> pa.Table:
         """Everything from the current position up to the end of the log now, as an Arrow table.
+
+        For a primary-key table that is its changelog, with the column `_change_type`.
 
         With `include_lake`: the whole table instead, the rows of its newest lake snapshot and the log after it; for
         primary-key tables its current rows. Subscriptions play no part then; projection and filter do.
@@ -452,7 +286,7 @@ class LogScanner(Generic[ItemT]):
         if include_lake:
             return await self._plan.read_with_lake(timeout)
         async with contextlib.aclosing(self.read_batches(timeout=timeout)) as batches:
-            return self._plan.to_table([found.batch async for found in batches])
+            return self._to_table([found.batch async for found in batches])
 
     async def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """`to_arrow()` as a pandas DataFrame.
@@ -473,7 +307,8 @@ class LogScanner(Generic[ItemT]):
     def to_arrow_batch_reader(self, *, timeout: float | None = None) -> pa.RecordBatchReader:
         """Everything from the current position up to the end of the log now, batch by batch as you read.
 
-        The reader is a plain iterator for plain code. While it is in use the subscriptions cannot be changed.
+        The reader is a plain iterator for plain code. While it is in use the subscriptions cannot be changed; when it
+        is dropped before its end, the scanner unsubscribes from its buckets.
 
         Example:
             for batch in scanner.to_arrow_batch_reader():
@@ -482,17 +317,12 @@ class LogScanner(Generic[ItemT]):
         self._check_kind(batches=True, call="to_arrow_batch_reader")
         self._check_subscribed()
         self._check_no_reader()
-        batches = blocking_batches(self._plan, self._positions(), self._loop, self._plan.read_deadline(timeout))
+        positions = self._positions()
+        found = blocking_batches(self._plan, positions, self._loop, self._plan.read_deadline(timeout))
+        batches = _read(found, self._shown, notify := _Notifier())
         reader = pa.RecordBatchReader.from_batches(self.arrow_schema, batches)
-        self._reader = weakref.ref(batches)
+        self._reader = notify.reader = ActiveReader(batches, list(positions))
         return reader
-
-    def _check_no_reader(self) -> None:
-        batches = self._reader() if self._reader is not None else None
-        if batches is not None and inspect.getgeneratorstate(batches) != inspect.GEN_CLOSED:
-            raise InvalidArgumentError(
-                "a RecordBatchLogReader is active: read it to its end or drop it before changing the subscriptions"
-            )
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -501,7 +331,8 @@ class LogScanner(Generic[ItemT]):
         Example:
             names = scanner.arrow_schema.names
         """
-        return self._fetcher.decoder.arrow_schema
+        schema = self._fetcher.decoder.arrow_schema
+        return schema.append(CHANGE_TYPE_FIELD) if self._adds_change_type else schema
 
     # -- iteration ------------------------------------------------------------------------------------------------
 
@@ -542,15 +373,6 @@ class LogScanner(Generic[ItemT]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ConnectionClosedError(f"the scanner of {self._plan.info.table_path} is closed")
-
-    def _check_subscribed(self) -> None:
-        self._check_open()
-        if not self._fetcher.subscriptions and not self._latest:
-            raise InvalidArgumentError("No buckets subscribed. Call subscribe() or subscribe_buckets() first.")
-
     def _check_kind(self, *, batches: bool, call: str) -> None:
         if batches != self._batches:
             other = "create_record_batch_log_scanner()" if batches else "create_log_scanner()"
@@ -559,6 +381,26 @@ class LogScanner(Generic[ItemT]):
     def __repr__(self) -> str:
         kind = "batches" if self._batches else "records"
         return f"<LogScanner of {self._plan.info.table_path}, {kind}, {len(self._fetcher.subscriptions)} buckets>"
+
+
+class _Notifier:
+    """Tells a scanner that its reader was dropped. The two refer to each other, so it is filled in afterwards."""
+
+    reader: ActiveReader | None = None
+
+
+def _read(
+    batches: Generator[RecordBatch, None, None], shown: Callable[[RecordBatch], RecordBatch], notify: _Notifier
+) -> Generator[pa.RecordBatch, None, None]:
+    try:
+        for found in batches:
+            yield shown(found).batch
+    except GeneratorExit:
+        if notify.reader is not None:
+            notify.reader.dropped_half_read = True
+        raise
+    finally:
+        batches.close()
 
 
 def _abandon(loop: asyncio.AbstractEventLoop, fetcher: Fetcher) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from fluss.client.scan.decode import Decoded
@@ -33,7 +33,11 @@ class FetchOptions:
     """How long a bucket may fail with retriable errors before the last one is raised."""
     remote_prefetch: int = 4
     remote_threads: int = 3
+    store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Options and credentials of the reader for the store of remote segments."""
     remote_reads: int = 4
+    remote_first: bool = False
+    """Whether rows that servers have too are read from the remote log."""
 
 
 class Subscription:

@@ -17,6 +17,7 @@ from fluss.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from fluss.client.scan.batch_scanner import BatchScanner
+    from fluss.client.scan.table_batch_scanner import TableBatchScanner
     from fluss.metadata import Predicate, TableBucket
 
 
@@ -60,7 +61,7 @@ class TableScan:
         return self._with(self._plan.with_filter(predicate))
 
     def limit(self, n: int) -> TableScan:
-        """Read at most `n` rows, with `create_bucket_batch_scanner`.
+        """Read at most `n` rows, with `create_bucket_batch_scanner` or `create_table_batch_scanner`.
 
         Example:
             rows = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
@@ -85,7 +86,8 @@ class TableScan:
         """Read all rows of these buckets from their start offsets up to (not including) their stop offsets.
 
         Without stop offsets: up to the ends of the log at the time of the first batch. `timeout` is the time for the
-        whole read, in seconds; by default it may take as long as it makes progress.
+        whole read, in seconds; by default it may take as long as it makes progress. For a primary-key table these are
+        changes, and `change_types` of each batch says what its rows did; the batches have no column of it.
 
         Example:
             bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
@@ -107,6 +109,8 @@ class TableScan:
     async def create_record_batch_log_scanner(self) -> LogScanner[RecordBatch]:
         """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like.
 
+        Batches of a primary-key table are its changelog, and end with a column `_change_type`; see `LogScanner`.
+
         Example:
             scanner = await table.new_scan().create_record_batch_log_scanner()
         """
@@ -121,8 +125,11 @@ class TableScan:
         """
         return await self.create_record_batch_log_scanner()
 
-    def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
+    def create_bucket_batch_scanner(self, bucket: TableBucket, *, snapshot_id: int | None = None) -> BatchScanner:
         """A scanner that reads one bucket once and ends: the last rows, or (primary-key tables) some or all rows.
+
+        With the id of a snapshot, from `admin.get_latest_kv_snapshots()`, its rows are read, straight from the remote
+        storage of the server. The scanner's `log_offset` is where the changelog goes on from it.
 
         Example:
             bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
@@ -131,12 +138,26 @@ class TableScan:
         """
         from fluss.client.scan.batch_scanner import BatchScanner  # log scans do without its modules
 
-        return BatchScanner(self._plan, bucket)
+        return BatchScanner(self._plan, bucket, snapshot_id)
 
-    def _log_scanner(self, *, batches: bool) -> LogScanner[Any]:
+    def create_table_batch_scanner(self) -> TableBatchScanner:
+        """A scanner that reads the whole table once and ends: all partitions and buckets, several at a time.
+
+        Example:
+            users = await conn.get_table("shop.users")
+            rows = await users.new_scan().create_table_batch_scanner().to_arrow()
+        """
+        from fluss.client.scan.table_batch_scanner import TableBatchScanner  # log scans do without its modules
+
+        return TableBatchScanner(self._plan)
+
+    def _log_scanner(self, *, batches: bool, change_type_column: bool = True) -> LogScanner[Any]:
         if self._plan.limit is not None:
-            raise InvalidArgumentError("a log scanner has no limit; use create_bucket_batch_scanner() with limit()")
-        return LogScanner(self._plan, batches=batches)
+            raise InvalidArgumentError(
+                "a log scanner has no limit; use create_bucket_batch_scanner() or create_table_batch_scanner() "
+                "with limit()"
+            )
+        return LogScanner(self._plan, batches=batches, change_type_column=change_type_column)
 
     def __repr__(self) -> str:
         return f"TableScan({self._plan.info.table_path})"

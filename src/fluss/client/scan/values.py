@@ -47,8 +47,11 @@ _DATETIME_RANGES = {
 """Per unit of a timestamp what Python's datetime holds. The least number of 64 bits means "no time" to numpy."""
 
 
-def column_to_python(array: pa.Array, data_type: DataType) -> list[Any]:
-    """The values of a column as Python objects of the types the reference names; nulls are None."""
+def column_to_python(array: pa.Array, data_type: DataType, *, map_pairs: bool = False) -> list[Any]:
+    """The values of a column as Python objects of the types the reference names; nulls are None.
+
+    A MAP becomes a dict, or with `map_pairs` a list of (key, value) pairs.
+    """
     if isinstance(data_type, _NUMBERS):
         values: list[Any] = numpy_of(array).tolist()
         for position in np.flatnonzero(~valid_mask(array)).tolist() if array.null_count else ():
@@ -70,15 +73,18 @@ def column_to_python(array: pa.Array, data_type: DataType) -> list[Any]:
             if isinstance(data_type, TimestampLtzType):
                 return [value.replace(tzinfo=_UTC) for value in datetimes]
             return datetimes
-    return [logical.to_python(value, data_type) for value in logical.from_arrow(array, data_type)]
+    values = logical.from_arrow(array, data_type)
+    return [logical.to_python(value, data_type, map_pairs=map_pairs) for value in values]
 
 
-def rows_to_python(batch: pa.RecordBatch, types: Sequence[DataType]) -> list[dict[str, Any]]:
+def rows_to_python(
+    batch: pa.RecordBatch, types: Sequence[DataType], *, map_pairs: bool = False
+) -> list[dict[str, Any]]:
     """The rows of a batch as dicts."""
     names = batch.schema.names
     if not names:
         return [{} for _ in range(batch.num_rows)]
-    columns = [column_to_python(batch.column(i), data_type) for i, data_type in enumerate(types)]
+    columns = [column_to_python(batch.column(i), data_type, map_pairs=map_pairs) for i, data_type in enumerate(types)]
     if len(names) > _GENERATED_WIDTH_MAX:
         return [dict(zip(names, values)) for values in zip(*columns)]
     return _row_maker(len(names))(*names)(*columns)

@@ -7,7 +7,6 @@ may reuse and change the row afterwards), and column `i` of the chunk is later t
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import sys
 import threading
@@ -19,11 +18,14 @@ from typing import Any
 
 from fluss.client.write.handle import Ticket, WriteResultHandle, make_handle
 from fluss.errors import InvalidRowError
-from fluss.metadata import ArrayType, BinaryType, BytesType, Column, MapType, RowType
+from fluss.metadata import ArrayType, BinaryType, BytesType, Column, DataType, MapType, RowType
+from fluss.rows import ColumnConverter, LogicalConverter, from_python
 
 Values = Sequence[Any]
 
-_MUTABLE = (ArrayType, MapType, RowType, BytesType, BinaryType)
+NESTED = (ArrayType, MapType, RowType)
+"""Columns whose values are converted when their row is given: a copy has to be made then, and this is one."""
+_MUTABLE = (*NESTED, BytesType, BinaryType)
 """Columns whose values may be objects that the caller can change: lists, dicts, byte arrays."""
 
 
@@ -40,7 +42,7 @@ class RowReader:
         # The very strings that stand in the caller's code as keys of rows: found by identity, without comparing them.
         self.names = [sys.intern(all_columns[i].name) for i in self.positions]
         self._name_set = frozenset(self.names)
-        self._mutable = [i for i in self.positions if isinstance(all_columns[i].data_type, _MUTABLE)]
+        self._mutable = [(i, all_columns[i]) for i in self.positions if isinstance(all_columns[i].data_type, _MUTABLE)]
         self._required = [all_columns[i].name for i in self.positions if not all_columns[i].data_type.nullable]
         self._complete = self.positions == list(range(self.width))
         self.is_plain = self._complete and not self._mutable
@@ -50,7 +52,10 @@ class RowReader:
         )
 
     def read(self, row: Any) -> Values:
-        """All values of the row in table order. Raises `InvalidRowError` for a row that cannot be one."""
+        """All values of the row in table order; those of nested columns as logical values.
+
+        Raises `InvalidRowError` for a row that cannot be one, and for nested values that do not fit.
+        """
         given = self._given(row)
         if self.is_plain:
             return given
@@ -61,12 +66,22 @@ class RowReader:
             values = [None] * self.width
             for position, value in zip(self.positions, given):
                 values[position] = value
-        for position in self._mutable:
+        for position, column in self._mutable:
             value = values[position]
-            # These are converted later: what the caller does to them meanwhile must not count.
-            if value is not None and type(value) is not bytes:
-                values[position] = _snapshot(value)
+            # What the caller does to the object after this call must not count.
+            if value is None or type(value) is bytes:
+                continue
+            if isinstance(column.data_type, NESTED):
+                values[position] = self._converted(value, column)
+            elif isinstance(value, (bytearray, memoryview)):
+                values[position] = bytes(value)
         return values
+
+    def _converted(self, value: Any, column: Column) -> Any:
+        try:
+            return from_python(value, column.data_type, column.name)
+        except InvalidRowError as error:
+            raise InvalidRowError(f"{self.what}: {error.message}") from None
 
     def _given(self, row: Any) -> Values:
         if isinstance(row, Mapping):
@@ -95,17 +110,19 @@ class RowReader:
             )
         missing = [name for name in self._required if row.get(name) is None]
         if missing:
-            raise InvalidRowError(f"{self.what}: column {', '.join(map(repr, missing))} is NOT NULL and has no value")
+            fields = f"field{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
+            raise InvalidRowError(f"{self.what}: Missing value for non-nullable {fields}")
         return [row.get(name) for name in self.names]
+
+
+def value_converter(data_type: DataType, name: str) -> ColumnConverter:
+    """Make the converter of a column whose values a `RowReader` took."""
+    return LogicalConverter(data_type, name) if isinstance(data_type, NESTED) else ColumnConverter(data_type, name)
 
 
 def fields_of(row: Any) -> dict[str, Any]:
     """The fields of a dataclass, not deeper."""
     return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-
-
-def _snapshot(value: Any) -> Any:
-    return bytes(value) if isinstance(value, (bytearray, memoryview)) else copy.deepcopy(value)
 
 
 class Chunk:

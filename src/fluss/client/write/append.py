@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of
-from fluss.client.write.accumulator import Chunk, RowReader, fast_path, without
+from fluss.client.write.accumulator import Chunk, RowReader, fast_path, value_converter, without
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
 from fluss.client.write.batch import Encoder, Seal
@@ -30,7 +30,7 @@ from fluss.records import (
     seal_log_batch,
     statistics_columns,
 )
-from fluss.rows import BadValues, ColumnConverter, bucket_key_encoder, buckets_of
+from fluss.rows import BadValues, bucket_key_encoder, buckets_of
 
 if TYPE_CHECKING:
     from fluss.config import Config
@@ -107,7 +107,7 @@ class AppendWriter(WriterBase):
         self._width = len(columns)
         self._reader = RowReader(what, columns)
         self.append = fast_path(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
-        self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
+        self._converters = [value_converter(column.data_type, column.name) for column in columns]
         self._batch_reader = BatchReader(what, columns)
         self._arrow_encoder = ArrowEncoder(info)
         self._bucketing = config.client_bucketing
@@ -123,8 +123,10 @@ class AppendWriter(WriterBase):
     def append(self, row: Any) -> WriteResultHandle:
         """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
 
-        The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A value
-        that does not fit its column fails this row alone: its handle raises `InvalidRowError`, and so does `flush()`.
+        The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A row with
+        unknown or missing columns, or with a value that does not fit an ARRAY, MAP or ROW, is refused by this call. A
+        value that does not fit another column fails this row alone: its handle raises `InvalidRowError`, and if that
+        was not awaited, `flush()` does.
 
         Example:
             writer.append({"id": 1, "name": "Alice"})

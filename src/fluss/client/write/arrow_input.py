@@ -9,14 +9,36 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss._lazy import LazyModule
-from fluss.errors import InvalidRowError
-from fluss.metadata import CharType, Column, TimestampLtzType, TimeType
+from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.metadata import CharType, Column, TimeType
 from fluss.rows import BadValues, ColumnConverter, conform
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 else:
     pc = LazyModule("pyarrow.compute")
+
+
+def arrow_batches(data: Any, what: str) -> list[pa.RecordBatch]:
+    """The record batches of anything that offers Arrow data: a table, a batch, a reader, a frame of another library.
+
+    Objects of other libraries are read through the Arrow PyCapsule interface, which copies nothing.
+    """
+    if isinstance(data, pa.Table):
+        return data.to_batches()  # type: ignore[no-any-return]
+    if isinstance(data, pa.RecordBatch):
+        return [data]
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            return list(pa.RecordBatchReader.from_stream(data))
+        if hasattr(data, "__arrow_c_array__"):
+            return [pa.record_batch(data)]
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidRowError(f"{what}: the Arrow data of a {type(data).__name__} cannot be read: {error}") from None
+    raise InvalidArgumentError(
+        f"{what}: expected Arrow data (a pyarrow.Table, or an object with __arrow_c_stream__ or __arrow_c_array__), "
+        f"got {type(data).__name__}; single rows are written with append() or upsert()"
+    )
 
 
 class BatchReader:
@@ -71,16 +93,12 @@ class BatchReader:
             raise InvalidRowError(f"{self.what}: column {', '.join(map(repr, sorted(twice)))} is given more than once")
         missing = [c.name for c in self.columns if not c.data_type.nullable and c.name not in given]
         if missing:
-            raise InvalidRowError(f"{self.what}: column {', '.join(map(repr, missing))} is NOT NULL and is not given")
+            fields = f"field{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
+            raise InvalidRowError(f"{self.what}: Missing value for non-nullable {fields}: no such column is given")
 
     def _cast(self, array: pa.Array, column: Column, first_row: int) -> pa.Array:
+        # A timestamp without a zone is one of UTC in a TIMESTAMP_LTZ column, as it is for the values of rows.
         data_type = column.data_type
-        if isinstance(data_type, TimestampLtzType) and pa.types.is_timestamp(array.type) and array.type.tz is None:
-            # With a zone it is an instant, without one a wall clock: neither can be guessed from the other.
-            raise InvalidRowError(
-                f"{self.what}: column '{column.name}' is {data_type}, but Arrow {array.type} without a time zone was "
-                "given; say which zone is meant, for instance with pyarrow.compute.assume_timezone"
-            )
         try:
             return conform(array, data_type)
         except InvalidRowError as error:
@@ -98,7 +116,7 @@ class BatchReader:
         if not data_type.nullable and array.null_count:
             row = first_row + pc.index(array.is_null(), True).as_py()
             raise InvalidRowError(
-                f"{self.what}: row {row} has no value (null) in column '{column.name}', which is NOT NULL"
+                f"{self.what}: row {row} has no value (null) in the non-nullable field '{column.name}'"
             )
         if isinstance(data_type, CharType):
             long = pc.index(pc.greater(pc.utf8_length(array), data_type.length), True).as_py()

@@ -16,22 +16,52 @@ import numpy as np
 
 from fluss.client.promise import Promise
 from fluss.client.retry import within
+from fluss.client.write.failures import Failures
 from fluss.errors import FlussError
 
 Positions = np.ndarray[Any, Any]
 
 
+class TicketFailure:
+    """Rows of one ticket that failed for one reason."""
+
+    __slots__ = ("_all_reported", "_positions", "_reported", "_rows", "error")
+
+    def __init__(self, rows: int, positions: Positions | None, error: FlussError) -> None:
+        self._rows = rows
+        self._positions = positions
+        self.error = error
+        self._reported: set[int] = set()
+        self._all_reported = False
+
+    def concerns(self, position: int | None) -> bool:
+        """Whether the row at `position` is among them (None: any row)."""
+        return position is None or self._positions is None or position in self._positions
+
+    def report(self, position: int | None) -> int:
+        """Note that the row at `position` (None: every row) was reported; return how many were not before."""
+        if self._all_reported:
+            return 0
+        if position is None:
+            self._all_reported = True
+            return self._rows - len(self._reported)
+        before = len(self._reported)
+        self._reported.add(position)
+        return len(self._reported) - before
+
+
 class Ticket:
     """The outcome of one chunk. Settled on the event loop, awaited from any loop or thread."""
 
-    __slots__ = ("_failures", "_lock", "_promise", "_remaining", "_send_now", "_width")
+    __slots__ = ("_failures", "_lock", "_promise", "_remaining", "_send_now", "_unreported", "_width")
 
-    def __init__(self, send_now: Callable[[], None], width: int = 1) -> None:
+    def __init__(self, send_now: Callable[[], None], unreported: Failures, width: int = 1) -> None:
         self._send_now = send_now
+        self._unreported = unreported
         self._width = width
         self._lock = threading.Lock()
         self._remaining: int | None = None
-        self._failures: list[tuple[Positions | None, FlussError]] = []
+        self._failures: list[TicketFailure] = []
         self._promise: Promise[None] = Promise()
 
     def close(self, rows: int) -> None:
@@ -46,7 +76,7 @@ class Ticket:
         """`rows` rows were acknowledged, or failed with `error` (`positions` None: all that the ticket holds)."""
         with self._lock:
             if error is not None:
-                self._failures.append((positions, error))
+                self._failures.append(TicketFailure(rows, positions, error))
             # A bad row can be settled before the ticket is closed: the count then waits below zero.
             self._remaining = (self._remaining or 0) - rows
             done = self._remaining == 0
@@ -66,10 +96,15 @@ class Ticket:
             else:
                 await within(self._promise.wait(), timeout, "The acknowledgement of a write, which may still arrive,")
         position = None if place is None else place // self._width
-        for positions, error in self._failures:
-            if position is None or positions is None or position in positions:
-                # Several may wait for one chunk: each gets an error of its own, with its own traceback.
-                raise type(error)(error.message, error.error_code)
+        found: FlussError | None = None
+        for failure in self._failures:
+            if failure.concerns(position):
+                # `flush()` need not raise what its caller is told here.
+                self._unreported.reported(failure.error, failure.report(position))
+                found = found or failure.error
+        if found is not None:
+            # Several may wait for one chunk: each gets an error of its own, with its own traceback.
+            raise type(found)(found.message, found.error_code)
 
 
 class WriteResultHandle:

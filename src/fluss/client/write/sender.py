@@ -585,5 +585,5 @@ class Sender:
             self.metrics.add("writer_bytes_total", batch.size_bytes)
         else:
             self.metrics.add("writer_errors_total")
+        batch.on_done(batch, lane, error)  # counts failed rows, before a handle can report them
         batch.settle(error)
-        batch.on_done(batch, lane, error)

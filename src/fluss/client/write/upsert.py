@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of
-from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_of, without
-from fluss.client.write.arrow_input import BatchReader
+from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_of, value_converter, without
+from fluss.client.write.arrow_input import BatchReader, arrow_batches
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
@@ -22,11 +22,10 @@ from fluss.client.write.routing import BadRows, groups_of, partition_codes, rema
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, RecordTooLargeError
-from fluss.metadata import Column, DataType, TableInfo
+from fluss.metadata import Column, DataType, MergeMode, TableInfo
 from fluss.records import EncodedKvBody, Part, encode_kv_records, seal_kv_batch
 from fluss.rows import (
     BadValues,
-    ColumnConverter,
     Slices,
     bucket_key_encoder,
     buckets_of,
@@ -115,7 +114,14 @@ class UpsertWriter(WriterBase):
     # The server works longer on a KV batch than the network takes, and should find the next one waiting.
     _busy_batches = 2
 
-    def __init__(self, sender: Sender, info: TableInfo, config: Config, columns: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        info: TableInfo,
+        config: Config,
+        columns: Sequence[int] | None = None,
+        mode: MergeMode = MergeMode.DEFAULT,
+    ) -> None:
         if not info.has_primary_key():
             raise InvalidArgumentError(f"table {info.table_path} has no primary key: write to it with new_append()")
         targets = self._targets(info, columns)
@@ -123,7 +129,14 @@ class UpsertWriter(WriterBase):
             sender,
             info,
             config,
-            WriteTarget(info.table_path, info.table_id, is_kv=True, target_columns=tuple(targets or ())),
+            WriteTarget(
+                info.table_path,
+                info.table_id,
+                is_kv=True,
+                target_columns=tuple(targets or ()),
+                # Servers before release 0.9 do not know the field: it is sent only where it says something.
+                agg_mode=None if mode is MergeMode.DEFAULT else int(mode),
+            ),
         )
         schema = info.schema
         what = f"table {info.table_path}"
@@ -135,7 +148,7 @@ class UpsertWriter(WriterBase):
         self._column_names = frozenset(schema.column_names)
         # A delete carries its key alone: whether the other columns may be null is checked for upserts only.
         self._converters = [
-            ColumnConverter(_lenient(column, i in primary_key), column.name) for i, column in enumerate(schema.columns)
+            value_converter(_lenient(column, i in primary_key), column.name) for i, column in enumerate(schema.columns)
         ]
         positions = self._reader.positions
         self._required = {i for i in positions if i not in primary_key and not schema.columns[i].data_type.nullable}
@@ -206,8 +219,11 @@ class UpsertWriter(WriterBase):
         """
         schema = self._info.schema
         keys = BatchReader(self._delete_reader.what, [schema.columns[i] for i in self._delete_reader.positions])
-        names = [name for name in batch.schema.names if name in self._delete_reader.names]
-        return self._write_read(keys, [batch.select(names)], is_delete=True)
+        given = arrow_batches(batch, self._delete_reader.what)
+        only_keys = [
+            one.select([name for name in one.schema.names if name in self._delete_reader.names]) for one in given
+        ]
+        return self._write_read(keys, only_keys, is_delete=True)
 
     # -- conversion ------------------------------------------------------------------------------------------------
 

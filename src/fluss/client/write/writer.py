@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -28,8 +27,9 @@ import pyarrow as pa
 from fluss.client.promise import Promise
 from fluss.client.retry import within
 from fluss.client.write.accumulator import Chunk, RowAccumulator
-from fluss.client.write.arrow_input import BatchReader
+from fluss.client.write.arrow_input import BatchReader, arrow_batches
 from fluss.client.write.batch import BatchBuilder, BucketRows, ChunkShare, Encoder, WriteBatch, settle_shares
+from fluss.client.write.failures import Failures
 from fluss.client.write.handle import Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.lane import Lane, WriteTarget
 from fluss.client.write.routing import BadRows
@@ -39,10 +39,19 @@ from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussErro
 from fluss.metadata import TableInfo
 
 if TYPE_CHECKING:
+    from typing import Protocol, TypeAlias
+
     import pandas as pd
     import polars as pl
 
     from fluss.config import Config
+
+    class ArrowStream(Protocol):
+        """An object with the Arrow PyCapsule interface."""
+
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+    ArrowData: TypeAlias = pa.Table | pa.RecordBatch | ArrowStream
 
 logger = logging.getLogger("fluss.client.write")
 
@@ -64,32 +73,6 @@ RoutedRows = tuple[Key, BucketRows, "Positions | None"]
 
 Conversion = tuple[Sequence[RoutedRows], dict[int, FlussError]]
 """Rows for their buckets, and the errors of the rows that are refused, by position."""
-
-
-class Failures:
-    """Rows that were not written since the last flush. Rows fail in any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._first: FlussError | None = None
-        self._where = ""
-        self._rows = 0
-
-    def add(self, rows: int, where: str, error: FlussError) -> None:
-        with self._lock:
-            self._rows += rows
-            if self._first is None:
-                self._first, self._where = error, where
-
-    def take(self) -> FlussError | None:
-        with self._lock:
-            first, rows, where = self._first, self._rows, self._where
-            self._first, self._rows = None, 0
-        if first is None:
-            return None
-        counted = "1 row was" if rows == 1 else f"{rows} rows were"
-        first_of = "" if rows == 1 else "; the first of them"
-        return type(first)(f"{counted} not written to {where}{first_of}: {first.message}", first.error_code)
 
 
 class ConvertedChunk:
@@ -131,7 +114,9 @@ class WriterBase:
         self._linger: asyncio.TimerHandle | None = None
         self._failures = Failures()
         width = len(info.schema.columns)
-        self._accumulator = RowAccumulator(lambda: Ticket(self._send_now, width), width, _CHUNK_ROWS_FIRST)
+        self._accumulator = RowAccumulator(
+            lambda: Ticket(self._send_now, self._failures, width), width, _CHUNK_ROWS_FIRST
+        )
         self._shut = False
         self._converted: deque[ConvertedChunk] = deque()
         """Chunks in flight from other threads. The thread that takes one out handles it."""
@@ -144,7 +129,7 @@ class WriterBase:
 
     # -- whole batches ---------------------------------------------------------------------------------------------
 
-    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+    def write_arrow_batch(self, batch: ArrowData) -> WriteResultHandle:
         """Write all rows of a record batch; columns are matched by name, and cast where nothing is lost.
 
         A value that does not fit is refused here, with its row and column, and nothing of the batch is written.
@@ -153,16 +138,19 @@ class WriterBase:
             handle = writer.write_arrow_batch(pa.RecordBatch.from_pylist([{"id": 1, "name": "Alice"}]))
             await handle.wait()
         """
-        return self._write_all([batch])
+        return self._write_all(batch)
 
-    def write_arrow(self, table: pa.Table) -> WriteResultHandle:
+    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
         """Write all rows of a table, as `write_arrow_batch` does.
+
+        Any object with the Arrow PyCapsule interface is taken: a reader, a polars frame, the result of a query. A
+        timestamp without a zone is one of UTC in a TIMESTAMP_LTZ column.
 
         Example:
             writer.write_arrow(pa.table({"id": [1, 2], "name": ["Alice", "Bob"]}))
             await writer.flush()
         """
-        return self._write_all(table.to_batches())
+        return self._write_all(table)
 
     def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
         """Write all rows of a pandas DataFrame; the index is left out.
@@ -186,8 +174,8 @@ class WriterBase:
         """
         return self.write_arrow(df.to_arrow())
 
-    def _write_all(self, batches: Sequence[pa.RecordBatch]) -> WriteResultHandle:
-        return self._write_read(self._batch_reader, batches)
+    def _write_all(self, data: ArrowData) -> WriteResultHandle:
+        return self._write_read(self._batch_reader, arrow_batches(data, f"table {self._info.table_path}"))
 
     def _write_read(
         self, reader: BatchReader, batches: Sequence[pa.RecordBatch], *, is_delete: bool = False
@@ -198,7 +186,7 @@ class WriterBase:
             if batch.num_rows:
                 read.append(reader.read(batch, rows))
                 rows += batch.num_rows
-        ticket = Ticket(self._send_now)
+        ticket = Ticket(self._send_now, self._failures)
         ticket.close(rows)
         memory, may_block = self._sender.memory, not self._on_loop()
         taken = 0
@@ -488,9 +476,9 @@ class WriterBase:
     async def flush(self, *, timeout: float | None = None) -> None:
         """Send everything and wait until the server has acknowledged it.
 
-        Raises the first error if rows were not written since the last flush, and says how many. After `timeout` seconds
-        `DeadlineExceededError` is raised; rows that are in flight then may still be written. By default the delivery
-        timeout of the writer is the bound.
+        Raises the first error if rows were not written since the last flush, and says how many; rows whose `wait()`
+        raised are not reported again. After `timeout` seconds `DeadlineExceededError` is raised; rows that are in
+        flight then may still be written. By default the delivery timeout of the writer is the bound.
 
         Example:
             writer.append({"id": 1, "name": "Alice"})

@@ -66,7 +66,8 @@ class LakeState:
     def remote(self) -> RemoteFiles:
         if self._remote is None:
             try:
-                self._remote = RemoteFiles(self._catalog.remote_data_dir, self._catalog.store.files)
+                options = self._catalog.configs.initial.store_options
+                self._remote = RemoteFiles(self._catalog.remote_data_dir, self._catalog.store.files, options)
             except (OSError, ValueError) as error:
                 raise UnknownServerError(f"the remote data directory cannot be used: {error}") from error
         return self._remote

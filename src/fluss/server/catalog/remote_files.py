@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small files below the remote data directory, which is a local folder or any URI that `pyarrow.fs` understands."""
+"""Small files below the remote data directory, a local folder, an object store or any URI that Arrow knows."""
 
 from __future__ import annotations
 
 import contextlib
 import posixpath
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pyarrow import fs
 
 from fluss.errors import InvalidArgumentError
+from fluss.net.filesystems import open_filesystem
 from fluss.server.catalog.files import FileLayer
 
 SMALL_FILE_BYTES_MAX = 256 * 1024 * 1024
@@ -20,16 +21,13 @@ SMALL_FILE_BYTES_MAX = 256 * 1024 * 1024
 class RemoteFiles:
     """Names are full paths as told to clients: the configured root and what follows it."""
 
-    def __init__(self, root: str, files: FileLayer | None = None) -> None:
+    def __init__(
+        self, root: str, files: FileLayer | None = None, store_options: Mapping[str, str] | None = None
+    ) -> None:
         self.root = root.rstrip("/") or "/"
         self._files = files or FileLayer()
-        self._local = "://" not in root and not root.startswith("file:")
-        if self._local:
-            self._filesystem: fs.FileSystem = fs.LocalFileSystem()
-            self._base = self.root
-        else:
-            self._filesystem, self._base = fs.FileSystem.from_uri(self.root)
-            self._local = isinstance(self._filesystem, fs.LocalFileSystem)
+        self._filesystem, self._base = open_filesystem(self.root, store_options)
+        self._local = isinstance(self._filesystem, fs.LocalFileSystem)
 
     def _inner(self, name: str) -> str:
         tail = name[len(self.root) :] if name.startswith(self.root.rstrip("/") + "/") else None
@@ -50,7 +48,6 @@ class RemoteFiles:
             self._files.rename(temporary, path)
             self._files.sync_dir(path.parent)
         else:
-            self._filesystem.create_dir(posixpath.dirname(inner), recursive=True)
             with self._filesystem.open_output_stream(inner) as stream:
                 stream.write(data)
         return name

@@ -44,7 +44,6 @@ def with_server_defaults(descriptor: TableDescriptor, configs: ClusterConfigs) -
         if table.merge_engine is not None:
             properties.setdefault("table.delete.behavior", "IGNORE")
         properties.setdefault("table.kv.format-version", KV_FORMAT_VERSION)
-        properties.setdefault(_STANDBY, "true")
     bucket_count = descriptor.bucket_count
     if bucket_count is None:
         bucket_count = config.integer("default.bucket.number")

@@ -59,8 +59,10 @@ def _check_lake(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
             f"'table.datalake.format' is '{config.lake_format}', but the lake of this server is of format "
             f"'{configs.lake_format}' (option 'datalake.format')."
         )
-    if config.lake_format == "lance" and descriptor.has_primary_key():
-        raise InvalidTableError("The lake format lance takes log tables only, not tables with a primary key.")
+    if config.lake_format in ("lance", "delta") and descriptor.has_primary_key():
+        raise InvalidTableError(
+            f"The lake format {config.lake_format} takes log tables only, not tables with a primary key."
+        )
     if config.lake_format == "iceberg" and len(descriptor.bucket_keys) > 1:
         raise InvalidTableError(
             f"The lake format iceberg takes one bucket key, not {len(descriptor.bucket_keys)}: "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster as a whole: options, server tags, rebalance, health, producer offsets, snapshots and tokens."""
+"""The cluster as a whole: options, server tags, rebalance, health, producer offsets and tokens."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ from collections.abc import Callable, Iterable
 from fluss.errors import (
     AuthorizationError,
     InvalidProducerIdError,
-    KvSnapshotNotExistError,
-    NonPrimaryKeyTableError,
     NoRebalanceInProgressError,
-    PartitionNotExistsError,
     RebalanceFailureError,
-    TableNotPartitionedError,
 )
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.catalog import TableEntry
 from fluss.server.catalog.lake_snapshots import Offsets
 from fluss.server.catalog.producers import ALREADY_EXISTS, CREATED, PRODUCER_TTL_MS_MAX, ProducerEntry
 from fluss.server.catalog.validation import name_problem
 from fluss.server.handlers import rights
 from fluss.server.handlers.admin import config_changes
-from fluss.server.handlers.answers import partition_of, table_path
+from fluss.server.handlers.answers import partition_of
 from fluss.server.handlers.lake import bucket_offsets
 from fluss.server.handlers.request import Handler, RequestContext, proto_handler
 
@@ -219,82 +214,20 @@ async def delete_producer_offsets(
     return pb.DeleteProducerOffsetsResponse()
 
 
-# ---------------------------------------------------------------------- snapshots, manifests, tokens
-
-
-def _primary_key_table(entry: TableEntry) -> None:
-    if not entry.table_info.has_primary_key():
-        raise NonPrimaryKeyTableError(f"Table '{entry.table_path}' is not a primary-key table and has no snapshots.")
-
-
-async def get_latest_kv_snapshots(
-    ctx: RequestContext, request: pb.GetLatestKvSnapshotsRequest
-) -> pb.GetLatestKvSnapshotsResponse:
-    """No snapshot is published: readers replay the changelog, which is kept whole for that reason."""
-    path = table_path(request.table_path)
-    rights.require(ctx, path)
-    entry = ctx.server.catalog.table(path)
-    _primary_key_table(entry)
-    response = pb.GetLatestKvSnapshotsResponse(table_id=entry.table_id)
-    if entry.is_partitioned:
-        partition = entry.partitions.get(request.partition_name) if request.HasField("partition_name") else None
-        if partition is None:
-            asked = f"'{request.partition_name}'" if request.HasField("partition_name") else "(none named)"
-            raise PartitionNotExistsError(f"Partition {asked} of the partitioned table '{path}' does not exist.")
-        response.partition_id = partition.partition_id
-    elif request.HasField("partition_name"):
-        raise TableNotPartitionedError(f"Table '{path}' is not a partitioned table.")
-    for bucket in range(entry.bucket_count):
-        response.latest_snapshots.add(bucket_id=bucket)
-    return response
-
-
-async def get_kv_snapshot_metadata(
-    ctx: RequestContext, request: pb.GetKvSnapshotMetadataRequest
-) -> pb.GetKvSnapshotMetadataResponse:
-    entry = rights.permitted_table(ctx, request.table_id)
-    raise KvSnapshotNotExistError(
-        f"Snapshot {request.snapshot_id} of bucket {request.bucket_id} of table '{entry.table_path}' does not exist."
-    )
-
-
-async def list_kv_snapshots(ctx: RequestContext, request: pb.ListKvSnapshotsRequest) -> pb.ListKvSnapshotsResponse:
-    entry = rights.permitted_table(ctx, request.table_id)
-    _primary_key_table(entry)
-    response = pb.ListKvSnapshotsResponse(table_id=entry.table_id)
-    if request.HasField("partition_id"):
-        response.partition_id = partition_of(entry, request.partition_id).partition_id
-    return response
-
-
-async def acquire_kv_snapshot_lease(
-    ctx: RequestContext, request: pb.AcquireKvSnapshotLeaseRequest
-) -> pb.AcquireKvSnapshotLeaseResponse:
-    """There is no snapshot to lease, so every one asked for is unavailable."""
-    _require_tables(ctx, [item.table_id for item in request.snapshots_to_lease])
-    return pb.AcquireKvSnapshotLeaseResponse(unavailable_snapshots=request.snapshots_to_lease)
-
-
-async def release_kv_snapshot_lease(
-    ctx: RequestContext, request: pb.ReleaseKvSnapshotLeaseRequest
-) -> pb.ReleaseKvSnapshotLeaseResponse:
-    _require_tables(ctx, [item.table_id for item in request.buckets_to_release])
-    return pb.ReleaseKvSnapshotLeaseResponse()
-
-
-async def drop_kv_snapshot_lease(
-    ctx: RequestContext, request: pb.DropKvSnapshotLeaseRequest
-) -> pb.DropKvSnapshotLeaseResponse:
-    return pb.DropKvSnapshotLeaseResponse()
+# ---------------------------------------------------------------------- manifests, tokens
 
 
 async def get_filesystem_security_token(
     ctx: RequestContext, request: pb.GetFileSystemSecurityTokenRequest
 ) -> pb.GetFileSystemSecurityTokenResponse:
-    """Empty token: clients reach the remote data directory with rights of their own."""
-    remote = ctx.server.catalog.remote_data_dir
-    scheme = remote.partition("://")[0] if "://" in remote else "file"
-    return pb.GetFileSystemSecurityTokenResponse(schema=scheme, token=b"")
+    """Tell where the remote data directory is, with temporary credentials if the server can issue some."""
+    token = await ctx.server.store_tokens.get()
+    response = pb.GetFileSystemSecurityTokenResponse(
+        schema=token.scheme, token=token.token, expiration_time=token.expires_ms
+    )
+    for key, value in token.settings.items():
+        response.addition_info.add(key=key, value=value)
+    return response
 
 
 async def list_remote_log_manifests(
@@ -336,16 +269,6 @@ def register(registry: dict[int, Handler]) -> None:
             ),
             apis.GET_PRODUCER_OFFSETS.key: proto_handler(apis.GET_PRODUCER_OFFSETS, get_producer_offsets),
             apis.DELETE_PRODUCER_OFFSETS.key: proto_handler(apis.DELETE_PRODUCER_OFFSETS, delete_producer_offsets),
-            apis.GET_LATEST_KV_SNAPSHOTS.key: proto_handler(apis.GET_LATEST_KV_SNAPSHOTS, get_latest_kv_snapshots),
-            apis.GET_KV_SNAPSHOT_METADATA.key: proto_handler(apis.GET_KV_SNAPSHOT_METADATA, get_kv_snapshot_metadata),
-            apis.LIST_KV_SNAPSHOTS.key: proto_handler(apis.LIST_KV_SNAPSHOTS, list_kv_snapshots),
-            apis.ACQUIRE_KV_SNAPSHOT_LEASE.key: proto_handler(
-                apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire_kv_snapshot_lease
-            ),
-            apis.RELEASE_KV_SNAPSHOT_LEASE.key: proto_handler(
-                apis.RELEASE_KV_SNAPSHOT_LEASE, release_kv_snapshot_lease
-            ),
-            apis.DROP_KV_SNAPSHOT_LEASE.key: proto_handler(apis.DROP_KV_SNAPSHOT_LEASE, drop_kv_snapshot_lease),
             apis.GET_FILESYSTEM_SECURITY_TOKEN.key: proto_handler(
                 apis.GET_FILESYSTEM_SECURITY_TOKEN, get_filesystem_security_token
             ),

@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from fluss.errors import (
     ErrorCode,
     FlussError,
@@ -168,7 +170,8 @@ def _projection(entry: TableEntry, positions: tuple[int, ...]) -> reader.Project
             f"the projected columns {list(positions)} of '{entry.table_path}' are not valid: expected positions below "
             f"{count}, ascending and without duplicates"
         )
-    by_schema: dict[int, tuple[tuple[int, ...], object]] = {}
+    wanted = entry.table_info.schema.arrow_schema
+    by_schema: dict[int, tuple[tuple[int, ...], pa.Schema, pa.Schema | None]] = {}
 
     def project(view: memoryview, span: BatchSpan) -> Sequence[Buffer]:
         known = by_schema.get(span.schema_id)
@@ -179,15 +182,12 @@ def _projection(entry: TableEntry, positions: tuple[int, ...]) -> reader.Project
                     f"a batch of '{entry.table_path}' at offset {span.base_offset} has the unknown schema "
                     f"{span.schema_id}"
                 )
-            # Columns that are younger than the batch are left out: readers fill them with nulls.
             there = tuple(position for position in positions if position < len(schema.columns))
-            known = by_schema[span.schema_id] = (there, schema.arrow_schema)
-        columns, arrow_schema = known
-        if not columns:
-            raise InvalidColumnProjectionError(
-                f"none of the projected columns is in the batch of '{entry.table_path}' at offset {span.base_offset}"
-            )
-        return project_batch(LogBatch(view[span.start : span.end]), columns, arrow_schema)
+            younger = [wanted.field(position) for position in positions[len(there) :]]
+            added = pa.schema(younger) if younger else None
+            known = by_schema[span.schema_id] = (there, schema.arrow_schema, added)
+        columns, arrow_schema, added = known
+        return project_batch(LogBatch(view[span.start : span.end]), columns, arrow_schema, added)
 
     return project
 
@@ -325,7 +325,21 @@ async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int,
         part.answer.filtered_end_offset = result.filtered_end_offset
         left -= result.size_bytes
         sent += result.size_bytes
-    context.server.metrics.add("tabletserver_bytesOut_total", sent)
+    _count_sent(context, parts, sent)
+
+
+def _count_sent(context: RequestContext, parts: Sequence[_Part], sent: int) -> None:
+    metrics = context.server.metrics
+    metrics.add("tabletserver_bytesOut_total", sent)
+    by_table: dict[int, int] = {}
+    for part in parts:
+        if part.tablet is not None and part.answer.records:
+            table_id = part.tablet.bucket.table_id
+            by_table[table_id] = by_table.get(table_id, 0) + sum(map(len, part.answer.records))
+    for table_id, size_bytes in by_table.items():
+        entry = context.server.catalog.table_by_id(table_id)
+        if entry is not None:
+            metrics.add("tabletserver_table_bytesOut_total", size_bytes, entry.labels)
 
 
 async def _remote_info(context: RequestContext, tablet: LogTablet, offset: int) -> pb.PbRemoteLogFetchInfo:

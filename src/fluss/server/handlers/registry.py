@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fluss.errors import AuthorizationError
 from fluss.protocol.apis import api_name
-from fluss.server.handlers import acl, admin, cluster, kv, lake, log, metadata, session
+from fluss.server.handlers import acl, admin, cluster, kv, lake, log, metadata, session, snapshots
 from fluss.server.handlers.request import Buffer, Handler, RequestContext
 from fluss.server.handlers.rights import RIGHTS
 
@@ -18,7 +18,7 @@ async def _refuse(context: RequestContext, body: memoryview) -> Sequence[Buffer]
 
 def register_all(registry: dict[int, Handler]) -> None:
     """Fill the registry; a module of handlers offers ``register(registry)``. An API without a right is refused."""
-    for module in (session, log, kv, metadata, admin, acl, lake, cluster):
+    for module in (session, log, kv, metadata, admin, acl, lake, cluster, snapshots):
         module.register(registry)
     for key in registry.keys() - RIGHTS.keys():
         registry[key] = _refuse

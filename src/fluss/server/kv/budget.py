@@ -8,7 +8,8 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from fluss.errors import StorageBackpressureError
 
@@ -39,7 +40,7 @@ class SpillableStore(Protocol):
     def spill_failed(self) -> bool:
         """Whether the last spill failed and has to be repeated."""
 
-    def start_spill(self) -> Future[None]:
+    def start_spill(self, checkpoint: Path | None = None) -> Future[Any]:
         """Write the rows to disk in a thread; raises RuntimeError when there is none."""
 
     def finish_spill(self) -> bool:
@@ -99,16 +100,17 @@ class StoreBudget:
         if store.memory_bytes and not store.is_spilling:
             self.spill(store)
 
-    def spill(self, store: SpillableStore) -> None:
-        """Move one store to disk in a thread."""
+    def spill(self, store: SpillableStore, checkpoint: Path | None = None) -> Future[Any] | None:
+        """Move one store to disk in a thread; None when there is no thread."""
         loop = asyncio.get_running_loop()
         try:
-            work = store.start_spill()
+            work = store.start_spill(checkpoint)
         except RuntimeError as error:  # there cannot be another thread now
             logger.error("rows cannot be moved to disk: %s", error)
-            return
+            return None
         self._spilling += 1
         work.add_done_callback(lambda _: _call_soon(loop, self._spilled, store))
+        return work
 
     def _spilled(self, store: SpillableStore) -> None:
         self._spilling -= 1
@@ -131,6 +133,13 @@ class StoreBudget:
             self.spill(failed[0])
         else:
             self.check()
+
+    async def spilled(self, store: SpillableStore) -> None:
+        """Wait until no thread writes the rows of a store."""
+        while store.is_spilling and store in self._stores:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
 
     async def room(self) -> None:
         """Wait until there is memory for more rows."""

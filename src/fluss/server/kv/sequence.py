@@ -82,6 +82,11 @@ class Sequence:
         self._next, self._last = 1, 0
         self._highest_used: int | None = None
 
+    @property
+    def last(self) -> int:
+        """The last number of the present block."""
+        return self._last
+
     def resume(self, highest_used: int) -> None:
         """After a start: go on behind the largest number that the bucket's rows ever had.
 

@@ -13,11 +13,13 @@ from typing import Any
 from fluss.errors import InvalidTableError, KvStorageError, NonPrimaryKeyTableError
 from fluss.metadata import TableBucket
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursors, encode_values_in_turns
 from fluss.server.kv.sequence import BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
+from fluss.server.kv.snapshotter import Snapshotter
 from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
 from fluss.server.log.tablet import AppendResult
@@ -32,7 +34,9 @@ Buffer = bytes | bytearray | memoryview
 class Kv:
     """The states of all primary-key buckets; each begins to exist when it is first used."""
 
-    def __init__(self, catalog: Catalog, tablets: Tablets, config: ServerConfig, executor: Executor) -> None:
+    def __init__(
+        self, catalog: Catalog, tablets: Tablets, config: ServerConfig, executor: Executor, clock: Clock
+    ) -> None:
         self._tablets = tablets
         self._executor = executor
         self._budget = StoreBudget(config.integer("kv.memory-size"), executor)
@@ -41,6 +45,7 @@ class Kv:
         self._closed = False
         self._writes: set[asyncio.Task[AppendResult]] = set()
         self.cursors = Cursors(config)
+        self.snapshotter = Snapshotter(catalog, tablets, executor, clock, self.tablet)
         catalog.on_table_dropped.append(self._drop_table)
         catalog.on_partition_dropped.append(self._drop_partition)
 
@@ -54,7 +59,8 @@ class Kv:
                 raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key")
             log = self._tablets.tablet(bucket)
             store = Store(self._tablets.bucket_folder(bucket, "kv"), self._budget)
-            known = KvTablet(entry, log, store, self._executor, self._numbers(entry, bucket))
+            snapshots = self.snapshotter.of(entry, bucket)
+            known = KvTablet(entry, log, store, self._executor, self._numbers(entry, bucket), snapshots)
             self._open[bucket.table_id, bucket.partition_id, bucket.bucket_id] = known
         return known
 

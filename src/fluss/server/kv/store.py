@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where rows of a bucket are kept by key: in memory, and what does not fit in a RocksDB on disk.
 
-The log is the truth and this is a cache of it, so the disk part is written without a log of its own: with every spill
-it stores up to which offset of the changelog it holds everything, and the rest is replayed from the log. RocksDB was
-chosen over lmdb because it checks what it reads: a flipped byte becomes an error (and a rebuild), never a wrong row.
+The log is the truth, from the newest snapshot on, and this is a cache of it. So the disk part is written without a log
+of its own: with every spill it stores up to which offset of the changelog it holds everything, and the rest is replayed
+from the log. RocksDB was chosen over lmdb because it checks what it reads: a flipped byte becomes an error (and a
+rebuild), never a wrong row. It holds rows and nothing else, in files that the RocksDB of Apache Fluss's Java client can
+open: they are what snapshots are made of.
 """
 
 from __future__ import annotations
@@ -14,43 +16,31 @@ import json
 import logging
 import os
 import threading
-import time
+import uuid
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from heapq import merge
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    DataBlockIndexType,
-    DBCompressionType,
-    Options,
-    Rdict,
-    RdictIter,
-    WriteBatch,
-    WriteOptions,
-)
+from rocksdict import Rdict, RdictIter
 
 from fluss.errors import KvStorageError
 from fluss.server import disk
+from fluss.server.kv import engine
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.layer import Changes, Layer
 
 logger = logging.getLogger("fluss.server.kv")
 
-_ROW = b"r"
-_META = b"m"
+META_NAME = "fluss-state"
+"""The file beside those of RocksDB that says what is in them."""
 _ENTRY_OVERHEAD_BYTES = 180
 """What a dict entry and its two byte strings cost beside their contents."""
 _SAMPLE_ROWS = 32
-_WRITE_ROWS = 1_000
-"""Rows per write to RocksDB. A write keeps every other thread waiting, so it must be short."""
-_WRITE_PAUSE_SECONDS = 0.0003
-"""Lets the threads that waited go first."""
 _PROBE_BYTES = 1024 * 1024
 _REPLAY_OFFSETS_MAX = 4_000_000
 """After so many changes a store goes to disk even if it fits in memory: a restart would have to replay them."""
@@ -69,19 +59,42 @@ class DamagedStoreError(Exception):
     """The files of a store cannot be read, or were replaced meanwhile; its contents are rebuilt from the log."""
 
 
-class _Meta(NamedTuple):
+class StoreMeta(NamedTuple):
     """What the disk part says about itself."""
 
-    offset: int
+    offset: int = 0
     """Every change below this offset of the changelog is in it."""
-    reaches: int
+    reaches: int = 0
     """It may also hold changes up to this offset; so the log must reach at least as far."""
-    rows: int
-    number: int
+    rows: int = 0
+    number: int = 0
     """The largest auto-increment number among them."""
+    store: str = ""
+    """Tells this disk part from every other that the bucket ever had: RocksDB numbers the files of each from the start,
+    and only files of one disk part with the same name have the same content."""
+    sequence: int = 0
+    """How many changes RocksDB counted. A manifest that lost its end is no error to it: it opens an earlier state."""
 
-    def to_bytes(self) -> bytes:
-        return json.dumps(self._asdict()).encode()
+    def write(self, folder: Path) -> None:
+        """Put it into force, in place of what the folder said before."""
+        body = json.dumps(self._asdict()).encode()
+        disk.write_atomically(folder / META_NAME, body + b"\n" + f"{zlib.crc32(body):08x}".encode())
+        disk.sync_folder(folder)
+
+    @classmethod
+    def read(cls, folder: Path) -> StoreMeta:
+        """Raises OSError or ValueError when the folder says nothing that can be trusted."""
+        body, _, check = disk.read_file(folder / META_NAME).partition(b"\n")
+        if check != f"{zlib.crc32(body):08x}".encode():
+            raise ValueError(f"the checksum of '{META_NAME}' does not fit")
+        return cls(**json.loads(body))
+
+
+class Checkpointed(NamedTuple):
+    """What was put into the folder of a checkpoint."""
+
+    folder: Path
+    meta: StoreMeta
 
 
 class _DiskRows(Iterator[tuple[bytes, int, "bytes | None"]]):
@@ -91,7 +104,7 @@ class _DiskRows(Iterator[tuple[bytes, int, "bytes | None"]]):
     """
 
     def __init__(self, db: Rdict, prefix: bytes, folder: Path) -> None:
-        self._prefix = _ROW + prefix
+        self._prefix = prefix
         self._folder = folder
         self._rows: RdictIter | None = db.iter()
         self._rows.seek(self._prefix)
@@ -118,7 +131,7 @@ class _DiskRows(Iterator[tuple[bytes, int, "bytes | None"]]):
             key = rows.key()
             if not key.startswith(self._prefix):
                 raise StopIteration
-            return key[1:], _ON_DISK, rows.value()
+            return key, _ON_DISK, rows.value()
         except StopIteration:
             raise
         except Exception as error:
@@ -137,7 +150,8 @@ class Store:
         self.budget = budget
         self._memory = Layer()
         self._spilling = Layer()
-        self._spill: Future[None] | None = None
+        self._spill: Future[Checkpointed | Exception | None] | None = None
+        self._identity = uuid.uuid4().hex
         self._db: Rdict | None = None
         self._on_disk = False
         """Whether there are rows on disk. They are, while `_db` is opened again, without being reachable."""
@@ -149,8 +163,10 @@ class Store:
         self._view_of: tuple[int, int, int, int] | None = None
         self._entry_bytes = float(_ENTRY_OVERHEAD_BYTES)
         self._spilled_offset = 0
-        self._reached = _Meta(0, 0, 0, 0)
+        self._reached = StoreMeta()
         """What the disk part says about itself once the present spill is written."""
+        self._written = StoreMeta()
+        """What it says now."""
         self._unspilled_bytes = 0
         """Of a spill that failed and has to be repeated."""
         self.generation = 0
@@ -170,21 +186,25 @@ class Store:
 
     def open(self) -> None:
         """Find what is on disk. Raises `DamagedStoreError` when it cannot be trusted."""
-        if not disk.exists(self._folder / "CURRENT"):
+        if not disk.exists(self._folder / "CURRENT") or not disk.exists(self._folder / META_NAME):
+            # Without its head it was not finished, or is of an earlier release.
             self.wipe()
             return
         try:
-            self._db = _open_db(self._folder)
+            meta = StoreMeta.read(self._folder)
+            self._db = engine.open_db(self._folder)
             self._on_disk = True
             self._make_private()
-            raw = self._db.get(_META)
-            meta = _Meta(**json.loads(raw)) if raw is not None else _Meta(0, 0, 0, 0)
+            if self._db.latest_sequence_number() < meta.sequence:
+                raise ValueError("its manifest has lost its end")
         except Exception as error:  # RocksDB raises plain exceptions
             self._close_db()
             if any(text in str(error) for text in _TRANSIENT):
                 # Nothing is wrong with the files: no reason to rebuild them.
                 raise KvStorageError(f"the store in '{self._folder}' cannot be opened now: {error}") from None
             raise DamagedStoreError(f"the store in '{self._folder}' cannot be opened: {error}") from None
+        self._reached = self._written = meta
+        self._identity = meta.store
         self.applied_offset = self._spilled_offset = meta.offset
         self.reaches_offset, self.row_count, self.highest_number = meta.reaches, meta.rows, meta.number
 
@@ -199,6 +219,7 @@ class Store:
         self._on_disk = self._write_failed = False
         disk.remove_tree(self._folder)
         self._memory, self._spilling = Layer(), Layer()
+        self._written, self._identity = StoreMeta(), uuid.uuid4().hex
         self._unspilled_bytes = 0
         self._count(0, 0)
         self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0
@@ -241,6 +262,36 @@ class Store:
                 except Exception as error:  # of rows that it could not write; the log has them
                     logger.warning("the store in '%s' was not closed cleanly: %s", self._folder, error)
 
+    # -- snapshots --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether all rows are in memory, so that a copy of it is a copy of everything."""
+        return not self._on_disk and self._spill is None and not len(self._spilling)
+
+    def copy(self) -> tuple[Changes, StoreMeta]:
+        """All rows of a store that `is_in_memory`, and what they are."""
+        assert self.is_in_memory
+        # Of a disk part that nothing follows on: its files have nothing in common with those of any other.
+        return self._memory.rows.copy(), self._meta()._replace(store=uuid.uuid4().hex)
+
+    def load(self, rows: Changes, meta: StoreMeta) -> None:
+        """Begin with these rows, in memory, in place of everything that was there. Runs in a thread, as `open` does."""
+        self.wipe()
+        self.apply(rows, meta.offset, meta.rows, meta.number)
+
+    def restore(self, fill: Callable[[Path], None], meta: StoreMeta) -> None:
+        """Begin with the files that `fill` puts into the folder, in place of everything that was there.
+
+        Runs in a thread, as `open` does, and raises what `open` and `fill` do.
+        """
+        self.wipe()
+        disk.make_folders(self._folder)
+        fill(self._folder)
+        # What follows on these files is not what followed on them before, so this is another disk part.
+        meta._replace(reaches=meta.offset, store=self._identity, sequence=0).write(self._folder)
+        self.open()
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -270,7 +321,7 @@ class Store:
             db = self._open_part()
             self._reader_count += 1
         try:
-            return db.get([_ROW + key for key in keys])  # type: ignore[no-any-return]
+            return db.get(keys)  # type: ignore[no-any-return]
         except Exception as error:
             raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
         finally:
@@ -362,8 +413,11 @@ class Store:
     def is_spilling(self) -> bool:
         return self._spill is not None
 
-    def start_spill(self) -> Future[None]:
-        """Begin to move memory to disk in a thread; `finish_spill` ends it."""
+    def start_spill(self, checkpoint: Path | None = None) -> Future[Checkpointed | Exception | None]:
+        """Begin to move memory to disk in a thread; `finish_spill` ends it.
+
+        With `checkpoint`, the disk part as it is then is put into that folder too, and is the result of the future.
+        """
         assert self._spill is None
         if len(self._spilling):
             # The last attempt failed, and is repeated as it was. What came since follows in a spill of its own.
@@ -372,11 +426,14 @@ class Store:
         else:
             self._spilling, self._memory = self._memory, Layer()
             self._count(0, self.memory_bytes)
-            self._reached = _Meta(self.applied_offset, self.applied_offset, self.row_count, self.highest_number)
-        self._spill = self.budget.executor.submit(self._write, self._spilling.rows, self._reached)
+            self._reached = self._meta()
+        self._spill = self.budget.executor.submit(self._write, self._spilling.rows, self._reached, checkpoint)
         return self._spill
 
-    def _write(self, changes: Changes, reached: _Meta) -> None:
+    def _meta(self) -> StoreMeta:
+        return StoreMeta(self.applied_offset, self.applied_offset, self.row_count, self.highest_number, self._identity)
+
+    def _write(self, changes: Changes, reached: StoreMeta, checkpoint: Path | None) -> Checkpointed | Exception | None:
         try:
             self._write_rows(changes, reached)
         except BaseException:
@@ -384,6 +441,7 @@ class Store:
             raise
         finally:
             self._make_private()
+        return None if checkpoint is None else self._take_checkpoint(checkpoint, reached)
 
     def _reopen(self) -> None:
         """RocksDB stays read-only after an error, and only opening it again clears that.
@@ -403,7 +461,7 @@ class Store:
                 with contextlib.suppress(Exception):  # it says again that it could not write
                     db.close()
                 del db
-            self._db = _open_db(self._folder)
+            self._db = engine.open_db(self._folder)
         self._write_failed = False
 
     def _make_private(self) -> None:
@@ -412,37 +470,30 @@ class Store:
             for name in disk.names(self._folder):
                 disk.make_private(self._folder / name)
 
-    def _write_rows(self, changes: Changes, reached: _Meta) -> None:
-        if self._write_failed or (self._db is None and self._on_disk):
-            self._reopen()
-        elif self._db is None:
-            disk.make_folders(self._folder)
-            self._db = _open_db(self._folder)
-            self._on_disk = True
-        assert self._db is not None
-        options = WriteOptions()
-        options.disable_wal = True
+    def _write_rows(self, changes: Changes, reached: StoreMeta) -> None:
         # Parts of a spill may become durable without the rest. That does no harm, because what is replayed then says
         # the same again; but if the log should have lost its end, they must be known to be too new.
-        self._db.put(_META, self._begun(reached).to_bytes(), write_opt=options)
-        items = iter(changes.items())
-        while part := list(islice(items, _WRITE_ROWS)):
-            batch = WriteBatch(raw_mode=True)
-            for key, value in part:
-                if value is None:
-                    batch.delete(_ROW + key)
-                else:
-                    batch.put(_ROW + key, value)
-            self._db.write(batch, options)
-            time.sleep(_WRITE_PAUSE_SECONDS)
-        self._db.put(_META, reached.to_bytes(), write_opt=options)
-        self._db.flush(True)
+        begun = self._written._replace(reaches=reached.reaches, store=reached.store)
+        if self._write_failed or (self._db is None and self._on_disk):
+            self._reopen()
+        disk.make_folders(self._folder)
+        begun.write(self._folder)
+        if self._db is None:
+            self._db = engine.open_db(self._folder)
+            self._on_disk = True
+        engine.write_rows(self._db, changes)
+        self._written = reached._replace(sequence=self._db.latest_sequence_number())
+        self._written.write(self._folder)
 
-    def _begun(self, reached: _Meta) -> _Meta:
+    def _take_checkpoint(self, folder: Path, reached: StoreMeta) -> Checkpointed | Exception:
+        """The disk part as the spill left it: no other spill begins before this one has ended."""
         assert self._db is not None
-        raw = self._db.get(_META)
-        before = _Meta(**json.loads(raw)) if raw is not None else _Meta(0, 0, 0, 0)
-        return before._replace(reaches=reached.reaches)
+        try:
+            engine.checkpoint(self._db, folder)
+        except Exception as error:
+            disk.remove_tree(folder)
+            return error
+        return Checkpointed(folder, reached)
 
     def finish_spill(self) -> bool:
         """Record that a spill has ended; False when it failed and its rows stay in memory."""
@@ -483,32 +534,3 @@ def _newest(sources: Sequence[Iterator[tuple[bytes, int, bytes | None]]]) -> Ite
         last = key
         if value is not None:
             yield key, value
-
-
-_CACHE_BYTES = 64 * 1024 * 1024
-_BLOCK_BYTES = 2048
-_FORMAT_VERSION = 5
-_cache: Cache | None = None
-
-
-def _open_db(folder: Path) -> Rdict:
-    global _cache
-    if _cache is None:
-        _cache = Cache(_CACHE_BYTES)
-    table = BlockBasedOptions()
-    table.set_block_cache(_cache)
-    # Most keys of an insert are not there yet: a bloom filter answers that without reading a block.
-    table.set_bloom_filter(10, False)
-    # Rows are asked for one by one: found by hash in a small block, which need not be decompressed for one row.
-    table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
-    table.set_block_size(_BLOCK_BYTES)
-    table.set_format_version(_FORMAT_VERSION)
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_block_based_table_factory(table)
-    options.set_keep_log_file_num(1)
-    options.set_max_open_files(64)
-    options.set_compression_type(DBCompressionType.none())
-    # Without naming the column family, a store that is there already would be opened as it once was, and without its
-    # filter and cache, which are not written down.
-    return Rdict(str(folder), options, column_families={"default": options})

@@ -2,9 +2,9 @@
 """The state of one bucket of a primary-key table, kept in step with its changelog.
 
 A write reads the old rows, makes the changelog batch, appends it, and then waits with its changes until that batch is
-committed: lookups see committed rows only, writes see everything before them. The state is a cache of the log: on the
-first use after a start, what the store lacks is replayed from the log, and a store that cannot be trusted is dropped
-and rebuilt.
+committed: lookups see committed rows only, writes see everything before them. The state is a cache of the newest
+snapshot and the log: on the first use after a start, what the store lacks is replayed from the log, and a store that
+cannot be trusted is dropped and rebuilt from both.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -37,6 +38,7 @@ from fluss.records import (
 )
 from fluss.rows import kv_key_encoder
 from fluss.server.catalog import TableEntry
+from fluss.server.kv import engine
 from fluss.server.kv.changes import Outcome, apply_delete_behavior, is_distinct, replace_rows
 from fluss.server.kv.layer import Changes, sorted_runs
 from fluss.server.kv.merge import (
@@ -49,7 +51,8 @@ from fluss.server.kv.merge import (
     versioned_rules,
 )
 from fluss.server.kv.sequence import Sequence as NumberSequence
-from fluss.server.kv.store import DamagedStoreError, Items, Store
+from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, restore
+from fluss.server.kv.store import Checkpointed, DamagedStoreError, Items, Store
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
 from fluss.server.log.appends import settle
@@ -95,6 +98,7 @@ class KvTablet:
         store: Store,
         executor: Executor,
         numbers: NumberSequence | None,
+        snapshots: BucketSnapshots | None = None,
     ) -> None:
         self.entry = entry
         self.log = log
@@ -102,6 +106,7 @@ class KvTablet:
         self.closed = False
         self._executor = executor
         self._numbers = numbers
+        self._snapshots = snapshots
         self._pending: deque[_Pending] = deque()
         self._writes = asyncio.Lock()
         self._opening: asyncio.Task[None] | None = None
@@ -148,22 +153,32 @@ class KvTablet:
         self.log.check_usable()
         try:
             await self._in_thread(self.store.open)
-        except DamagedStoreError as error:
-            logger.error("%s; it is rebuilt from the log", error)
-            await self._in_thread(self.store.wipe)
-        if self.store.reaches_offset > self.log.high_watermark:
             # The log lost its end, or the store belongs to another log: only the log counts.
-            await self._in_thread(self.store.wipe)
+            is_usable = self.log.start_offset <= self.store.applied_offset
+            is_usable = is_usable and self.store.reaches_offset <= self.log.high_watermark
+        except DamagedStoreError as error:
+            logger.error("%s; it is rebuilt", error)
+            is_usable = False
+        if not is_usable or (self.store.applied_offset == 0 and self.log.high_watermark > 0):
+            await self._rebuild()
         await self._replay()
 
-    async def _reopen(self) -> None:
+    async def _rebuild(self) -> None:
+        """Begin with the newest snapshot that can be used, or with nothing."""
         await self._in_thread(self.store.wipe)
+        if self._snapshots is not None:
+            start, end = self.log.start_offset, self.log.high_watermark
+            await self._in_thread(restore, self._snapshots, self.store, start, end)
+            self.store.budget.check(self.store)
+
+    async def _reopen(self) -> None:
+        await self._rebuild()
         await self._replay()
 
     def damaged(self, error: DamagedStoreError) -> None:
-        """Rebuild the store from the log; callers of `ready` wait for it."""
+        """Rebuild the store; callers of `ready` wait for it."""
         if self._opening is not None and self._opening.done():
-            logger.error("%s; it is rebuilt from the log", error)
+            logger.error("%s; it is rebuilt", error)
             self._replaying = True
             self._opening = asyncio.ensure_future(self._reopen())
 
@@ -175,8 +190,8 @@ class KvTablet:
             if offset < self.log.start_offset:
                 raise UnknownServerError(
                     f"the state of {self.log.bucket} cannot be rebuilt: its changelog begins at offset "
-                    f"{self.log.start_offset}, the state ends at {offset}. Restore the log from a copy, or drop the "
-                    "table."
+                    f"{self.log.start_offset}, and no snapshot that can be read reaches that far (the state ends at "
+                    f"{offset}). Restore the data folder from a copy, or drop the table."
                 )
             if offset < self.log.high_watermark:
                 logger.info("replaying %d offsets of %s", self.log.high_watermark - offset, self.log.bucket)
@@ -236,6 +251,40 @@ class KvTablet:
             numbers = rows.column(schema.column_index(schema.auto_increment_columns[0])).drop_null()
             if len(numbers):
                 outcome.highest_number = max(outcome.highest_number, int(numpy_of(numbers).max()))
+
+    # -- snapshots --------------------------------------------------------------------------------------------------
+
+    async def checkpoint(self, folder: Path) -> Checkpointed:
+        """Put the committed rows as files of RocksDB into a new folder, and say what they are."""
+        await self.ready()
+        store = self.store
+        if store.is_in_memory and store.memory_bytes <= MEMORY_BYTES_MAX:
+            # A bucket that fits in memory should not need a RocksDB of its own, with its threads and open files.
+            rows, meta = store.copy()
+            await self._in_thread(engine.export, rows, folder)
+            return Checkpointed(folder, meta)
+        await store.budget.spilled(store)
+        if self.closed:
+            raise KvStorageError(f"{self.log.bucket} is closed")
+        work = store.budget.spill(store, folder)
+        if work is None:
+            raise KvStorageError(f"there is no thread to write the rows of {self.log.bucket}")
+        await asyncio.wait((asyncio.wrap_future(work),))
+        await store.budget.spilled(store)
+        if work.cancelled():
+            raise KvStorageError(f"{self.log.bucket} was closed or is rebuilt")
+        taken = work.result()
+        if not isinstance(taken, Checkpointed):
+            raise KvStorageError(f"no checkpoint of the rows of {self.log.bucket} can be taken: {taken}")
+        return taken
+
+    def number_range(self, highest_number: int) -> NumberRange | None:
+        """What the auto-increment column may still be given, after the number that is the highest of a state."""
+        if self._numbers is None:
+            return None
+        schema = self.info.schema
+        column = schema.columns[schema.column_index(schema.auto_increment_columns[0])]
+        return NumberRange(column.column_id, highest_number + 1, self._numbers.last)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import logging
 import posixpath
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyarrow import fs
@@ -20,6 +20,7 @@ from pyarrow import fs
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket
 from fluss.metadata.documents import RemoteLogManifestFile, RemoteLogSegment
+from fluss.net.filesystems import open_filesystem, scrub
 from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import SegmentFile
@@ -44,35 +45,44 @@ _COPY_BYTES = 4 * 1024 * 1024
 class RemoteStore:
     """The file system of the remote log. Paths are those that clients are told: the root and what follows it."""
 
-    def __init__(self, root: str) -> None:
-        if "://" in root or root.startswith("file:"):
-            self._filesystem, self._base = fs.FileSystem.from_uri(root)
-            self.root = root.rstrip("/")
-        else:
+    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
+        if "://" not in root and not root.startswith("file:"):
             # Clients resolve a plain path against their own folder, so it has to be absolute.
-            self._filesystem, self._base = fs.LocalFileSystem(), str(Path(root).absolute())
-            self.root = self._base
+            root = str(Path(root).absolute())
+        self.root = root.rstrip("/")
+        self._options = dict(options or {})
+        self._filesystem, self._base = open_filesystem(root, self._options)
+        self._local = isinstance(self._filesystem, fs.LocalFileSystem)
+
+    def explain(self, error: Exception) -> str:
+        """Describe an error of the store without the credentials it may name."""
+        return scrub(error, self._options)
 
     def inner(self, path: str) -> str:
         return posixpath.join(self._base, path[len(self.root) :].lstrip("/"))
 
+    def _make_folder_of(self, inner: str) -> None:
+        # An object store has no folders; Arrow would write an empty object for each.
+        if self._local:
+            self._filesystem.create_dir(posixpath.dirname(inner), recursive=True)
+
     def copy_in(self, local: Path, path: str) -> None:
         inner = self.inner(path)
-        self._filesystem.create_dir(posixpath.dirname(inner), recursive=True)
+        self._make_folder_of(inner)
         source, position = SegmentFile(local), 0
         with self._filesystem.open_output_stream(inner) as target:
             while chunk := source.read(position, _COPY_BYTES):
                 target.write(chunk)
                 position += len(chunk)
-        if isinstance(self._filesystem, fs.LocalFileSystem):
+        if self._local:
             # The local segments are deleted on the strength of this copy.
             disk.sync_file(inner)
             disk.sync_folder(Path(inner).parent)
 
     def write(self, path: str, data: bytes) -> None:
         inner = self.inner(path)
-        self._filesystem.create_dir(posixpath.dirname(inner), recursive=True)
-        if isinstance(self._filesystem, fs.LocalFileSystem):
+        self._make_folder_of(inner)
+        if self._local:
             disk.write_atomically(Path(inner), data)
             disk.sync_folder(Path(inner).parent)
         else:

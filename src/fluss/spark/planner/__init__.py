@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import os
 import sys
 
@@ -18,6 +19,11 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 _DAEMON = "pyspark.daemon"
 _STEPS = "pyspark.sql.worker."
 _ZIP = os.path.join("python", "lib", "pyspark.zip")
+
+
+def is_spark(argv: list[str]) -> bool:
+    """Whether a process was started to run a module of PySpark: `python -m pyspark.…`."""
+    return any(one == "-m" and other.startswith("pyspark.") for one, other in itertools.pairwise(argv))
 
 
 def planning_step(argv: list[str]) -> str | None:

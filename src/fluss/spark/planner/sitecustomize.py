@@ -26,13 +26,14 @@ def _run_hidden() -> None:
 
 def _prepare() -> None:
     arguments = getattr(sys, "orig_argv", [])
-    if "pyspark.daemon" not in arguments:
+    if not any(one.startswith("pyspark.") for one in arguments):
         return
-    from fluss.spark.planner import planning_step, prefer_compiled, preload
+    from fluss.spark.planner import is_spark, planning_step, prefer_compiled, preload
 
+    if is_spark(arguments):
+        prefer_compiled()
     step = planning_step(arguments)
     if step is not None:
-        prefer_compiled()
         preload(step)
 
 

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scanners that read once and end have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from fluss.client.scan.frames import to_pandas, to_polars
+from fluss.client.scan.plan import ScanPlan
+from fluss.client.scan.records import RecordBatch
+from fluss.net.deadline import Deadline
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+OneShotT = TypeVar("OneShotT", bound="OneShotScanner")
+
+
+class OneShotScanner(ABC):
+    """A bounded read. It runs when the first batch is asked for, and once only."""
+
+    def __init__(self, plan: ScanPlan) -> None:
+        self._plan = plan
+        self._batches: AsyncGenerator[RecordBatch, None] | None = None
+        self._arrow_schema = plan.arrow_schema
+        self._deadline = plan.cluster.deadline()
+        """The deadline of the call that the requests of this scanner are made for."""
+
+    @abstractmethod
+    def _run(self) -> AsyncGenerator[RecordBatch, None]:
+        """Read everything, batch by batch, each by `self._deadline` of the time it is asked for."""
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of the Arrow batches this scanner gives.
+
+        Example:
+            names = scanner.arrow_schema.names
+        """
+        return self._arrow_schema
+
+    async def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
+        """Return the next batch, or None when there is no more.
+
+        `timeout` is in seconds; by default a batch takes at most twice the request timeout.
+
+        Example:
+            while (found := await scanner.next_batch()) is not None:
+                print(found.batch.num_rows)
+        """
+        return await self._next(self._plan.cluster.deadline(timeout))
+
+    async def _next(self, deadline: Deadline) -> RecordBatch | None:
+        self._deadline = deadline
+        if self._batches is None:
+            self._batches = self._run()
+        async for batch in self._batches:
+            return batch
+        return None
+
+    async def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
+        """Return all batches that are left.
+
+        `timeout` is the time for all of them, in seconds; by default each has its own, as with `next_batch()`.
+
+        Example:
+            batches = await scanner.collect_all_batches()
+        """
+        batches = []
+        deadline = self._plan.read_deadline(timeout)
+        while (batch := await self._next(self._plan.cluster.deadline(deadline))) is not None:
+            batches.append(batch)
+        return batches
+
+    async def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
+        """All rows that are left as an Arrow table.
+
+        Example:
+            table = await scanner.to_arrow()
+        """
+        batches = [batch.batch for batch in await self.collect_all_batches(timeout=timeout)]
+        return pa.Table.from_batches(batches, self._arrow_schema)
+
+    async def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
+        """All rows that are left as a pandas DataFrame.
+
+        Example:
+            frame = await scanner.to_pandas()
+        """
+        return to_pandas(await self.to_arrow(timeout=timeout))
+
+    async def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
+        """All rows that are left as a polars DataFrame.
+
+        Example:
+            frame = await scanner.to_polars()
+        """
+        return to_polars(await self.to_arrow(timeout=timeout))
+
+    async def close(self) -> None:
+        """Stop reading; a cursor that the server keeps is given back.
+
+        Example:
+            await scanner.close()
+        """
+        if self._batches is not None:
+            await self._batches.aclose()
+
+    async def __aenter__(self: OneShotT) -> OneShotT:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[RecordBatch]:
+        if self._batches is None:
+            self._batches = self._run()
+        return self._batches

@@ -1,0 +1,523 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delta Lake: log tables as tables of ``<warehouse>/<database>/<table>``, one version per round.
+
+Arrow writes and reads the files; the library of Delta keeps the log. A commit names the version it follows and is not
+tried again, so any other version that has come between refuses it. The offsets stand in the commit itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from fluss.errors import ConfigError, LakeTableAlreadyExistError
+from fluss.lake.api import (
+    OFFSETS_PROPERTY,
+    TIERING_USER,
+    Lake,
+    LakeBucket,
+    LakeCommitConflictError,
+    LakeSplit,
+    LakeStats,
+    LakeTableChangedError,
+    LakeWriter,
+    OpenLakeTable,
+    Options,
+    PartitionFilter,
+    Rows,
+    TieredSnapshot,
+    WrittenFiles,
+)
+from fluss.lake.delta_schema import check_table, delta_field, delta_schema, differences
+from fluss.lake.layout import LakeBatchConverter, cast_array, read_schema, to_fluss
+from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
+from fluss.net.filesystems import open_filesystem
+
+_USER_PROPERTY = "commit-user"
+_REPLACES_PROPERTY = "fluss-compaction"
+_OPEN_TRIES = 5
+_FILE_BYTES = 128 * 1024 * 1024
+_UNREADABLE = frozenset({"deletionVectors", "columnMapping", "v2Checkpoint"})
+"""Features that change what the files of a table mean; nothing here writes them."""
+_STORE_OPTIONS = {
+    "s3.endpoint": ("endpoint_url", "aws_endpoint_url", "endpoint", "aws_endpoint"),
+    "s3.region": ("region", "aws_region"),
+    "s3.access-key": ("access_key_id", "aws_access_key_id"),
+    "s3.secret-key": ("secret_access_key", "aws_secret_access_key"),
+    "s3.session-token": ("session_token", "aws_session_token"),
+}
+
+
+class DeltaLake(Lake):
+    """A folder of Delta tables, local or in an object store."""
+
+    def __init__(self, options: Options) -> None:
+        self._warehouse = options.get("warehouse", "").rstrip("/")
+        if not self._warehouse:
+            raise ConfigError("the lake of format delta has no warehouse: set datalake.delta.warehouse on the server")
+        self._storage = {name: value for name, value in options.items() if name != "warehouse"}
+        if self._warehouse.startswith(("s3://", "s3a://")):
+            # The store itself refuses a version that is there already; nothing else has to keep writers apart.
+            self._storage.setdefault("conditional_put", "etag")
+
+    def _uri(self, path: TablePath) -> str:
+        return f"{self._warehouse}/{path.database_name}/{path.table_name}"
+
+    def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
+        check_table(descriptor)
+        properties = {**descriptor.properties, **descriptor.custom_properties}
+        try:
+            DeltaTable.create(
+                self._uri(path),
+                Schema.from_arrow(delta_schema(descriptor.schema.columns)),
+                mode="error",
+                partition_by=list(descriptor.partition_keys) or None,
+                configuration={name: text for name, text in properties.items() if name.startswith("delta.")},
+                storage_options=self._storage,
+            )
+        except DeltaError as error:
+            if "already exists" not in str(error):
+                raise
+            self._check_existing(path, descriptor, must_be_empty=must_be_empty)
+
+    def _check_existing(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
+        table = self._open(path)
+        wrong = _problems(table, descriptor)
+        advice = "Drop it there, or choose another table name."
+        if wrong:
+            raise LakeTableAlreadyExistError(
+                f"Table {path} already exists as a Delta table and does not fit: {'; '.join(wrong)}. {advice}"
+            )
+        if must_be_empty and table.file_uris():
+            raise LakeTableAlreadyExistError(f"Table {path} already exists as a Delta table and is not empty. {advice}")
+
+    def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
+        table = self._open(path)
+        known = set(_arrow_schema(table).names)
+        new = [column for column in columns if column.name not in known]
+        if new:
+            fields = Schema.from_arrow(pa.schema([delta_field(column) for column in new])).fields
+            table.alter.add_columns(fields, post_commithook_properties=_HOOKS)
+
+    def table(self, path: TablePath) -> OpenLakeTable:
+        return OpenDeltaTable(path, self._open(path), self._storage)
+
+    def _open(self, path: TablePath) -> DeltaTable:
+        try:
+            return _load(self._uri(path), None, self._storage)
+        except TableNotFoundError:
+            raise LakeTableChangedError(
+                f"table {path} does not exist as a Delta table; was it deleted, or is it another warehouse?"
+            ) from None
+
+
+_HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""Versions go by `expire` alone: recovery reads those after the one the server knows."""
+
+
+def _load(uri: str, version: int | None, storage: Mapping[str, str]) -> DeltaTable:
+    """Open a table. One whose old versions expire while its log is read is opened again."""
+    for tries_left in range(_OPEN_TRIES - 1, -1, -1):
+        try:
+            return DeltaTable(uri, version=version, storage_options=dict(storage))
+        except TableNotFoundError:
+            raise
+        except DeltaError as error:
+            if not tries_left or "_delta_log" not in str(error) or "not found" not in str(error):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _arrow_schema(table: DeltaTable) -> pa.Schema:
+    return pa.schema(table.schema().to_arrow())
+
+
+def _problems(table: DeltaTable, descriptor: TableDescriptor) -> list[str]:
+    missing, wrong = differences(_arrow_schema(table), descriptor.schema.columns)
+    wrong += [f"column '{column.name}' is missing" for column in missing]
+    keys = list(table.metadata().partition_columns)
+    if keys != list(descriptor.partition_keys):
+        wrong.append(f"it is partitioned by {keys}, not {list(descriptor.partition_keys)}")
+    features = _UNREADABLE & set(table.protocol().reader_features or ())
+    if features:
+        wrong.append(f"it uses {', '.join(sorted(features))}, which is not read here")
+    return wrong
+
+
+class OpenDeltaTable(OpenLakeTable):
+    """One Delta table, as it was when it was opened; commits look at it anew."""
+
+    def __init__(self, path: TablePath, table: DeltaTable, storage: Mapping[str, str]) -> None:
+        self.path = path
+        self.delta = table
+        self._storage = dict(storage)
+        options = {}
+        for name, spellings in _STORE_OPTIONS.items():
+            value = next((self._storage[one] for one in spellings if one in self._storage), None)
+            if value is not None:
+                options[name] = value
+        self.filesystem, root = open_filesystem(table.table_uri.removeprefix("file://"), options)
+        self.root = root.rstrip("/")
+
+    # -- the table ------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns in the order of the table, those of partitions included."""
+        return _arrow_schema(self.delta)
+
+    @property
+    def partition_keys(self) -> list[str]:
+        return list(self.delta.metadata().partition_columns)
+
+    def missing_columns(self, info: TableInfo) -> list[Column]:
+        return differences(self.schema, info.schema.columns)[0]
+
+    def check(self, info: TableInfo) -> None:
+        check_table(info.descriptor)
+        wrong = _problems(self.delta, info.descriptor)
+        if wrong:
+            raise LakeTableChangedError(
+                f"the Delta table of {self.path} does not fit its Fluss table any more: {'; '.join(wrong)}"
+            )
+
+    def _at(self, version: int) -> DeltaTable:
+        try:
+            if version > self.delta.version() or version < self._first_version():
+                raise TableNotFoundError
+            return _load(self.delta.table_uri, version, self._storage)
+        except (TableNotFoundError, DeltaError) as error:
+            raise LakeTableChangedError(
+                f"version {version} of the Delta table of {self.path} is gone: it was expired or never there"
+            ) from error
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
+        return DeltaWriter(self, bucket)
+
+    def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
+        return self._commit(results, offsets_path, known_id, {})
+
+    def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
+        return self._commit(results, offsets_path, known_id, {_REPLACES_PROPERTY: "true"})
+
+    def _commit(
+        self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None, more: Mapping[str, str]
+    ) -> int:
+        bases = {result.payload["base"] for result in results if result.payload["removed"]}
+        self.delta.update_incremental()
+        version = self.delta.version()
+        if self.tiered_after(known_id) is not None or (bases and bases != {version}):
+            raise self._conflict("another version was committed")
+        actions = [action for result in results for kind in ("added", "removed") for action in result.payload[kind]]
+        properties = CommitProperties(
+            custom_metadata={_USER_PROPERTY: TIERING_USER, OFFSETS_PROPERTY: offsets_path, **more},
+            max_commit_retries=0,
+        )
+        try:
+            self.delta.create_write_transaction(
+                actions,
+                "append",
+                self.delta.schema(),
+                self.partition_keys or None,
+                commit_properties=properties,
+                post_commithook_properties=_HOOKS,
+            )
+        except CommitFailedError as error:
+            raise self._conflict(str(error)) from None
+        self.delta.update_incremental()
+        return int(version + 1)
+
+    def _conflict(self, reason: str) -> LakeCommitConflictError:
+        return LakeCommitConflictError(
+            f"the Delta table of {self.path} was changed by another writer meanwhile ({reason:.200}); this round is "
+            "abandoned"
+        )
+
+    def abort(self, results: Sequence[WrittenFiles]) -> None:
+        for result in results:
+            self.delete(action.path for action in result.payload["added"])
+
+    def delete(self, paths: Any) -> list[str]:
+        """Delete files below the table; returns those that are gone now."""
+        removed = []
+        for path in paths:
+            with contextlib.suppress(OSError):
+                self.filesystem.delete_file(f"{self.root}/{unquote(path)}")
+                removed.append(path)
+        return removed
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def _history(self) -> list[dict[str, Any]]:
+        """The commits that are still described, newest first."""
+        return [one for one in self.delta.history() if one.get("version") is not None]
+
+    def _first_version(self) -> int:
+        return min((int(one["version"]) for one in self._history()), default=0)
+
+    def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
+        found = None
+        for commit in self._history():
+            version, mine = int(commit["version"]), commit.get(_USER_PROPERTY) == TIERING_USER
+            if version == known_id and mine:
+                return found
+            if known_id is not None and (version <= known_id or commit.get("operation") == "RESTORE"):
+                break
+            if found is None and mine:
+                found = TieredSnapshot(version, commit.get(OFFSETS_PROPERTY))
+        if known_id is not None:
+            raise LakeTableChangedError(
+                f"the history of the Delta table of {self.path} does not hold version {known_id}, which was tiered "
+                "before: it was restored, created anew or cut. Put it back, or drop both tables and start over"
+            )
+        return found
+
+    def tiered_ids(self, limit: int) -> list[int]:
+        mine = (int(one["version"]) for one in self._history() if one.get(_USER_PROPERTY) == TIERING_USER)
+        return [version for _, version in zip(range(limit), mine)]
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def files_at(self, version: int | None = None) -> list[dict[str, Any]]:
+        """The files of a version: path, size, rows and partition values."""
+        table = self.delta if version is None else self._at(version)
+        return list(pa.table(table.get_add_actions(flatten=False)).to_pylist())
+
+    def plan(
+        self, snapshot_id: int, wanted: PartitionFilter | None = None, partition_keys: Sequence[str] = ()
+    ) -> list[LakeSplit]:
+        keys = self.partition_keys
+        splits = []
+        for file in self.files_at(snapshot_id):
+            values = file.get("partition") or {}
+            partition = tuple(str(values[key]) for key in keys)
+            if wanted is None or wanted(partition):
+                payload = {"path": file["path"], "partition": dict(zip(keys, partition))}
+                splits.append(LakeSplit(payload, int(file.get("num_records") or 0)))
+        return splits
+
+    def read(self, split: LakeSplit, info: TableInfo, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        schema = read_schema(info, columns)
+        for batch in self.read_file(split.payload["path"], split.payload["partition"], columns):
+            yield to_fluss(batch, schema)
+
+    def read_file(
+        self, path: str, partition: Mapping[str, str], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read the rows of a file; the columns of its partition are not in it."""
+        with self.filesystem.open_input_file(f"{self.root}/{unquote(path)}") as source:
+            file = pq.ParquetFile(source)
+            names = [name for name in file.schema_arrow.names if columns is None or name in columns]
+            # A batch without columns would not tell its rows.
+            for batch in file.iter_batches(columns=names or file.schema_arrow.names[:1]):
+                for key, value in partition.items():
+                    batch = batch.append_column(key, pa.array([value] * batch.num_rows, pa.string()))
+                yield batch
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def stats(self, snapshot_id: int | None = None) -> LakeStats:
+        files = self.files_at(snapshot_id)
+        return LakeStats(
+            len(files),
+            sum(int(file["size_bytes"]) for file in files),
+            sum(int(file.get("num_records") or 0) for file in files),
+            len(self._history()),
+        )
+
+    def compact(self, info: TableInfo, *, files_min: int) -> list[WrittenFiles]:
+        groups: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = defaultdict(list)
+        keys, base = self.partition_keys, self.delta.version()
+        for file in self.files_at():
+            if file["size_bytes"] < _FILE_BYTES // 2:
+                values = file.get("partition") or {}
+                groups[tuple((key, str(values[key])) for key in keys)].append(file)
+        results = []
+        for partition, files in groups.items():
+            if len(files) < files_min:
+                continue
+            target = DeltaFiles(self, dict(partition))
+            rows = 0
+            for file in sorted(files, key=lambda one: one["modification_time"]):
+                for batch in self.read_file(file["path"], dict(partition)):
+                    target.write(batch)
+                    rows += batch.num_rows
+            now_ms = int(time.time() * 1000)
+            removed = [
+                RemoveAction(file["path"], False, now_ms, int(file["size_bytes"]), dict(partition)) for file in files
+            ]
+            added = target.finish(data_change=False)
+            size_bytes = sum(action.size for action in added)
+            results.append(
+                WrittenFiles({"added": added, "removed": removed, "base": base}, rows, len(files), size_bytes)
+            )
+        return results
+
+    def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
+        self.delta.update_incremental()
+        history = self._history()
+        # Everything newer than a version that the server knows stays: recovery walks from there to the newest.
+        floor = max([keep_min, *(i + 1 for i, one in enumerate(history) if int(one["version"]) in keep_ids)])
+        old = [one for one in history[floor:] if int(one.get("timestamp") or 0) < older_than_ms]
+        # A version is read on top of those before it: what goes is the oldest part, without gaps.
+        expired = sorted(int(one["version"]) for one in old)
+        if not expired or expired[-1] - expired[0] + 1 != len(expired) or expired[0] != self._first_version():
+            return []
+        first_kept = expired[-1] + 1
+        gone = {file["path"] for version in self._rewritten(history, first_kept) for file in self.files_at(version)}
+        kept = self._used(history, first_kept)
+        # The kept versions must not need the commits that go.
+        self._at(first_kept).create_checkpoint()
+        log = f"{self.root}/_delta_log"
+        for version in expired:
+            for name in (f"{version:020d}.json", f"{version:020d}.checkpoint.parquet"):
+                with contextlib.suppress(OSError):
+                    self.filesystem.delete_file(f"{log}/{name}")
+        self.delete(gone - kept)
+        self.delta = _load(self.delta.table_uri, None, self._storage)
+        return expired
+
+    def _rewritten(self, history: Sequence[dict[str, Any]], until: int) -> list[int]:
+        """Versions whose successor removed files."""
+        first = min(int(one["version"]) for one in history)
+        return [
+            int(one["version"]) - 1 for one in history if first < int(one["version"]) <= until and not _only_adds(one)
+        ]
+
+    def _used(self, history: Sequence[dict[str, Any]], first: int) -> set[str]:
+        """The files of all versions from one on: those of the newest, and those that a later one removed."""
+        used = {file["path"] for file in self.files_at()}
+        for commit in history:
+            version = int(commit["version"])
+            if version > first and not _only_adds(commit):
+                used |= {file["path"] for file in self.files_at(version - 1)}
+        return used
+
+    def sweep(self, *, older_than_ms: int) -> list[str]:
+        # List first: a file that is committed after the listing is then found among the used ones.
+        selector = pafs.FileSelector(self.root, recursive=True, allow_not_found=True)
+        files = self.filesystem.get_file_info(selector)
+        self.delta.update_incremental()
+        used = {unquote(path) for path in self._used(self._history(), self._first_version())}
+        unused = [
+            name
+            for info in files
+            if info.type == pafs.FileType.File and info.path.endswith(".parquet") and info.mtime is not None
+            for name in [info.path.removeprefix(f"{self.root}/")]
+            if not name.startswith("_") and name not in used and info.mtime.timestamp() * 1000 < older_than_ms
+        ]
+        return self.delete(quote(name, safe="/=") for name in unused)
+
+
+def _only_adds(commit: Mapping[str, Any]) -> bool:
+    mine = commit.get(_USER_PROPERTY) == TIERING_USER and not commit.get(_REPLACES_PROPERTY)
+    return mine or commit.get("operation") in ("CREATE TABLE", "ADD COLUMN")
+
+
+class DeltaFiles:
+    """Writes rows of one partition to Parquet files of about one size."""
+
+    def __init__(self, table: OpenDeltaTable, partition: Mapping[str, str]) -> None:
+        self._table = table
+        self._partition = dict(partition)
+        self.schema = pa.schema([field for field in table.schema if field.name not in self._partition])
+        folder = "/".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in partition.items())
+        self._folder = f"{folder}/" if folder else ""
+        self._done: list[tuple[str, int, int]] = []
+        self._path = ""
+        self._sink: Any = None
+        self._writer: pq.ParquetWriter | None = None
+        self._rows = 0
+        self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows; columns that are missing are null."""
+        known = {name: i for i, name in enumerate(batch.schema.names)}
+        arrays = [
+            cast_array(batch.column(known[field.name]), field.type)
+            if field.name in known
+            else pa.nulls(batch.num_rows, field.type)
+            for field in self.schema
+        ]
+        if self._writer is None:
+            # Names of partitions are written as they are, so their folders are escaped once more in the log.
+            self._path = f"{self._folder}part-{uuid.uuid4()}.parquet"
+            where = f"{self._table.root}/{self._path}"
+            if isinstance(self._table.filesystem, pafs.LocalFileSystem):
+                self._table.filesystem.create_dir(where.rpartition("/")[0], recursive=True)
+            self._sink = self._table.filesystem.open_output_stream(where)
+            self._writer = pq.ParquetWriter(self._sink, self.schema, compression="zstd")
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._bytes >= _FILE_BYTES:
+            self._roll()
+
+    def _roll(self) -> None:
+        if self._writer is None:
+            return
+        self._writer.close()
+        size = int(self._sink.tell())
+        self._sink.close()
+        self._done.append((self._path, size, self._rows))
+        self._writer, self._sink, self._rows, self._bytes = None, None, 0, 0
+
+    def finish(self, *, data_change: bool) -> list[AddAction]:
+        """Close the files and describe them for the log."""
+        self._roll()
+        now_ms = int(time.time() * 1000)
+        return [
+            AddAction(
+                path=quote(path, safe="/="),
+                size=size,
+                partition_values=self._partition,
+                modification_time=now_ms,
+                data_change=data_change,
+                stats=json.dumps({"numRecords": rows}),
+            )
+            for path, size, rows in self._done
+        ]
+
+    def remove(self) -> None:
+        """Delete everything written so far."""
+        with contextlib.suppress(Exception):
+            self._roll()
+        self._table.delete(quote(path, safe="/=") for path, _, _ in self._done)
+
+
+class DeltaWriter(LakeWriter):
+    """Rows of one bucket of a log table."""
+
+    def __init__(self, table: OpenDeltaTable, bucket: LakeBucket) -> None:
+        self._files = DeltaFiles(table, dict(zip(table.partition_keys, bucket.partition)))
+        self._converter = LakeBatchConverter(table.schema, bucket.bucket, f"the Delta table of {table.path}")
+        self._rows = 0
+
+    def write(self, rows: Rows) -> None:
+        self._files.write(self._converter.convert(rows))
+        self._rows += rows.batch.num_rows
+
+    def finish(self) -> WrittenFiles | None:
+        if not self._rows:
+            return None
+        added = self._files.finish(data_change=True)
+        payload = {"added": added, "removed": [], "base": None}
+        return WrittenFiles(payload, self._rows, len(added), sum(action.size for action in added))
+
+    def abort(self) -> None:
+        self._files.remove()

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file system that snapshots are kept in: the local one, or any other that pyarrow knows."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pyarrow import fs
+
+from fluss.net.filesystems import open_filesystem
+from fluss.server import disk
+
+_COPY_BYTES = 1024 * 1024
+
+
+class Copied(NamedTuple):
+    size_bytes: int
+    checksum: int
+    """CRC32 of the content."""
+
+
+class SnapshotFiles:
+    """Files by the paths that clients are told: the root and what follows it. Methods run in threads.
+
+    What is written is durable once the folder it lies in is synced with `sync_folder`.
+    """
+
+    def __init__(self, root: str, store_options: Mapping[str, str] | None = None) -> None:
+        self._filesystem: fs.FileSystem | None = None
+        """None for the local one, whose files go through `fluss.server.disk`."""
+        if "://" in root or root.startswith("file:"):
+            filesystem, self._base = open_filesystem(root, store_options)
+            self.root = root.rstrip("/")
+            if not isinstance(filesystem, fs.LocalFileSystem):
+                self._filesystem = filesystem
+        else:
+            # Clients resolve a plain path against their own folder, so it has to be absolute.
+            self.root = self._base = str(Path(root).absolute())
+
+    def _inner(self, path: str) -> str:
+        return posixpath.join(self._base, path[len(self.root) :].lstrip("/"))
+
+    def put(self, local: Path, path: str) -> Copied:
+        """Copy a local file to a new path."""
+        inner, size_bytes, checksum = self._inner(path), 0, 0
+        if self._filesystem is None:
+            return _copy(local, Path(inner))
+        with self._filesystem.open_output_stream(inner) as target:
+            for chunk in _chunks(local):
+                target.write(chunk)
+                size_bytes, checksum = size_bytes + len(chunk), zlib.crc32(chunk, checksum)
+        return Copied(size_bytes, checksum)
+
+    def get(self, path: str, local: Path) -> Copied:
+        """Copy a file to a local path. It need not survive a power cut."""
+        inner, size_bytes, checksum = self._inner(path), 0, 0
+        if self._filesystem is None:
+            return _copy(Path(inner), local, durable=False)
+        fd = disk.open_file(local, disk.REPLACE)
+        try:
+            with self._filesystem.open_input_stream(inner) as source:
+                while chunk := source.read(_COPY_BYTES):
+                    _write(fd, memoryview(chunk))
+                    size_bytes, checksum = size_bytes + len(chunk), zlib.crc32(chunk, checksum)
+        finally:
+            disk.close(fd)
+        return Copied(size_bytes, checksum)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a small file. It is there as a whole or not at all."""
+        inner = self._inner(path)
+        if self._filesystem is None:
+            disk.write_atomically(Path(inner), data)
+        else:
+            with self._filesystem.open_output_stream(inner) as target:
+                target.write(data)
+
+    def read(self, path: str) -> bytes:
+        """Read a small file; raises FileNotFoundError when it is not there."""
+        inner = self._inner(path)
+        if self._filesystem is None:
+            return disk.read_file(inner)
+        with self._filesystem.open_input_stream(inner) as source:
+            return bytes(source.read())
+
+    def names(self, path: str) -> list[str]:
+        """Names in a folder; none if there is no such folder."""
+        inner = self._inner(path)
+        if self._filesystem is None:
+            try:
+                return disk.names(inner)
+            except FileNotFoundError:
+                return []
+        found = self._filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+        return [info.base_name for info in found]
+
+    def make_folder(self, path: str) -> None:
+        inner = self._inner(path)
+        if self._filesystem is None:
+            disk.make_folders_durably(Path(inner))
+        elif isinstance(self._filesystem, fs.LocalFileSystem):
+            # An object store has no folders; Arrow would write an empty object for each.
+            self._filesystem.create_dir(inner, recursive=True)
+
+    def sync_folder(self, path: str) -> None:
+        if self._filesystem is None:
+            disk.sync_folder(self._inner(path))
+
+    def remove_file(self, path: str) -> None:
+        """Delete a file that may be gone already."""
+        inner = self._inner(path)
+        if self._filesystem is None:
+            disk.unlink_if_there(inner)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                self._filesystem.delete_file(inner)
+
+    def remove_folder(self, path: str) -> None:
+        """Delete a folder and what is in it, as far as possible."""
+        inner = self._inner(path)
+        if self._filesystem is None:
+            disk.remove_tree(inner)
+        else:
+            with contextlib.suppress(OSError):
+                self._filesystem.delete_dir(inner)
+
+
+def _chunks(path: Path) -> Iterator[memoryview]:
+    fd = disk.open_file(path, disk.READ)
+    try:
+        buffer, position = memoryview(bytearray(_COPY_BYTES)), 0
+        while count := disk.read_into_at(fd, [buffer], position):
+            position += count
+            yield buffer[:count]
+    finally:
+        disk.close(fd)
+
+
+def _copy(source: Path, target: Path, *, durable: bool = True) -> Copied:
+    size_bytes = checksum = 0
+    fd = disk.open_file(target, disk.REPLACE)
+    try:
+        for chunk in _chunks(source):
+            _write(fd, chunk)
+            size_bytes, checksum = size_bytes + len(chunk), zlib.crc32(chunk, checksum)
+        if durable:
+            disk.sync(fd)
+    finally:
+        disk.close(fd)
+    return Copied(size_bytes, checksum)
+
+
+def _write(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[disk.write(fd, data) :]

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes snapshots of all primary-key buckets in rounds, and removes those that are no longer needed.
+
+A bucket is due when its changelog goes beyond its newest snapshot. Files are written in threads, one bucket at a time,
+while the bucket serves on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from fluss.errors import UnknownTableOrBucketError
+from fluss.metadata import TableBucket
+from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+from fluss.server.clock import Clock
+from fluss.server.kv.leases import SnapshotLeases
+from fluss.server.kv.snapshot_files import SnapshotFiles
+from fluss.server.kv.snapshots import BucketSnapshots
+from fluss.server.kv.tablet import KvTablet
+from fluss.server.log.tablet import LogTablet
+from fluss.server.tablets import Tablets
+
+logger = logging.getLogger("fluss.server.kv")
+
+T = TypeVar("T")
+
+_FOLDER_NAME = "kv"
+_STAGING_SUFFIX = ".snapshot"
+
+
+class Snapshotter:
+    """The snapshots of all buckets of a server.
+
+    Args:
+        tablet_of: Returns the state of a bucket.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        tablets: Tablets,
+        executor: Executor,
+        clock: Clock,
+        tablet_of: Callable[[TableEntry, TableBucket], KvTablet],
+    ) -> None:
+        self._catalog = catalog
+        self._tablets = tablets
+        self._executor = executor
+        self._clock = clock
+        self._tablet_of = tablet_of
+        self._files = SnapshotFiles(catalog.remote_data_dir, catalog.configs.initial.store_options)
+        self._buckets: dict[TableBucket, BucketSnapshots] = {}
+        self._removals: set[asyncio.Task[None]] = set()
+        self._saving = asyncio.Lock()
+        self.leases = SnapshotLeases(catalog.data_dir, clock.now_ms)
+        self.leases.load()
+        catalog.on_table_dropped.append(self._drop_table)
+        catalog.on_partition_dropped.append(self._drop_partition)
+        tablets.snapshot_offset_of = self.retained_offset
+
+    # Look-up -----------------------------------------------------------------------------------------------------
+
+    def of(self, entry: TableEntry, bucket: TableBucket) -> BucketSnapshots:
+        """The snapshots of a bucket; `BucketSnapshots.load` comes before they are used."""
+        known = self._buckets.get(bucket)
+        if known is None:
+            state = self._tablets.bucket_folder(bucket, "kv")
+            folder = f"{self._folder_of(entry, bucket.partition_id)}/{bucket.bucket_id}"
+            staging = state.with_name(state.name + _STAGING_SUFFIX)
+            known = self._buckets[bucket] = BucketSnapshots(self._files, folder, bucket, staging)
+        return known
+
+    def _folder_of(self, entry: TableEntry, partition_id: int | None) -> str:
+        path = entry.table_path
+        table = f"{self._files.root}/{_FOLDER_NAME}/{path.database_name}/{path.table_name}-{entry.table_id}"
+        if partition_id is None:
+            return table
+        found = self._catalog.partition_by_id(partition_id)
+        if found is None:
+            raise UnknownTableOrBucketError(f"partition {partition_id} of '{path}' is not known to this server")
+        return f"{table}/{found[1].name}-p{partition_id}"
+
+    async def loaded(self, entry: TableEntry, bucket: TableBucket) -> BucketSnapshots:
+        """The snapshots of a bucket, as they are on disk."""
+        found = self.of(entry, bucket)
+        if not found.loaded:
+            await self._in_thread(found.load)
+        return found
+
+    def retained_offset(self, bucket: TableBucket) -> int:
+        """From this offset on the changelog of a bucket is needed; 0 as long as there is no snapshot."""
+        found = self._buckets.get(bucket)
+        return 0 if found is None else found.retained_offset
+
+    # Rounds ------------------------------------------------------------------------------------------------------
+
+    async def run_round(self, retained: int) -> None:
+        """Take a snapshot of every bucket that changed; what fails is tried again in the next round."""
+        self.leases.expire()
+        for log in self._tablets:
+            entry = self._catalog.table_by_id(log.bucket.table_id)
+            if entry is None or not entry.table_info.has_primary_key() or not _is_usable(log):
+                continue
+            snapshots = self.of(entry, log.bucket)
+            try:
+                await self.loaded(entry, log.bucket)
+                if log.high_watermark > snapshots.log_offset:
+                    await self._take(entry, log, snapshots)
+                await self._prune(snapshots, retained)
+            except Exception as error:  # RocksDB raises plain exceptions; the other buckets are not concerned
+                if not log.deleted:  # a drop takes the files away, and that is no failure
+                    logger.error("no snapshot of %s was taken, it is tried again later: %s", log.bucket, error)
+            if log.deleted:
+                # It may have been dropped while files were written.
+                await self._in_thread(snapshots.remove_all)
+
+    async def _take(self, entry: TableEntry, log: LogTablet, snapshots: BucketSnapshots) -> None:
+        started = self._clock.monotonic()
+        tablet = self._tablet_of(entry, log.bucket)
+        taken = await tablet.checkpoint(snapshots.staging)
+        row_count = None if entry.table_info.config.changelog_image == "WAL" else taken.meta.rows
+        numbers = tablet.number_range(taken.meta.number)
+        snapshot = await self._in_thread(snapshots.write, taken, row_count, numbers)
+        snapshots.snapshots = (*snapshots.snapshots, snapshot)
+        logger.info(
+            "snapshot %d of %s at offset %d: %d bytes, %d of them new, in %.2f s",
+            snapshot.snapshot_id, log.bucket, snapshot.log_offset, snapshot.size_bytes, snapshot.new_bytes,
+            self._clock.monotonic() - started,
+        )  # fmt: skip
+
+    async def _prune(self, snapshots: BucketSnapshots, retained: int) -> None:
+        """Remove the oldest snapshots, but for those that a reader holds."""
+        older = snapshots.snapshots[:-retained]
+        doomed = [found for found in older if not self.leases.is_leased(snapshots.bucket, found.snapshot_id)]
+        # From here on no reader can get hold of them.
+        snapshots.snapshots = tuple(found for found in snapshots.snapshots if found not in doomed)
+        if doomed:
+            await self._in_thread(snapshots.remove, doomed, snapshots.snapshots)
+        if snapshots.snapshots:
+            await self._in_thread(snapshots.sweep, snapshots.snapshots)
+
+    # Leases ------------------------------------------------------------------------------------------------------
+
+    async def acquire(self, lease_id: str, duration_ms: int, wanted: dict[TableBucket, int]) -> list[TableBucket]:
+        """Lease snapshots; returns the buckets whose snapshot is gone."""
+        for bucket in wanted:
+            entry = self._catalog.table_by_id(bucket.table_id)
+            if entry is not None and entry.table_info.has_primary_key():
+                with contextlib.suppress(UnknownTableOrBucketError):
+                    await self.loaded(entry, bucket)
+        # In one go with the lease itself: what is there now is not removed before it.
+        available = {
+            bucket: snapshot_id
+            for bucket, snapshot_id in wanted.items()
+            if (found := self._buckets.get(bucket)) is not None and found.find(snapshot_id) is not None
+        }
+        self.leases.acquire(lease_id, duration_ms, available)
+        await self._save()
+        return [bucket for bucket in wanted if bucket not in available]
+
+    async def release(self, lease_id: str, buckets: Iterable[TableBucket]) -> None:
+        self.leases.release(lease_id, buckets)
+        await self._save()
+
+    async def drop(self, lease_id: str) -> None:
+        self.leases.drop(lease_id)
+        await self._save()
+
+    async def _save(self) -> None:
+        async with self._saving:
+            await self._in_thread(self.leases.save, self.leases.document())
+
+    # Drops -------------------------------------------------------------------------------------------------------
+
+    def _drop_table(self, entry: TableEntry) -> None:
+        self._drop(self._folder_of(entry, None), lambda bucket: bucket.table_id == entry.table_id)
+
+    def _drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
+        folder = f"{self._folder_of(entry, None)}/{partition.name}-p{partition.partition_id}"
+        self._drop(folder, lambda bucket: bucket.partition_id == partition.partition_id)
+
+    def _drop(self, folder: str, matches: Callable[[TableBucket], bool]) -> None:
+        self.leases.forget(matches)
+        for bucket in [bucket for bucket in self._buckets if matches(bucket)]:
+            del self._buckets[bucket]
+        work = asyncio.get_running_loop().create_task(self._remove(folder))
+        self._removals.add(work)
+        work.add_done_callback(self._removals.discard)
+
+    async def _remove(self, folder: str) -> None:
+        with contextlib.suppress(OSError):
+            await self._in_thread(self._files.remove_folder, folder)
+
+    async def close(self) -> None:
+        """Wait for what is being removed."""
+        if self._removals:
+            await asyncio.gather(*self._removals, return_exceptions=True)
+
+    async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+
+
+def _is_usable(log: LogTablet) -> bool:
+    return bool(log.segments) and log.damage is None and log.failure is None and not log.deleted

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Short forms: a DataFrame of some columns and rows of a table, and a stream that is upserted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fluss.client.blocking_client import BlockingClient
+from fluss.errors import InvalidArgumentError
+from fluss.spark.catalog import session_options
+from fluss.spark.options import is_client_option, write_options
+from fluss.spark.threads import activate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def read(
+    spark: SparkSession,
+    table: str,
+    bootstrap_servers: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    stream: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """A DataFrame of a table, or of some of its columns and rows, chosen before they leave the server.
+
+    Spark does not tell Python sources which columns a query uses: `count()` of a wide table reads all of them. What is
+    named here is all that is read.
+
+    Args:
+        spark: The session.
+        table: The table, `database.table`.
+        bootstrap_servers: The server, `host:port`; default what the session or the environment says.
+        columns: Columns to read; default all.
+        where: A condition as after WHERE in SQL; its columns need not be among `columns`.
+        stream: Read the table as it grows.
+        options: More options of the data source.
+
+    Example:
+        fluss.spark.read(spark, "shop.orders", columns=["id"], where="amount > 10").count()
+    """
+    given = _options(spark, bootstrap_servers, options)
+    if columns is not None:
+        if isinstance(columns, str) or not columns:
+            raise InvalidArgumentError("columns takes a list of names, such as ['id', 'amount']")
+        given["columns"] = ",".join(columns)
+    if where is not None:
+        given["scan.filter"] = where
+    reader = spark.readStream if stream else spark.read
+    return reader.format("fluss").options(**given).load(table)
+
+
+def upsert_stream(
+    frame: DataFrame,
+    table: str,
+    bootstrap_servers: str | None = None,
+    *,
+    checkpoint: str,
+    trigger: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> StreamingQuery:
+    """Start a query that upserts the rows of a stream that change, such as those of an aggregation.
+
+    Spark's Python sinks do not take the output mode `update`. This writes each micro-batch with `foreachBatch`. A
+    micro-batch that runs again upserts the same rows, so the table is exact, unless its merge engine sums up.
+
+    Args:
+        frame: The stream.
+        table: A primary-key table, `database.table`.
+        bootstrap_servers: The server, `host:port`; default what the session or the environment says.
+        checkpoint: The folder of the query's checkpoint.
+        trigger: The trigger, such as `{"availableNow": True}` or `{"processingTime": "5 seconds"}`; default as soon as
+            possible.
+        name: The name of the query.
+        options: More options of the data source, such as `create.primary-key`.
+
+    Example:
+        totals = orders.groupBy("customer").count()
+        query = upsert_stream(totals, "shop.totals", "localhost:9123", checkpoint="/checkpoints/totals")
+    """
+    if not frame.isStreaming:
+        raise InvalidArgumentError("upsert_stream takes a stream; write other DataFrames with df.write.format('fluss')")
+    given = _options(frame.sparkSession, bootstrap_servers, options)
+    checked = write_options({**given, "table": table})
+    if checked["create.primary-key"] is None:
+        client = BlockingClient(checked.client)
+        try:
+            info = client.info(checked.table_path)
+        finally:
+            client.close()
+        if not info.has_primary_key():
+            raise InvalidArgumentError(
+                f"{table} is a log table, which takes no updates; upsert_stream needs one with a primary key"
+            )
+
+    def upsert(changed: DataFrame, _: int) -> None:
+        activate(changed.sparkSession)
+        changed.write.format("fluss").options(**given).mode("append").save(table)
+
+    writer = frame.writeStream.outputMode("update").foreachBatch(upsert).option("checkpointLocation", checkpoint)
+    if name is not None:
+        writer = writer.queryName(name)
+    if trigger is not None:
+        writer = writer.trigger(**trigger)
+    return writer.start()
+
+
+def _options(spark: SparkSession, bootstrap_servers: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    given: dict[str, Any] = {**session_options(spark), **(options or {})}
+    if bootstrap_servers is not None:
+        given = {name: value for name, value in given.items() if not _is_servers(name)}
+        given["bootstrap.servers"] = bootstrap_servers
+    return given
+
+
+def _is_servers(name: str) -> bool:
+    return is_client_option(name) and name.lower().removeprefix("client.") == "bootstrap.servers"

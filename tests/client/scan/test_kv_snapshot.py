@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of primary-key buckets, read from their files."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.client.support import with_table
+
+import fluss
+from fluss import errors
+from fluss.net.connection import Connection
+from fluss.protocol import apis
+from fluss.server.local import LocalServer
+
+FIELDS = [("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())]
+
+
+@pytest.fixture(scope="module")
+def snapshot_server() -> Iterator[LocalServer]:
+    with LocalServer(options={"kv.snapshot.interval": "100ms", "kv.snapshot.num-retained": 20}) as server:
+        yield server
+
+
+@pytest.fixture
+def config(snapshot_server, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return snapshot_server.config()
+
+
+@pytest.fixture
+def without_cursors(monkeypatch):
+    supports = Connection.supports
+    monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
+
+
+async def upsert(table, rows):
+    writer = table.new_upsert().create_writer()
+    for row in rows:
+        writer.upsert(row)
+    await writer.flush()
+
+
+async def snapshot_of(conn, table, offset):
+    """Wait for the snapshot that reaches an offset."""
+    while True:
+        [found] = await conn.get_admin().get_latest_kv_snapshots(table.get_table_path())
+        if found.log_offset is not None and found.log_offset >= offset:
+            return found
+        await asyncio.sleep(0.05)
+
+
+def scan(table, **options):
+    bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+    return table.new_scan().create_bucket_batch_scanner(bucket, **options)
+
+
+def rows_of(found):
+    return sorted(zip(*(found.column(name).to_pylist() for name in found.column_names)))
+
+
+def test_a_snapshot_and_the_log_after_it(run, config, database, tmp_path):
+    rows = [(i, f"n{i}", i / 2) for i in range(100)]
+
+    async def use(conn, table):
+        await upsert(table, rows)
+        found = await snapshot_of(conn, table, 100)
+        await upsert(table, [(100, "later", None)])
+        scanner = scan(table, snapshot_id=found.snapshot_id)
+        assert rows_of(await scanner.to_arrow()) == rows
+        assert (scanner.log_offset, scanner.snapshot_id) == (found.log_offset, found.snapshot_id) == (100, 0)
+        later = [b.batch async for b in table.new_scan().read_batches({scanner.bucket: scanner.log_offset})]
+        assert rows_of(pa.Table.from_batches(later)) == [(100, "later", None)]
+        assert list(tmp_path.iterdir()) == [], "the temporary folder is gone"
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def test_projection_and_refusals(run, config, database):
+    async def use(conn, table):
+        await upsert(table, [(1, "a", 0.5)])
+        found = await snapshot_of(conn, table, 1)
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        some = table.new_scan().project([2, 0])
+        table_of = await some.create_bucket_batch_scanner(bucket, snapshot_id=found.snapshot_id).to_arrow()
+        assert table_of.to_pylist() == [{"score": 0.5, "id": 1}]
+        with pytest.raises(errors.KvSnapshotNotExistError, match="77"):
+            await scan(table, snapshot_id=77).to_arrow()
+        with pytest.raises(fluss.InvalidArgumentError, match="as a whole"):
+            table.new_scan().limit(1).create_bucket_batch_scanner(bucket, snapshot_id=0)
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+    async def use_log(conn, table):
+        with pytest.raises(fluss.InvalidArgumentError, match="no snapshots"):
+            scan(table, snapshot_id=0)
+
+    run(with_table(config, f"{database}_log", use_log, FIELDS))
+
+
+def test_servers_that_cannot_list_rows_are_read_from_the_snapshot(run, config, database, without_cursors):
+    async def use(conn, table):
+        await upsert(table, [(i, "old", None) for i in range(50)])
+        found = await snapshot_of(conn, table, 50)
+        await upsert(table, [(i, "new", None) for i in range(40, 60)])
+        scanner = scan(table)
+        rows = rows_of(await scanner.to_arrow())
+        assert rows == [(i, "old" if i < 40 else "new", None) for i in range(60)]
+        assert scanner.snapshot_id is not None
+        assert scanner.snapshot_id >= found.snapshot_id
+        assert scanner.log_offset == 50 + 20 + 10
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+@pytest.mark.parametrize("how", ["gone", "flipped"])
+def test_files_that_cannot_be_read(run, config, database, without_cursors, snapshot_server, how):
+    """A snapshot that was asked for is an error; one that only saves time is not missed while the log reaches back."""
+
+    async def use(conn, table):
+        await upsert(table, [(i, "x" * 200, None) for i in range(50)])
+        found = await snapshot_of(conn, table, 50)
+        files = (await conn.get_admin().get_kv_snapshot_metadata(found.bucket, found.snapshot_id)).files
+        [data] = [Path(path) for path, name in files.items() if name.endswith(".sst")]
+        damage(data, how)
+        with pytest.raises(errors.StorageError, match="snapshot 0"):
+            await scan(table, snapshot_id=found.snapshot_id).to_arrow()
+        scanner = scan(table)
+        assert (await scanner.to_arrow()).num_rows == 50
+        assert scanner.snapshot_id is None
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def damage(path, how):
+    if how == "gone":
+        path.unlink()
+        return
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 0x10
+    path.write_bytes(content)
+
+
+def test_the_synchronous_face(config, database):
+    db = fluss.connect(config.bootstrap_servers, database="fluss")
+    with db:
+        table = db.create_table(f"t_{database}", "id bigint, v string", primary_key="id", buckets=1)
+        table.upsert([{"id": 1, "v": "a"}])
+        opened = asyncio.run(_get(config, table.path))
+        assert opened == [{"id": 1, "v": "a"}]
+        db.drop_table(table.name)
+
+
+async def _get(config, path):
+    conn = await fluss.FlussConnection.create(config)
+    try:
+        table = await conn.get_table(path)
+        admin = conn.get_admin()
+        while True:
+            [found] = await admin.get_latest_kv_snapshots(path)
+            if found.snapshot_id is not None:
+                break
+            await asyncio.sleep(0.05)
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        scanner = table.new_scan().create_bucket_batch_scanner(bucket, snapshot_id=found.snapshot_id)
+        return scanner.to_arrow().to_pylist()
+    finally:
+        conn.close()

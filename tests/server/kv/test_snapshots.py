@@ -1,0 +1,664 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of primary-key buckets: their files, what a restart makes of them, and which changelog they replace."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import shutil
+import zlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+from rocksdict import AccessType, Options, Rdict
+from tests.server.kv.support import NUMBERED, SCHEMA, Delete
+from tests.server.log_support import FakeClock, connected, run, running_server
+from tests.server.test_handlers_kv import Table
+
+import fluss.aio as fluss
+from fluss.errors import (
+    FlussError,
+    KvSnapshotNotExistError,
+    NonPrimaryKeyTableError,
+    PartitionNotExistsError,
+    TableNotExistError,
+    TableNotPartitionedError,
+    UnknownTableOrBucketError,
+)
+from fluss.metadata import (
+    EARLIEST_OFFSET,
+    BigIntType,
+    ChangeType,
+    Column,
+    Schema,
+    StringType,
+    TableBucket,
+    TablePath,
+)
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.server import disk
+from fluss.server.kv import snapshots as snapshots_module
+from fluss.server.kv.snapshot_files import SnapshotFiles
+from fluss.server.kv.snapshots import CHECKSUMS_NAME, METADATA_NAME, BucketSnapshot, BucketSnapshots
+from fluss.server.server import Server
+
+MINUTE_MS = 60_000
+SEGMENTS: dict[str, object] = {
+    "log_segment_file__size": "4kb",
+    "log_index_interval__size": "256b",
+    "log_commit_sync": "none",
+}
+TTL = {"table.log.ttl": "1 min"}
+PARTITIONED = Schema.of(
+    [Column("id", BigIntType(nullable=False)), Column("name", StringType(nullable=False))], primary_key=("id", "name")
+)
+
+
+@contextlib.asynccontextmanager
+async def a_table(
+    folder: Path, schema: Schema = SCHEMA, *, clock: FakeClock | None = None, properties: Any = None, **options: Any
+) -> AsyncIterator[tuple[Server, Table]]:
+    """A server with a table, which exists already when the folder was used before."""
+    given = {name: options.pop(name) for name in ("partition_keys", "bucket_keys", "buckets") if name in options}
+    async with running_server(folder, clock, **{**SEGMENTS, **options}) as server, connected(server) as client:
+        if server.catalog.tables_by_id:
+            entry = next(iter(server.catalog.tables_by_id.values()))
+            yield server, Table(client, entry.table_info)
+        else:
+            yield server, await Table.create(client, server, schema, properties=properties, **given)
+
+
+async def take(server: Server, retained: int = 2) -> None:
+    await server.kv.snapshotter.run_round(retained)
+
+
+def snapshots_of(server: Server, bucket: int = 0, partition: int | None = None) -> BucketSnapshots:
+    entry = next(iter(server.catalog.tables_by_id.values()))
+    return server.kv.snapshotter.of(entry, TableBucket(entry.table_id, bucket, partition))
+
+
+def read(snapshot: BucketSnapshot, folder: Path) -> dict[bytes, bytes]:
+    """What RocksDB finds in the files of a snapshot."""
+    folder.mkdir()
+    for file in snapshot.files:
+        shutil.copy(file.path, folder / file.local_name)
+    db = Rdict(str(folder), Options(raw_mode=True), access_type=AccessType.read_only())
+    found = dict(db.items())
+    db.close()
+    return found
+
+
+def rows_of(table: Table, found: dict[bytes, bytes]) -> list[Any]:
+    rows = table.decode(list(found.values()))
+    assert list(found) == [table.key(row[0]) for row in rows], "keys are those of the Java server, without a prefix"
+    return sorted(rows)
+
+
+def rows(count: int, text: str = "x") -> list[Any]:
+    return [(i, f"{text}-{i}", i / 2) for i in range(count)]
+
+
+async def fill_log(table: Table, count: int = 200) -> None:
+    """Many updates of one key: several closed segments."""
+    for i in range(count):
+        await table.put([(0, "again" * 20, float(i))])
+    await table.put([(0, "x-0", 0.0)])
+
+
+# -- what is in a snapshot --------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_is_a_database_with_the_rows_of_one_offset(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with a_table(tmp_path / "data") as (server, table):
+            await table.put(rows(50))
+            await table.put([Delete(7), (8, "changed", None)])
+            await take(server)
+            (snapshot,) = snapshots_of(server).snapshots
+            expected = [row for row in rows(50) if row[0] not in (7, 8)] + [(8, "changed", None)]
+            await table.put([(99, "later", None)])
+            assert rows_of(table, read(snapshot, tmp_path / "copy")) == sorted(expected)
+            # Updates have two records in the changelog.
+            assert (snapshot.snapshot_id, snapshot.log_offset, snapshot.row_count) == (0, 53, 49)
+            document = json.loads(disk.read_file(f"{snapshot.location}/{METADATA_NAME}"))
+            root = tmp_path / "data" / "remote" / "kv" / "fluss" / f"t-{table.info.table_id}" / "0"
+            assert document["snapshot_location"] == f"{root}/snap-0"
+            assert list(document) == [
+                "version", "table_id", "bucket_id", "snapshot_id", "snapshot_location", "kv_snapshot_handle",
+                "log_offset", "row_count",
+            ]  # fmt: skip
+            handle = document["kv_snapshot_handle"]
+            assert all(f["kv_file_handle"]["path"].startswith(f"{root}/shared/") for f in handle["shared_file_handles"])
+            assert {f["local_path"].partition("-")[0] for f in handle["private_file_handles"]} == {
+                "CURRENT",
+                "MANIFEST",
+            }
+            assert handle["snapshot_incremental_size"] == sum(disk.size_of(file.path) for file in snapshot.files)
+            assert not list((tmp_path / "data" / "tables").rglob("*.snapshot")), "nothing is left of its making"
+
+    run(work())
+
+
+def test_a_bucket_without_changes_gets_no_further_snapshot(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with a_table(tmp_path, buckets=2) as (server, table):
+            await table.put(rows(3))
+            for _ in range(3):
+                await take(server)
+            assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0]
+            assert snapshots_of(server, 1).snapshots == ()
+            await table.put(rows(1, "y"))
+            await take(server)
+            assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0, 1]
+
+    run(work())
+
+
+def test_a_large_bucket_shares_files_between_snapshots(tmp_path: Path) -> None:
+    """The cost of a snapshot follows the changes, not the state."""
+
+    async def work() -> None:
+        async with a_table(tmp_path / "data", kv_memory__size="200kb") as (server, table):
+            for start in range(0, 20_000, 2_000):
+                await table.put([(i, "z" * 100, None) for i in range(start, start + 2_000)])
+            await take(server)
+            await table.put([(5, "changed", None), Delete(6)])
+            await take(server)
+            first, second = snapshots_of(server).snapshots
+            assert first.new_bytes > 1_000_000
+            assert second.new_bytes < 100_000
+            assert {f.path for f in first.shared} <= {f.path for f in second.shared}
+            found = rows_of(table, read(second, tmp_path / "copy"))
+            assert len(found) == 19_999
+            assert found[5] == (5, "changed", None)
+            # The first goes; what the second has of it stays.
+            await table.put([(5, "again", None)])
+            await take(server, 1)
+            (third,) = snapshots_of(server).snapshots
+            await table.put([(5, "once more", None)])
+            assert len(rows_of(table, read(third, tmp_path / "third"))) == 19_999
+            shared = Path(third.location).parent / "shared"
+            assert {str(path) for path in shared.iterdir()} == {file.path for file in third.shared}
+            assert sorted(path.name for path in shared.parent.iterdir()) == ["shared", "snap-2"]
+
+    run(work(), 60)
+
+
+def test_partitions_and_drops(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with a_table(tmp_path, PARTITIONED, partition_keys=["name"], bucket_keys=["id"]) as (server, table):
+            path = pb.PbTablePath(database_name="fluss", table_name="t")
+            for name in ("a", "b"):
+                spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="name", value=name)])
+                request = pb.CreatePartitionRequest(table_path=path, partition_spec=spec, ignore_if_not_exists=False)
+                await table.client.call(apis.CREATE_PARTITION, request)
+            await table.put([(1, "a")], partition=0)
+            await table.put([(1, "b")], partition=1)
+            await take(server)
+            root = tmp_path / "remote" / "kv" / "fluss" / f"t-{table.info.table_id}"
+            assert sorted(path.name for path in root.iterdir()) == ["a-p0", "b-p1"]
+            answer = await table.client.call(
+                apis.GET_LATEST_KV_SNAPSHOTS, pb.GetLatestKvSnapshotsRequest(table_path=path, partition_name="b")
+            )
+            assert (answer.partition_id, answer.latest_snapshots[0].log_offset) == (1, 1)
+            spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="name", value="a")])
+            await table.client.call(
+                apis.DROP_PARTITION,
+                pb.DropPartitionRequest(table_path=path, partition_spec=spec, ignore_if_not_exists=False),
+            )
+            await gone(root / "a-p0")
+            assert (root / "b-p1").exists()
+            await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+            await gone(root)
+
+    run(work())
+
+
+async def gone(path: Path) -> None:
+    for _ in range(1000):
+        if not disk.exists(path):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{path} is still there")
+
+
+# -- answers and leases -----------------------------------------------------------------------------------------------
+
+
+def test_refusals(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with a_table(tmp_path, partition_keys=["name"], bucket_keys=["id"], schema=PARTITIONED) as (
+            server,
+            table,
+        ):
+            call = table.client.call
+            await table.client.create_table("log")
+            await Table.create(table.client, server, name="pk")
+
+            async def latest(name: str, partition: str | None = None) -> Any:
+                path = pb.PbTablePath(database_name="fluss", table_name=name)
+                request = pb.GetLatestKvSnapshotsRequest(table_path=path, partition_name=partition)
+                return await call(apis.GET_LATEST_KV_SNAPSHOTS, request)
+
+            assert not (await latest("pk")).latest_snapshots[0].HasField("snapshot_id")
+            for error, given in (
+                (NonPrimaryKeyTableError, ("log",)),
+                (PartitionNotExistsError, ("t",)),
+                (PartitionNotExistsError, ("t", "b")),
+                (TableNotPartitionedError, ("pk", "a")),
+                (TableNotExistError, ("missing",)),
+            ):
+                with pytest.raises(error):
+                    await latest(*given)
+            unknown = pb.GetKvSnapshotMetadataRequest(table_id=99, bucket_id=0, snapshot_id=4)
+            with pytest.raises(UnknownTableOrBucketError):
+                await call(apis.GET_KV_SNAPSHOT_METADATA, unknown)
+            missing = pb.ListKvSnapshotsRequest(table_id=table.info.table_id, partition_id=99)
+            with pytest.raises(PartitionNotExistsError):
+                await call(apis.LIST_KV_SNAPSHOTS, missing)
+            # A table that is gone has no snapshots, which is no reason to fail the others.
+            bucket = pb.PbKvSnapshotLeaseForBucket(bucket_id=0, snapshot_id=0)
+            wanted = pb.PbKvSnapshotLeaseForTable(table_id=99, bucket_snapshots=[bucket])
+            acquire = pb.AcquireKvSnapshotLeaseRequest(lease_id="l", lease_duration_ms=9, snapshots_to_lease=[wanted])
+            assert list((await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire)).unavailable_snapshots) == [wanted]
+            for bad in ({"lease_duration_ms": 0}, {"lease_duration_ms": 1 << 60}, {"lease_id": "l" * 300}):
+                fields = {"lease_id": "l", "lease_duration_ms": 9, **bad}
+                with pytest.raises(FlussError):
+                    await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, pb.AcquireKvSnapshotLeaseRequest(**fields))
+
+    run(work())
+
+
+def test_answers_and_leases(tmp_path: Path) -> None:
+    clock = FakeClock()
+
+    async def work() -> None:
+        async with a_table(tmp_path, clock=clock, buckets=2) as (server, table):
+            call, table_id = table.client.call, table.info.table_id
+            path = pb.PbTablePath(database_name="fluss", table_name="t")
+
+            async def metadata(snapshot_id: int) -> Any:
+                request = pb.GetKvSnapshotMetadataRequest(table_id=table_id, bucket_id=0, snapshot_id=snapshot_id)
+                return await call(apis.GET_KV_SNAPSHOT_METADATA, request)
+
+            async def lease(snapshot_id: int, lease_id: str = "l") -> list[int]:
+                bucket = pb.PbKvSnapshotLeaseForBucket(bucket_id=0, snapshot_id=snapshot_id)
+                wanted = pb.PbKvSnapshotLeaseForTable(table_id=table_id, bucket_snapshots=[bucket])
+                request = pb.AcquireKvSnapshotLeaseRequest(
+                    lease_id=lease_id, lease_duration_ms=MINUTE_MS, snapshots_to_lease=[wanted]
+                )
+                answer = await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request)
+                return [b.snapshot_id for t in answer.unavailable_snapshots for b in t.bucket_snapshots]
+
+            async def snapshot() -> list[int]:
+                clock.time_ms += 1
+                await table.put([(1, f"at {clock.time_ms}", None)])
+                await take(server, 1)
+                answer = await call(apis.LIST_KV_SNAPSHOTS, pb.ListKvSnapshotsRequest(table_id=table_id))
+                return [found.snapshot_id for found in answer.active_snapshots]
+
+            assert await snapshot() == [0]
+            answer = await call(apis.GET_LATEST_KV_SNAPSHOTS, pb.GetLatestKvSnapshotsRequest(table_path=path))
+            found, other = answer.latest_snapshots
+            assert (found.bucket_id, found.snapshot_id, found.log_offset) == (0, 0, 1)
+            assert not other.HasField("snapshot_id")
+            answer = await metadata(0)
+            assert answer.log_offset == 1
+            assert all(disk.exists(file.remote_path) for file in answer.snapshot_files)
+            assert {file.local_file_name.partition("-")[0] for file in answer.snapshot_files} > {"CURRENT", "MANIFEST"}
+            with pytest.raises(KvSnapshotNotExistError):
+                await metadata(1)
+            # A lease keeps what would go.
+            assert await lease(0) == []
+            assert await lease(5, "other") == [5]
+            assert await snapshot() == [0, 1]
+            assert snapshots_of(server).retained_offset == 1, "the changelog after a leased snapshot stays too"
+            # One lease holds one snapshot of a bucket.
+            assert await lease(1) == []
+            assert await snapshot() == [1, 2]
+            bucket = pb.PbTableBucket(table_id=table_id, bucket_id=0)
+            await call(
+                apis.RELEASE_KV_SNAPSHOT_LEASE,
+                pb.ReleaseKvSnapshotLeaseRequest(lease_id="l", buckets_to_release=[bucket]),
+            )
+            assert await snapshot() == [3]
+            assert await lease(3) == []
+            await call(apis.DROP_KV_SNAPSHOT_LEASE, pb.DropKvSnapshotLeaseRequest(lease_id="l"))
+            assert await snapshot() == [4]
+            assert await lease(4) == []
+        # It survives a restart, until it expires.
+        async with a_table(tmp_path, clock=clock) as (server, table):
+            call = table.client.call
+            assert await snapshot() == [4, 5]
+            clock.time_ms += 2 * MINUTE_MS
+            assert await snapshot() == [6]
+
+    run(work())
+
+
+# -- recovery and retention -------------------------------------------------------------------------------------------
+
+
+async def forget_history(server: Server, table: Table, clock: FakeClock) -> None:
+    """Take a snapshot and let the changelog before it expire."""
+    log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
+    await fill_log(table)
+    await server.tablets.expire_segments()
+    assert log.start_offset == 0, "without a snapshot nothing may go"
+    await take(server)
+    await server.tablets.expire_segments()
+    assert log.start_offset == 0, "it is not old enough"
+    clock.time_ms += 2 * MINUTE_MS
+    await server.tablets.expire_segments()
+    assert 0 < log.start_offset <= snapshots_of(server).log_offset
+    assert log.size_bytes < 16_000
+
+
+def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path) -> None:
+    """And the state is rebuilt from both, whichever way the server ended."""
+    clock = FakeClock()
+
+    async def work() -> None:
+        async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+            await table.put(rows(100))
+            await forget_history(server, table, clock)
+            await table.put([Delete(3), (100, "tail", None)])
+            await server.tablets.checkpoint()  # so that no file changes while the folder is copied
+            shutil.copytree(tmp_path / "data", tmp_path / "killed")
+        shutil.copytree(tmp_path / "data", tmp_path / "wiped")
+        for state in (tmp_path / "wiped" / "tables").rglob("kv-0"):
+            shutil.rmtree(state)
+        expected = [row for row in rows(100) if row[0] != 3] + [(100, "tail", None)]
+        for name in ("data", "killed", "wiped"):
+            async with a_table(tmp_path / name, clock=clock) as (server, table):
+                assert await table.lookup(*(row[0] for row in expected)) == expected
+                assert await table.lookup(3) == [None]
+                assert await server.kv.row_count(server.catalog.tables_by_id[0], TableBucket(0, 0)) == 100
+                await table.put([(101, "more", None)])
+                await take(server)
+                assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0, 1]
+
+    run(work(), 60)
+
+
+def damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "gone":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    else:
+        data[len(data) // 2] ^= 0x40
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["gone", "cut", "flipped"])
+def test_an_older_snapshot_replaces_a_damaged_one(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever file of the newest is damaged. With none left, the bucket says so, and is not empty."""
+    clock = FakeClock()
+
+    async def check(folder: Path, expected: list[Any]) -> None:
+        async with a_table(folder, clock=clock) as (_, table):
+            assert await table.lookup(*(row[0] for row in expected)) == expected
+
+    async def work() -> None:
+        async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+            await table.put(rows(100))
+            await forget_history(server, table, clock)
+            await table.put(rows(50, "new"))
+            await take(server)
+            await table.put(rows(10, "tail"))
+            older, newest = snapshots_of(server).snapshots
+        for state in (tmp_path / "data" / "tables").rglob("kv-0"):
+            shutil.rmtree(state)
+        expected = rows(10, "tail") + rows(50, "new")[10:] + rows(100)[50:]
+        names = [METADATA_NAME, CHECKSUMS_NAME]
+        paths = [f"{newest.location}/{name}" for name in names] + [file.path for file in newest.files]
+        for path in paths:
+            shutil.copytree(tmp_path / "data", tmp_path / "bad")
+            damage(tmp_path / "bad" / Path(path).relative_to(tmp_path / "data"), how)
+            await check(tmp_path / "bad", expected)
+            shutil.rmtree(tmp_path / "bad")
+        for found in (older, newest):
+            damage(Path(found.files[0].path), how)
+        caplog.clear()
+        async with a_table(tmp_path / "data", clock=clock) as (_, table):
+            answer = await table.lookup_raw([table.key(1)])
+            assert "no snapshot that can be read reaches that far" in answer.error_message
+
+    with caplog.at_level(logging.ERROR):
+        run(work(), 60)
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_a_damaged_state_is_rebuilt_from_the_snapshot(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the server runs: the rows on disk are wrong, and the changelog begins too late."""
+    clock = FakeClock()
+    if where == "disk":
+        monkeypatch.setattr(snapshots_module, "MEMORY_BYTES_MAX", 0)
+
+    async def work() -> None:
+        options: Any = {"clock": clock, "kv_memory__size": "100kb"}
+        async with a_table(tmp_path, properties=TTL, **options) as (server, table):
+            await table.put([(i, "z" * 100, None) for i in range(5_000)])
+            await forget_history(server, table, clock)
+        (state,) = (tmp_path / "tables").rglob("kv-0")
+        for path in state.glob("*.sst"):
+            damage(path, "flipped")
+        async with a_table(tmp_path, clock=clock) as (server, table):
+            await table.put([(4_999, "tail", None)])
+            found = await table.lookup(*range(5_000))
+            assert found[0] == (0, "x-0", 0.0)
+            assert found[1:4_999] == [(i, "z" * 100, None) for i in range(1, 4_999)]
+            assert found[4_999] == (4_999, "tail", None)
+            entry = server.catalog.tables_by_id[table.info.table_id]
+            assert server.kv.tablet(entry, TableBucket(entry.table_id, 0)).store.is_in_memory == (where == "memory")
+            # What follows on restored files is not what followed on them before: nothing is shared by their names.
+            await take(server)
+            before, after = snapshots_of(server).snapshots
+            assert not {file.path for file in before.files} & {file.path for file in after.files}
+            assert len(rows_of(table, read(after, tmp_path / "copy"))) == 5_000
+
+    run(work(), 60)
+
+
+def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path) -> None:
+    clock = FakeClock()
+
+    async def work() -> None:
+        async with a_table(tmp_path, NUMBERED, clock=clock, properties=TTL) as (server, table):
+            for i in range(200):
+                await table.put([(f"key-{i}", None, "v" * 100)], [0, 2])
+            await table.put([Delete("key-199")])
+            await take(server)
+            (snapshot,) = snapshots_of(server).snapshots
+            assert snapshot.numbers is not None
+            column = table.info.schema.columns[1]
+            assert (snapshot.numbers.column_id, snapshot.numbers.start) == (column.column_id, 201)
+            clock.time_ms += 2 * MINUTE_MS
+            await server.tablets.expire_segments()
+            assert server.tablets.tablet(TableBucket(table.info.table_id, 0)).start_offset > 0
+            await server.tablets.checkpoint()
+            shutil.copytree(tmp_path, tmp_path.parent / "copy")
+        async with a_table(tmp_path.parent / "copy", clock=clock) as (server, table):
+            await table.put([("next", None, "v")], [0, 2])
+            assert await table.lookup("key-0", "next") == [("key-0", 1, "v" * 100), ("next", 201, "v")]
+
+    run(work(), 60)
+
+
+def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> None:
+    """The log gives their offsets to other changes, which they do not have."""
+
+    async def work() -> None:
+        async with a_table(tmp_path / "data") as (server, table):
+            await table.put(rows(10))
+            await take(server)
+            await server.tablets.checkpoint()
+            shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
+            await table.put(rows(10, "lost"))
+            await take(server)
+        shutil.rmtree(tmp_path / "data" / "tables")
+        shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+        async with a_table(tmp_path / "data") as (server, table):
+            assert await table.lookup(*range(10)) == rows(10)
+            assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0]
+            await table.put(rows(20, "other"))
+        async with a_table(tmp_path / "data") as (server, table):
+            assert await table.lookup(*range(20)) == rows(20, "other")
+
+    run(work())
+
+
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int) -> None:
+    """A file operation fails, or the server is killed there: nothing is lost, and the next round makes up for it."""
+
+    class Killed(OSError):
+        pass
+
+    def fail_at(step: int, copy: Callable[[], None]) -> list[str]:
+        steps: list[str] = []
+        for kind in ("rename", "unlink", "write", "sync", "make_folder", "remove_folder"):
+            inner = getattr(disk, kind)
+
+            def failing(*args: Any, kind: str = kind, inner: Any = inner) -> Any:
+                if len(steps) == step:
+                    steps.append(kind)
+                    copy()
+                    raise Killed(5, f"injected at {kind}")
+                if len(steps) < step:
+                    steps.append(kind)
+                return inner(*args)
+
+            monkeypatch.setattr(disk, kind, failing)
+        return steps
+
+    async def trial(step: int) -> bool:
+        folder = tmp_path / f"{step}"
+        async with a_table(folder) as (server, table):
+            await table.put(rows(30))
+            await take(server, 1)
+            await table.put(rows(20, "new"))
+            await server.tablets.checkpoint()
+            with monkeypatch.context():
+                steps = fail_at(step, lambda: shutil.copytree(folder, tmp_path / "killed") and None)
+                await take(server, 1)
+                monkeypatch.undo()
+            expected = rows(20, "new") + rows(30)[20:]
+            assert await table.lookup(*range(30)) == expected
+            await table.put([(30, "more", None)])
+            await take(server, 1)
+            (newest,) = snapshots_of(server).snapshots
+            assert len(rows_of(table, read(newest, tmp_path / f"copy-{step}"))) == 31
+        if len(steps) <= step:
+            return False
+        for state in (tmp_path / "killed" / "tables").rglob("kv-0"):
+            shutil.rmtree(state)
+        async with a_table(tmp_path / "killed") as (server, table):
+            assert await table.lookup(*range(30)) == expected
+            await table.put([(30, "more", None)])
+            await take(server, 1)
+            (newest,) = snapshots_of(server).snapshots
+            root = Path(newest.location).parent
+            assert sorted(path.name for path in root.iterdir()) == ["shared", Path(newest.location).name]
+            assert {str(path) for path in (root / "shared").iterdir()} == {file.path for file in newest.shared}
+        shutil.rmtree(tmp_path / "killed")
+        return True
+
+    step = 0
+    while run(trial(step), 60):
+        step += stride
+    assert step > 15
+
+
+# -- the remote folder ------------------------------------------------------------------------------------------------
+
+
+def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
+    """They leave the local log up to the snapshot, and readers of the changelog find all of it."""
+    properties = {"table.log.tiered.local-segments": "1"}
+
+    async def work() -> None:
+        options: Any = {"remote_data_dir": str(tmp_path / "remote"), "properties": properties}
+        async with a_table(tmp_path / "data", **options) as (server, table):
+            log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
+            await fill_log(table, 100)
+            while log.remote is None or log.remote.end_offset < log.segments[-1].base_offset:
+                await server.tablets.move_to_remote()
+            assert log.start_offset == 0, "without a snapshot all of it stays"
+            await take(server)
+            assert snapshots_of(server).folder.startswith(f"{tmp_path}/remote/kv/")
+            await table.put([(1, "tail", None)])
+            await server.tablets.move_to_remote()
+            assert len(log.segments) < 4
+            assert 0 < log.start_offset <= snapshots_of(server).log_offset
+            bound = server.listeners["FLUSS"]
+            config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})
+            async with await fluss.FlussConnection.create(config) as connection:
+                opened = await connection.get_table(TablePath("fluss", "t"))
+                bucket = TableBucket(table.info.table_id, 0)
+                kinds: list[int] = []
+                async for found in opened.new_scan().read_batches({bucket: EARLIEST_OFFSET}):
+                    assert found.base_offset == len(kinds)
+                    kinds += found.change_types or b""
+                updates = [int(ChangeType.UpdateBefore), int(ChangeType.UpdateAfter)] * 100
+                assert kinds == [int(ChangeType.Insert), *updates, int(ChangeType.Insert)]
+        shutil.rmtree(next((tmp_path / "data" / "tables").rglob("kv-0")))
+        async with a_table(tmp_path / "data", **options) as (server, table):
+            assert await table.lookup(0, 1) == [(0, "x-0", 0.0), (1, "tail", None)]
+
+    run(work(), 60)
+
+
+def test_files_of_another_file_system(tmp_path: Path) -> None:
+    """The same calls on any file system that pyarrow knows."""
+    (tmp_path / "file").write_bytes(b"content" * 300_000)
+    for name in ("local", "other"):
+        files = SnapshotFiles(f"file://{tmp_path}/{name}")
+        if name == "other":
+            files._filesystem = fs.LocalFileSystem()
+        path = f"{files.root}/a/b"
+        assert files.names(path) == []
+        files.make_folder(path)
+        copied = files.put(tmp_path / "file", f"{path}/one")
+        assert copied == (2_100_000, zlib.crc32(b"content" * 300_000))
+        files.write(f"{path}/two", b"small")
+        files.sync_folder(path)
+        assert sorted(files.names(path)) == ["one", "two"]
+        assert files.read(f"{path}/two") == b"small"
+        assert files.get(f"{path}/one", tmp_path / "back") == copied
+        assert (tmp_path / "back").read_bytes() == b"content" * 300_000
+        files.remove_file(f"{path}/two")
+        files.remove_file(f"{path}/two")
+        with pytest.raises(FileNotFoundError):
+            files.read(f"{path}/two")
+        files.remove_folder(f"{files.root}/a")
+        files.remove_folder(f"{files.root}/a")
+        assert files.names(path) == []
+
+
+def test_a_moved_data_folder(tmp_path: Path) -> None:
+    """Snapshots name their files by full paths; a copy of the folder uses its own."""
+    clock = FakeClock()
+
+    async def work() -> None:
+        async with a_table(tmp_path / "old", clock=clock, properties=TTL) as (server, table):
+            await table.put(rows(100))
+            await forget_history(server, table, clock)
+        (tmp_path / "old").rename(tmp_path / "new")
+        shutil.rmtree(next((tmp_path / "new" / "tables").rglob("kv-0")))
+        async with a_table(tmp_path / "new", clock=clock) as (server, table):
+            assert await table.lookup(*range(100)) == rows(100)
+            (found,) = snapshots_of(server).snapshots
+            assert all(file.path.startswith(f"{tmp_path}/new/") for file in found.files)
+
+    run(work(), 60)

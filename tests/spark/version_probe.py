@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What works on the installed version of PySpark: small jobs, one line of JSON each. Run by `tests.spark.versions`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import fluss
+from fluss.client.blocking_client import BlockingClient
+from fluss.metadata import BigIntType, Column, Schema, TableDescriptor, TablePath, TimeType
+from fluss.spark import create_table, read, session, tables, upsert_stream
+from fluss.spark.metrics import lag_in
+
+FEATURES: dict[str, Callable[[Probe], bool]] = {}
+WAIT_S_MAX = 120.0
+
+
+def feature(title: str) -> Callable[[Callable[[Probe], bool]], Callable[[Probe], bool]]:
+    def keep(check: Callable[[Probe], bool]) -> Callable[[Probe], bool]:
+        FEATURES[title] = check
+        return check
+
+    return keep
+
+
+class Probe:
+    """A session and a server with one table of 20 rows in one bucket."""
+
+    def __init__(self, spark: Any, servers: str) -> None:
+        self.spark = spark
+        self.servers = servers
+        self.folder = tempfile.mkdtemp(prefix="fluss-probe-")
+        rows = spark.range(20).selectExpr("id", "id % 2 as k")
+        create_table(rows, "probe.rows", servers, buckets=1)
+        self.append(20)
+
+    def append(self, rows: int) -> None:
+        frame = self.spark.range(rows).selectExpr("id", "id % 2 as k").coalesce(1)
+        frame.write.format("fluss").option("bootstrap.servers", self.servers).mode("append").save("probe.rows")
+
+    def batches(self, name: str, trigger: dict[str, Any], more: int = 0, **options: Any) -> tuple[list[int], Any]:
+        """The sizes of the micro-batches of a query over all rows; `more` rows come when the first are there."""
+        sizes: list[int] = []
+        frame = read(self.spark, "probe.rows", self.servers, stream=True, options=options)
+        writer = frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
+        query = writer.option("checkpointLocation", f"{self.folder}/{name}").trigger(**trigger).start()
+        self._wait(query, lambda: bool(sizes))
+        if more:
+            self.append(more)
+        if "availableNow" in trigger:
+            query.awaitTermination(WAIT_S_MAX)
+        else:
+            self._wait(query, lambda: query.lastProgress is not None and query.lastProgress["numInputRows"] == 0)
+        query.stop()
+        return [size for size in sizes if size], query
+
+    def _wait(self, query: Any, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S_MAX
+        while not condition() and query.isActive and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+@feature("batch reads and writes")
+def batch(probe: Probe) -> bool:
+    return bool(read(probe.spark, "probe.rows", probe.servers, columns=["id"], where="k = 1").count() == 10)
+
+
+@feature("`INSERT INTO`, `spark.table` with `fluss.spark.tables()`")
+def sql(probe: Probe) -> bool:
+    create_table(probe.spark.range(1), "probe.target", probe.servers, buckets=1)
+    tables(probe.spark, probe.servers, databases=["probe"])
+    probe.spark.sql("INSERT INTO probe.target SELECT id FROM probe.rows")
+    return bool(probe.spark.table("probe.target").count() == 20)
+
+
+@feature("streams from and to tables, exactly once")
+def stream(probe: Probe) -> bool:
+    writer = read(probe.spark, "probe.rows", probe.servers, stream=True).writeStream.format("fluss")
+    options = {"bootstrap.servers": probe.servers, "create.table": "true", "checkpointLocation": f"{probe.folder}/copy"}
+    query = writer.options(**options).trigger(availableNow=True).start("probe.copy")
+    query.awaitTermination(WAIT_S_MAX)
+    return bool(read(probe.spark, "probe.copy", probe.servers).count() == 20)
+
+
+@feature("`upsert_stream`")
+def upsert(probe: Probe) -> bool:
+    counts = read(probe.spark, "probe.rows", probe.servers, stream=True).groupBy("k").count()
+    keys = {"create.primary-key": "k"}
+    query = upsert_stream(
+        counts,
+        "probe.counts",
+        probe.servers,
+        checkpoint=f"{probe.folder}/counts",
+        trigger={"availableNow": True},
+        options=keys,
+    )
+    query.awaitTermination(WAIT_S_MAX)
+    found = read(probe.spark, "probe.counts", probe.servers).collect()
+    return sorted((row["k"], row["count"]) for row in found) == [(0, 10), (1, 10)]
+
+
+@feature("`maxRowsPerTrigger`: first micro-batch of a query")
+def limit_of_first(probe: Probe) -> bool:
+    sizes, _ = probe.batches("limits", {"processingTime": "0 seconds"}, maxRowsPerTrigger=8)
+    return sum(sizes) == 20 and max(sizes) <= 8
+
+
+@feature("`maxRowsPerTrigger`: later micro-batches")
+def limit_of_later(probe: Probe) -> bool:
+    sizes, _ = probe.batches("later", {"processingTime": "0 seconds"}, more=20, maxRowsPerTrigger=8)
+    return sum(sizes) == 40 and max(sizes[1:]) <= 8
+
+
+@feature("`maxRowsPerTrigger`: first micro-batch after a restart")
+def limit_after_restart(probe: Probe) -> bool:
+    probe.append(20)
+    sizes, _ = probe.batches("later", {"processingTime": "0 seconds"}, maxRowsPerTrigger=8)
+    return sum(sizes) == 20 and max(sizes) <= 8
+
+
+@feature("`maxRowsPerTrigger` with the trigger `availableNow`")
+def limit_of_available_now(probe: Probe) -> bool:
+    sizes, _ = probe.batches("available", {"availableNow": True}, maxRowsPerTrigger=25)
+    return len(sizes) == 3 and max(sizes) <= 25
+
+
+@feature("lag in the progress of a query, `LagListener`")
+def lag(probe: Probe) -> bool:
+    _, query = probe.batches("lag", {"availableNow": True})
+    return any(lag_in(step["sources"][0]["latestOffset"]) for step in query.recentProgress)
+
+
+@feature("`scan.pushFilters`")
+def push_down(probe: Probe) -> bool:
+    rows = probe.spark.sql("select id, concat('d', id) as day from range(4)")
+    options = {"bootstrap.servers": probe.servers, "create.partitioned-by": "day", "create.buckets": 1}
+    rows.write.format("fluss").options(**options).mode("append").save("probe.days")
+    probe.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = read(probe.spark, "probe.days", probe.servers, options={"scan.pushFilters": "true"})
+        return bool(frame.where("day = 'd1'").rdd.getNumPartitions() == 1)
+    finally:
+        probe.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+
+@feature("columns of type TIME")
+def time_of_day(probe: Probe) -> bool:
+    schema = Schema.of([Column("id", BigIntType()), Column("at", TimeType(3))])
+    client = BlockingClient({"bootstrap.servers": probe.servers})
+    try:
+        client.run(client.admin.create_table(TablePath("probe", "times"), TableDescriptor(schema, bucket_count=1)))
+    finally:
+        client.close()
+    return bool(read(probe.spark, "probe.times", probe.servers).count() == 0)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    import pyspark
+
+    with fluss.LocalServer() as server:
+        spark = session("probe", master="local[2]", config={"spark.sql.shuffle.partitions": "1"})
+        try:
+            probe = Probe(spark, server.bootstrap_servers)
+            for title, check in FEATURES.items():
+                reason = None
+                try:
+                    works = check(probe)
+                except Exception as error:
+                    works, reason = False, str(error)[:500]
+                print(json.dumps({"version": pyspark.__version__, "feature": title, "works": works, "reason": reason}))
+        finally:
+            spark.stop()
+
+
+if __name__ == "__main__":
+    main()
