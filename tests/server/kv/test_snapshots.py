@@ -544,7 +544,7 @@ def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.Log
         run(work(), 60)
 
 
-@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int) -> None:
     """A file operation fails, or the server is killed there: nothing is lost, and the next round makes up for it."""
 
