@@ -4,7 +4,8 @@
     python -m tests.spark.versions               # all versions: features, then tests/spark
     python -m tests.spark.versions 4.1 --probe   # one version, features only
 
-Each version has a virtual environment in `.cache`, made on demand: PySpark alone, the rest is that of this interpreter.
+Each version but that of this interpreter has a virtual environment in `.cache`, made on demand: PySpark alone, the rest
+is shared.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +30,8 @@ _SECTION = re.compile(r"(<!-- spark-versions: begin -->\n).*?(<!-- spark-version
 
 def interpreter(version: str) -> Path:
     """The Python that has this version of PySpark, installed if need be."""
+    if metadata.version("pyspark").startswith(f"{version}."):
+        return Path(sys.executable)
     folder = CACHE / f"spark-{version}"
     python = folder / "bin" / "python"
     ready = folder / ".ready"

@@ -20,6 +20,7 @@ from fluss.metadata import MergeMode, TablePath, table_path_of
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
+    from fluss.client.multi_table import MultiTable
     from fluss.client.scan import TableScan
     from fluss.client.write import AppendWriter, UpsertWriter
 
@@ -133,6 +134,17 @@ class FlussConnection:
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
         """Return a table to read from and write to."""
         return FlussTable(self._runner, await load_table(self._cluster, table_path, timeout), self._senders)
+
+    def get_multi_table(self) -> MultiTable:
+        """Access to many tables through one writer and one scanner.
+
+        Example:
+            writer = conn.get_multi_table().new_multi_table_write().create_writer()
+            await writer.append("shop.clicks", {"user": 1})
+        """
+        from fluss.client.multi_table import MultiTable
+
+        return MultiTable(self.get_table)
 
     @property
     def client_id(self) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss.client.admin import FlussAdmin
+    from fluss.client.multi_table_faces import MultiTable
     from fluss.client.scan_faces import TableScan
     from fluss.client.write import AppendWriter as CoreAppendWriter
     from fluss.client.write import UpsertWriter as CoreUpsertWriter
@@ -248,6 +249,23 @@ class FlussConnection:
         """Return a table to read from and write to."""
         state = await self._background.run(lambda cluster: core.load_table(cluster, table_path, timeout))
         return FlussTable(self._background, state)
+
+    def get_multi_table(self) -> MultiTable:
+        """Access to many tables through one writer and one scanner.
+
+        Example:
+            with conn.get_multi_table().new_multi_table_write().create_writer() as writer:
+                writer.append("shop.clicks", {"user": 1})
+        """
+        from fluss.client import multi_table
+        from fluss.client.multi_table_faces import MultiTable
+
+        background = self._background
+
+        async def open_table(path: TablePath) -> core.FlussTable:
+            return core.FlussTable(background, await core.load_table(background.cluster, path), background.senders)
+
+        return MultiTable(multi_table.MultiTable(open_table), background)
 
     @property
     def client_id(self) -> str:
