@@ -208,6 +208,11 @@ CALLS: dict[str, Callable[[World, float | None], Any]] = {
     "register_producer_offsets": lambda w, t: w.admin.register_producer_offsets("p", {BUCKET: 1}, timeout=t),
     "get_producer_offsets": lambda w, t: w.admin.get_producer_offsets("p", timeout=t),
     "delete_producer_offsets": lambda w, t: w.admin.delete_producer_offsets("p", timeout=t),
+    "add_server_tag": lambda w, t: w.admin.add_server_tag([0], "TEMPORARY_OFFLINE", timeout=t),
+    "remove_server_tag": lambda w, t: w.admin.remove_server_tag([0], "TEMPORARY_OFFLINE", timeout=t),
+    "rebalance": lambda w, t: w.admin.rebalance(["REPLICA_DISTRIBUTION"], timeout=t),
+    "list_rebalance_progress": lambda w, t: w.admin.list_rebalance_progress(timeout=t),
+    "cancel_rebalance": lambda w, t: w.admin.cancel_rebalance(timeout=t),
 }
 
 
