@@ -62,6 +62,9 @@ def test_properties_that_a_server_fills_in_are_not_copied(server: fluss.LocalSer
     with fluss.connect(server.bootstrap_servers) as db:
         assert "table.kv.format-version" in db.table("shop.orders").info.get_properties()
         assert draft_like(db, "x", "shop.orders").properties == {}
+        of_a_server = {"table.kv.standby-replica.enabled": "true"}
+        db.create_table("standby", "id bigint", primary_key="id", properties=of_a_server)
+        assert draft_like(db, "x", "standby").properties == {}
         chosen = {"table.kv.standby-replica.enabled": "false", "table.log.ttl": "3d", "owner": "anna"}
         db.create_table("chosen", "id bigint", primary_key="id", properties=chosen)
         assert draft_like(db, "x", "chosen").properties == chosen

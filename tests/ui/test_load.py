@@ -35,8 +35,14 @@ WATCH = """
 window.lateness = [];
 new MutationObserver((changes) => {
   for (const change of changes) for (const row of change.addedNodes) {
-    const times = (row.textContent || "").match(/\\d{13}/g);
-    if (times) requestAnimationFrame(() => window.lateness.push(Date.now() - Math.max(...times.map(Number))));
+    // Text by text: a changed cell has the old and the new time, and cells have nothing between them.
+    const texts = document.createTreeWalker(row, NodeFilter.SHOW_TEXT);
+    let newest = 0;
+    while (texts.nextNode()) {
+      const text = texts.currentNode.data.trim();
+      if (/^\\d{13}$/.test(text)) newest = Math.max(newest, Number(text));
+    }
+    if (newest) requestAnimationFrame(() => window.lateness.push(Date.now() - newest));
   }
 }).observe(document.getElementById("main"), { childList: true, subtree: true });
 """
