@@ -516,10 +516,10 @@ def test_partitions(tmp_path: Path) -> None:
             drop = pb.DropPartitionRequest(table_path=path, ignore_if_not_exists=False)
             drop.partition_spec.partition_key_values.add(key="day", value="a")
             await table.client.call(apis.DROP_PARTITION, drop)
-            answers = (await table.client.call(apis.LOOKUP, request)).buckets_resp
+            answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
             assert [a.error_code for a in answers] == [21, 0]
             await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-            answers = (await table.client.call(apis.LOOKUP, request)).buckets_resp
+            answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
             assert [a.error_code for a in answers] == [21, 21]
             assert server.kv.memory_bytes == 0
 
