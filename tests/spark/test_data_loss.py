@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from tests.spark.conftest import SparkHarness
+from tests.spark.marks import needs_start
 
 import fluss
 from fluss.errors import LogOffsetOutOfRangeError
@@ -93,6 +94,7 @@ def sentence(caught: pytest.ExceptionInfo[PySparkException]) -> str:
     return text
 
 
+@needs_start
 @pytest.mark.parametrize("fail", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_rows_that_expire_between_micro_batches(short_lived: ShortLived, tmp_path: Path, fail: str) -> None:
     path = short_lived.create(ROWS, buckets=1)
@@ -111,6 +113,7 @@ def test_rows_that_expire_between_micro_batches(short_lived: ShortLived, tmp_pat
         assert found == [*range(4), *range(990, 1000)]
 
 
+@needs_start
 @pytest.mark.slow
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_partitions_that_are_dropped_between_micro_batches(short_lived: ShortLived, tmp_path: Path, fail: str) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import time
 import warnings
@@ -31,10 +32,10 @@ def feature(title: str) -> Callable[[Callable[[Probe], bool]], Callable[[Probe],
 class Probe:
     """A session and a server with one table of 20 rows in one bucket."""
 
-    def __init__(self, spark: Any, servers: str) -> None:
+    def __init__(self, spark: Any, servers: str, folder: str) -> None:
         self.spark = spark
         self.servers = servers
-        self.folder = tempfile.mkdtemp(prefix="fluss-probe-")
+        self.folder = folder
         rows = spark.range(20).selectExpr("id", "id % 2 as k")
         create_table(rows, "probe.rows", servers, buckets=1)
         self.append(20)
@@ -163,10 +164,11 @@ def main() -> None:
     warnings.simplefilter("ignore")
     import pyspark
 
+    folder = tempfile.mkdtemp(prefix="fluss-probe-")
     with fluss.LocalServer() as server:
         spark = session("probe", master="local[2]", config={"spark.sql.shuffle.partitions": "1"})
         try:
-            probe = Probe(spark, server.bootstrap_servers)
+            probe = Probe(spark, server.bootstrap_servers, folder)
             for title, check in FEATURES.items():
                 reason = None
                 try:
@@ -176,6 +178,7 @@ def main() -> None:
                 print(json.dumps({"version": pyspark.__version__, "feature": title, "works": works, "reason": reason}))
         finally:
             spark.stop()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

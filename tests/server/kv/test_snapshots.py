@@ -518,7 +518,33 @@ def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> Non
     run(work())
 
 
-@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log lost its end as well as its beginning: the bucket says so, and its snapshot stays."""
+    clock = FakeClock()
+
+    async def work() -> None:
+        async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+            await table.put(rows(100))
+            await forget_history(server, table, clock)
+            await server.tablets.checkpoint()
+            shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
+            await table.put(rows(10, "lost"))
+            await take(server, 1)
+            (newest,) = snapshots_of(server).snapshots
+        shutil.rmtree(tmp_path / "data" / "tables")
+        shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+        for state in (tmp_path / "data" / "tables").rglob("kv-0"):
+            shutil.rmtree(state)
+        async with a_table(tmp_path / "data", clock=clock) as (server, table):
+            answer = await table.lookup_raw([table.key(1)])
+            assert "cannot be rebuilt" in answer.error_message
+            assert len(rows_of(table, read(newest, tmp_path / "copy"))) == 100
+
+    with caplog.at_level(logging.ERROR):
+        run(work(), 60)
+
+
+@pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int) -> None:
     """A file operation fails, or the server is killed there: nothing is lost, and the next round makes up for it."""
 
