@@ -356,8 +356,8 @@ def test_listed_rows_when_the_lake_is_turned_on_late(paimon: LakeHarness) -> Non
 
 
 def test_what_is_not_supported_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="'lance' is not supported"):
-        open_lake(LakeConfig("lance", {}))
+    with pytest.raises(ConfigError, match="'hudi' is not supported"):
+        open_lake(LakeConfig("hudi", {}))
     with pytest.raises(ConfigError, match="warehouse"):
         open_lake(LakeConfig("paimon", {}))
     with pytest.raises(ConfigError, match="hadoop"):

@@ -54,9 +54,9 @@ def test_log_table(lake: LakeHarness) -> None:
     if system_columns(lake.lake_format):
         places = {(r["__bucket"], r["__offset"]) for r in alone.to_pylist()}
         assert len(places) == 620, "every row stands for one place in the log"
-    assert {bucket.bucket_id: offset for bucket, offset in snapshot.table_buckets_offset.items()} == {
-        bucket: max(offset for b, offset in places if b == bucket) + 1 for bucket in {b for b, _ in places}
-    }
+        assert {bucket.bucket_id: offset for bucket, offset in snapshot.table_buckets_offset.items()} == {
+            bucket: max(offset for b, offset in places if b == bucket) + 1 for bucket in {b for b, _ in places}
+        }
     assert rows_of(lake.alone(path, first.snapshot_id), ROW.names) == truth, "time travel"
     assert first.snapshot_id is not None
     assert lake.union(path, snapshot_id=first.snapshot_id, lake_only=True) == truth

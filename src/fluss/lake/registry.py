@@ -30,8 +30,6 @@ def open_lake(config: LakeConfig) -> Lake:
     try:
         make: Callable[[Options], Lake] = getattr(import_module(module), name)
     except ImportError as error:
-        if (error.name or "").startswith("fluss"):
-            raise  # a fault of this package, which no other one mends
         raise MissingDependencyError(
             f"lake format {config.lake_format} needs more packages ({error.name} is missing); "
             f"run: pip install 'fluss-python[{config.lake_format}]'"
