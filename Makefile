@@ -38,8 +38,8 @@ test-matrix: $(READY) ## Run the tests with every interpreter found, with the lo
 	$(BIN)/python -m tests.matrix $(ARGS)
 
 .PHONY: test-ui
-test-ui: $(READY) ## Drive all pages of the web console in headless Chromium (apt-get install chromium chromium-driver)
-	$(BIN)/python -m pytest -q -rs tests/ui $(ARGS)
+test-ui: $(READY) ## Drive all pages of the web console in headless Chromium (PICTURES=1 renews docs/images)
+	$(if $(PICTURES),FLUSS_UI_PICTURES=1 )$(BIN)/python -m pytest -q -rs -m "not slow" tests/ui $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## Check style, types and workflows

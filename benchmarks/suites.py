@@ -74,6 +74,7 @@ def server(settings: Settings) -> Iterator[Result]:
         unsynced = Seat(client, "embedded", loose.bootstrap_servers)
         yield from java.unsynced(replace(pair, ours=unsynced, our_server_pid=loose.pid or 0))
         yield from java.keyed(pair)
+        yield from java.scale(pair)
 
 
 def spark(settings: Settings) -> Iterator[Result]:

@@ -28,6 +28,7 @@ from fluss.server.config import SERVER_OPTIONS
 from fluss.server.exposure import SHOWN
 from fluss.server.foreign_options import PASSED_OVER, REFUSED
 from fluss.server.handlers.rights import RIGHTS, Effect, Need, Scope
+from fluss.server.metric_names import METRICS, full_name
 from fluss.spark.options import OPTIONS as SPARK_OPTIONS
 
 REMEDIES: dict[str, tuple[str, str]] = runpy.run_path(str(Path(__file__).with_name("remedies.py")))["REMEDIES"]
@@ -93,6 +94,14 @@ def spark_options() -> str:
 
 def client_metrics() -> str:
     return table(("name", "meaning"), [(code(name), sentence(words)) for name, words in NAMES.items()])
+
+
+def server_metrics() -> str:
+    rows = [
+        (code(full_name(name)), metric.kind, ", ".join(map(code, metric.labels)), metric.help)
+        for name, metric in METRICS.items()
+    ]
+    return table(("name", "kind", "labels", "meaning"), rows)
 
 
 def server_options() -> str:
@@ -246,6 +255,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "client-options": client_options,
     "client-options-refused": client_refused,
     "client-metrics": client_metrics,
+    "server-metrics": server_metrics,
     "server-options": server_options,
     "rights": rights,
     "lake-settings": lake_settings,

@@ -263,6 +263,7 @@ EXPORTS = set(
     TableBucket TableDescriptor TableInfo TableLookup TablePath TablePrefixLookup TableScan TableStats TableUpsert
     TieringHeartbeat TieringStats TieringTable UpsertWriter WriteResultHandle col
     BucketMove GoalType RebalanceProgress RebalanceStatus ServerTag
+    MultiTable MultiTableLogScanner MultiTableRecords MultiTableScan MultiTableWrite MultiTableWriter
     Change Database Position Table WriteResult connect
     AuthenticateError AuthorizationError ConfigError ConnectionClosedError DatabaseAlreadyExistError
     DatabaseNotEmptyError DatabaseNotExistError DeadlineExceededError DeletionDisabledError FlussError FormatError

@@ -80,3 +80,21 @@ def keyed(pair: Pair) -> Iterator[Result]:
     # Not 64 users, who keep one Python client so busy that it makes no difference who answers.
     work = read("lookups_at_once", table="keyed", count=count, keys=keys, size=1_000)
     yield pair.rates("lookup against Java, 1,000 keys in one call", count, work, BAR, scale=1e3, unit="k/s")
+
+
+def scale(pair: Pair) -> Iterator[Result]:
+    """The same where it is hardest: among five million keys, and in 256 buckets."""
+    keys, changed = pair.settings.rows(5_000_000), pair.settings.rows(100_000)
+    if pair.settings.wanted("java scale keys"):
+        for worker in (pair.ours, pair.peer):
+            worker.call("create", table="many", primary_key=True)
+            worker.call("upsert_range", table="many", start=0, stop=keys)
+        work = read("upsert_range", table="many", start=0, stop=changed)
+        yield pair.rates("upsert against Java, of 5 M keys", changed, work, BAR)
+    if pair.settings.wanted("java scale buckets"):
+        rows = pair.settings.rows(200_000)
+        for worker in (pair.ours, pair.peer):
+            worker.call("create", table="spread", primary_key=True, buckets=256)
+            worker.call("upsert_rows", table="spread", rows=rows)
+        work = read("upsert_rows", table="spread", rows=rows)
+        yield pair.rates("upsert against Java, 256 buckets", rows, work, BAR)

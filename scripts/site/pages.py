@@ -32,34 +32,33 @@ DOCUMENTS = {
 
 Group = tuple[str, str, dict[str, str]]
 
+
+def names(face: str, *modules: str) -> dict[str, str]:
+    """Return what `fluss` or `fluss.aio` exports from these modules; the tables of `_exports.py` keep it complete."""
+    tables = OWN[face] if face == "fluss.aio" else {**COMMON, **OWN[face]}
+    return {face: " ".join(tables[f"fluss.{module}"] for module in modules)}
+
+
 REFERENCE: list[Group] = [
-    ("connect", "The high-level API", {"fluss": "connect Database Table Change Position WriteResult"}),
-    ("aio-connect", "The high-level API for asyncio", {"fluss.aio": "connect Database Table"}),
-    ("client", "The full client", {"fluss": "Config FlussConnection FlussTable PrometheusCollector"}),
-    ("admin", "Administration", {"fluss": f"FlussAdmin {COMMON['fluss.client.admin.types']}"}),
+    ("connect", "The high-level API", names("fluss", "db.connect", "db.blocking", "db.changes", "db.results")),
+    ("aio-connect", "The high-level API for asyncio", names("fluss.aio", "db.database", "db.table")),
     (
-        "write",
-        "Writing",
-        {"fluss": "TableAppend TableUpsert AppendWriter UpsertWriter WriteResultHandle"},
+        "client",
+        "The full client",
+        {"fluss": "Config FlussConnection FlussTable AppendWriter UpsertWriter PrometheusCollector"},
     ),
-    (
-        "read",
-        "Scanning and looking up",
-        {
-            "fluss": """
-                TableScan LogScanner BatchScanner ScanRecord ScanRecords RecordBatch TableLookup Lookuper
-                TablePrefixLookup PrefixLookuper
-            """
-        },
-    ),
+    ("admin", "Administration", names("fluss", "client.admin", "client.admin.types", "client.admin.balance")),
+    ("write", "Writing", names("fluss", "client.table", "client.write")),
+    ("read", "Scanning and looking up", names("fluss", "client.scan_faces", "client.scan", "client.lookup")),
+    ("multi-table", "Many tables", names("fluss", "client.multi_table_faces", "client.multi_table")),
     (
         "aio-client",
         "The full client for asyncio",
-        {"fluss.aio": "FlussConnection FlussTable AppendWriter UpsertWriter TableScan LogScanner BatchScanner"},
+        names("fluss.aio", "client.core", "client.write", "client.scan", "client.multi_table"),
     ),
-    ("metadata", "Tables, types and filters", {"fluss": COMMON["fluss.metadata"]}),
-    ("errors", "Errors", {"fluss": COMMON["fluss.errors"]}),
-    ("server", "The embedded server", {"fluss": COMMON["fluss.server.local"]}),
+    ("metadata", "Tables, types and filters", names("fluss", "metadata")),
+    ("errors", "Errors", names("fluss", "errors")),
+    ("server", "The embedded server", names("fluss", "server.local")),
     ("spark", "Spark", {"fluss.spark": "*"}),
     ("lake", "The lake", {"fluss.lake": "*"}),
     ("testing", "Test fixtures", {"fluss.testing": "fluss_server fluss_connection"}),
@@ -69,20 +68,20 @@ REFERENCE: list[Group] = [
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
 
-def objects_of(module: str, names: str) -> dict[str, str]:
+def objects_of(module: str, chosen: str) -> dict[str, str]:
     """Map the names that a page shows to where the sources define them; `*` stands for all names of a package."""
-    if names == "*":
+    if chosen == "*":
         tables: dict[str, str] = import_module(module).NAMES
         return dict(sorted((name, f"{home}.{name}") for home, table in tables.items() for name in table.split()))
     homes = homes_of(module) if module in OWN else {}
-    return {name: f"{homes.get(name, module)}.{name}" for name in names.split()}
+    return {name: f"{homes.get(name, module)}.{name}" for name in chosen.split()}
 
 
 def check_complete() -> None:
     """Raise unless every public name has its place in the reference."""
     shown = {(module, name) for _, _, modules in REFERENCE for module, text in modules.items() for name in text.split()}
     public = {("fluss", name) for name in homes_of("fluss")}
-    public |= {("fluss.aio", name) for names in OWN["fluss.aio"].values() for name in names.split()}
+    public |= {("fluss.aio", name) for table in OWN["fluss.aio"].values() for name in table.split()}
     missing = sorted(f"{module}.{name}" for module, name in public - shown)
     if missing:
         raise ValueError(f"Add these names to REFERENCE in scripts/site/pages.py: {', '.join(missing)}")
@@ -91,9 +90,9 @@ def check_complete() -> None:
 def reference_page(title: str, modules: dict[str, str]) -> str:
     """Write one page of the reference."""
     lines = [f"# {title}", ""]
-    for module, names in modules.items():
+    for module, chosen in modules.items():
         lines += [f"Import these names from `{module}`.", ""]
-        for name, path in objects_of(module, names).items():
+        for name, path in objects_of(module, chosen).items():
             lines += [f"## `{module}.{name}` {{ #{module}.{name} }}", "", f"::: {path}", ""]
     return "\n".join(lines)
 
@@ -103,7 +102,7 @@ def reference_index() -> str:
     lines = ["# API reference", "", "Every public name, drawn from the docstrings of the sources.", ""]
     lines += ["| page | names |", "| --- | --- |"]
     for file, title, modules in REFERENCE:
-        found = [(module, name) for module, names in modules.items() for name in objects_of(module, names)]
+        found = [(module, name) for module, chosen in modules.items() for name in objects_of(module, chosen)]
         links = ", ".join(f"[`{name}`]({file}.md#{module}.{name})" for module, name in found)
         lines.append(f"| [{title}]({file}.md) | {links} |")
     return "\n".join([*lines, ""])

@@ -41,6 +41,12 @@ from fluss.client.lookup import PrefixLookuper as PrefixLookuper
 from fluss.client.lookup import TableLookup as TableLookup
 from fluss.client.lookup import TablePrefixLookup as TablePrefixLookup
 from fluss.client.metrics import PrometheusCollector as PrometheusCollector
+from fluss.client.multi_table import MultiTableRecords as MultiTableRecords
+from fluss.client.multi_table_faces import MultiTable as MultiTable
+from fluss.client.multi_table_faces import MultiTableLogScanner as MultiTableLogScanner
+from fluss.client.multi_table_faces import MultiTableScan as MultiTableScan
+from fluss.client.multi_table_faces import MultiTableWrite as MultiTableWrite
+from fluss.client.multi_table_faces import MultiTableWriter as MultiTableWriter
 from fluss.client.scan import RecordBatch as RecordBatch
 from fluss.client.scan import ScanRecord as ScanRecord
 from fluss.client.scan import ScanRecords as ScanRecords
@@ -185,6 +191,12 @@ __all__ = [
     "Lookuper",
     "MergeMode",
     "MissingDependencyError",
+    "MultiTable",
+    "MultiTableLogScanner",
+    "MultiTableRecords",
+    "MultiTableScan",
+    "MultiTableWrite",
+    "MultiTableWriter",
     "NetworkError",
     "NonPrimaryKeyTableError",
     "OffsetSpec",

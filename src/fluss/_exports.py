@@ -23,6 +23,7 @@ COMMON: dict[str, str] = {
     """,
     "fluss.client.lookup": "Lookuper PrefixLookuper TableLookup TablePrefixLookup",
     "fluss.client.metrics": "PrometheusCollector",
+    "fluss.client.multi_table": "MultiTableRecords",
     "fluss.client.scan": "RecordBatch ScanRecord ScanRecords",
     "fluss.client.table": "TableAppend TableUpsert",
     "fluss.client.write": "WriteResultHandle",
@@ -52,12 +53,18 @@ COMMON: dict[str, str] = {
 OWN: dict[str, dict[str, str]] = {
     "fluss": {
         "fluss.client.faces": "AppendWriter FlussConnection FlussTable UpsertWriter",
+        "fluss.client.multi_table_faces": """
+            MultiTable MultiTableLogScanner MultiTableScan MultiTableWrite MultiTableWriter
+        """,
         "fluss.client.scan_faces": "BatchScanner LogScanner TableBatchScanner TableScan",
         "fluss.db.blocking": "Database Table",
         "fluss.db.connect": "connect",
     },
     "fluss.aio": {
         "fluss.client.core": "FlussConnection FlussTable",
+        "fluss.client.multi_table": """
+            MultiTable MultiTableLogScanner MultiTableScan MultiTableWrite MultiTableWriter
+        """,
         "fluss.client.scan": "BatchScanner LogScanner TableBatchScanner TableScan",
         "fluss.client.write": "AppendWriter UpsertWriter",
         "fluss.db.database": "Database connect",

@@ -35,6 +35,12 @@ from fluss.client.lookup import PrefixLookuper as PrefixLookuper
 from fluss.client.lookup import TableLookup as TableLookup
 from fluss.client.lookup import TablePrefixLookup as TablePrefixLookup
 from fluss.client.metrics import PrometheusCollector as PrometheusCollector
+from fluss.client.multi_table import MultiTable as MultiTable
+from fluss.client.multi_table import MultiTableLogScanner as MultiTableLogScanner
+from fluss.client.multi_table import MultiTableRecords as MultiTableRecords
+from fluss.client.multi_table import MultiTableScan as MultiTableScan
+from fluss.client.multi_table import MultiTableWrite as MultiTableWrite
+from fluss.client.multi_table import MultiTableWriter as MultiTableWriter
 from fluss.client.scan import BatchScanner as BatchScanner
 from fluss.client.scan import LogScanner as LogScanner
 from fluss.client.scan import RecordBatch as RecordBatch
@@ -181,6 +187,12 @@ __all__ = [
     "Lookuper",
     "MergeMode",
     "MissingDependencyError",
+    "MultiTable",
+    "MultiTableLogScanner",
+    "MultiTableRecords",
+    "MultiTableScan",
+    "MultiTableWrite",
+    "MultiTableWriter",
     "NetworkError",
     "NonPrimaryKeyTableError",
     "OffsetSpec",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -154,28 +155,27 @@ def test_there_are_enough() -> None:
     assert len({line for line, _, _ in MISTAKES}) == len(MISTAKES)
 
 
-@pytest.mark.usefixtures("tables")
-def test_mistakes(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All in one test: the table is what matters, and a server and a folder are shared."""
-    import shlex
-
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.csv").write_text("id,item\n1,tea\n")
-    (tmp_path / "rows.txt").write_text("id,item\n1,tea\n")
-    (tmp_path / "wrong.csv").write_text("id,itme\n1,tea\n")
-    (tmp_path / "empty.csv").write_text("")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the mistakes name."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "rows.csv").write_text("id,item\n1,tea\n")
+    (folder / "rows.txt").write_text("id,item\n1,tea\n")
+    (folder / "wrong.csv").write_text("id,itme\n1,tea\n")
+    (folder / "empty.csv").write_text("")
     for name in ("text.parquet", "text.arrow"):
-        (tmp_path / name).write_text("this is text")
-    wrong = []
-    for line, code, words in MISTAKES:
-        result = call(*shlex.split(line))
-        shown = [text for text in result.stderr.splitlines() if not text.startswith(("Usage: ", "Try ", "\t")) and text]
-        if (
-            result.exit_code != code
-            or words not in result.stderr
-            or len(shown) != 1
-            or result.stdout
-            or (result.exception is not None and not isinstance(result.exception, SystemExit))
-        ):
-            wrong.append(f"fluss {line}\n  {result.exit_code} (not {code}), {result.exception!r}\n  {result.output!r}")
-    assert not wrong, "\n".join(wrong)
+        (folder / name).write_text("this is text")
+    return folder
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize(("line", "code", "words"), MISTAKES, ids=[line for line, _, _ in MISTAKES])
+def test_mistakes(call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, code: int, words: str) -> None:
+    monkeypatch.chdir(folder)
+    result = call(*shlex.split(line))
+    assert result.exit_code == code, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert words in result.stderr
+    shown = [text for text in result.stderr.splitlines() if not text.startswith(("Usage: ", "Try ", "\t")) and text]
+    assert len(shown) == 1
+    assert result.stdout == ""

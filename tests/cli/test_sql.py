@@ -82,6 +82,16 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
+    def drain(self) -> None:
+        """Read what is shown until the process has ended."""
+        while True:
+            try:
+                if not (data := os.read(self.master, 65536)):
+                    return
+            except OSError:  # Linux ends a terminal that way
+                return
+            self.shown += data.decode()
+
     def end(self) -> int:
         _, status = os.waitpid(self.pid, 0)
         os.close(self.master)

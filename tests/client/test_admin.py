@@ -390,3 +390,19 @@ def test_server_tags_and_rebalance_of_a_single_node(config, run):
                 await admin.remove_server_tag([], "PERMANENT_OFFLINE")
 
     run(use())
+
+
+def test_columns_cannot_be_dropped_or_renamed_yet(config, database, run):
+    async def use():
+        async with await fluss.FlussConnection.create(config) as conn:
+            admin = conn.get_admin()
+            await admin.create_database(database)
+            schema = fluss.Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]))
+            path = fluss.TablePath(database, "t")
+            await admin.create_table(path, fluss.TableDescriptor(schema))
+            with pytest.raises(fluss.FlussError, match="Not support drop column now"):
+                await admin.alter_table(path, drop_columns=["name"])
+            with pytest.raises(fluss.FlussError, match="Not support rename column now"):
+                await admin.alter_table(path, rename_columns={"name": "other"})
+
+    run(use())

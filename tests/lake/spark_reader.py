@@ -42,6 +42,11 @@ def main() -> None:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        # Tables are named by where they lie; the connector would ask a Hive metastore for them otherwise.
+        .config("spark.sql.catalog.default_iceberg", "org.apache.iceberg.spark.SparkCatalog")
+        .config("spark.sql.catalog.default_iceberg.type", "hadoop")
+        .config("spark.sql.catalog.default_iceberg.warehouse", "warehouse")
+        .config("spark.sql.catalogImplementation", "in-memory")
         .getOrCreate()
     )
     found = {}

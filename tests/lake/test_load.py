@@ -89,6 +89,8 @@ if sys.argv[3] == "write":
             notes = pa.array(ids % 997).cast(pa.string())
             table = pa.table({"id": ids, "user": (ids % 5000).astype(np.int32), "price": ids / 7, "note": notes})
             writer.write_arrow(table)
+            if first % 1_000_000 == 0:
+                await writer.flush()  # the loop must not wait for room
         await writer.flush()
 
     session.run(write())

@@ -24,7 +24,7 @@ from fluss import DataTypes
 from fluss.lake.rounds import RoundSettings
 from fluss.metadata import TablePath
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(1200)]
 
 SPARK = "4.1"
 """The newest Spark that both connectors are made for."""
@@ -53,7 +53,7 @@ def spark() -> tuple[str, str]:
             (folder / "ready").touch()
     except environment.Unavailable as missing:
         pytest.skip(str(missing))
-    wanted = ("iceberg-", "delta-", "antlr4-runtime")
+    wanted = ("iceberg-", "delta-", "unitycatalog-")
     jars = [str(jar) for jar in sorted(folder.glob("*.jar")) if jar.name.startswith(wanted)]
     return str(home / "bin" / "python"), ",".join(jars)
 
@@ -64,14 +64,21 @@ def location(lake: LakeHarness, path: TablePath) -> str:
     return str(lake.table(path).table.metadata_location)  # type: ignore[attr-defined]
 
 
-def read(spark: tuple[str, str], tables: list[tuple[LakeHarness, TablePath]]) -> dict[str, list[dict[str, Any]]]:
+def read(
+    spark: tuple[str, str], tables: list[tuple[LakeHarness, TablePath]], folder: Path
+) -> dict[str, list[dict[str, Any]]]:
     python, jars = spark
     arguments = [text for lake, path in tables for text in (str(path), lake.lake_format, location(lake, path))]
     known = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
     done = subprocess.run(
-        [python, str(READER), jars, *arguments], capture_output=True, text=True, timeout=280, env=known
+        [python, str(READER), jars, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env=known,
+        cwd=folder,  # Spark writes beside where it runs
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, "\n".join(line for line in done.stderr.splitlines() if "Exception" in line)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -101,7 +108,9 @@ FULL: dict[str, Any] = {
 }
 
 
-def test_spark_reads_the_same_values(iceberg: LakeHarness, delta: LakeHarness, spark: tuple[str, str]) -> None:
+def test_spark_reads_the_same_values(
+    iceberg: LakeHarness, delta: LakeHarness, spark: tuple[str, str], tmp_path: Path
+) -> None:
     # Spark knows no TIME in either format.
     schema = pa.schema([field for field in ALL if field.name != "clock"])
     tables: list[tuple[LakeHarness, TablePath]] = []
@@ -126,7 +135,7 @@ def test_spark_reads_the_same_values(iceberg: LakeHarness, delta: LakeHarness, s
         iceberg.upsert(keyed, [row(i, step) for i in range(step * 5, step * 5 + 20)], [{"id": step}])
         iceberg.tier(keyed)
     tables.append((iceberg, keyed))
-    found = read(spark, tables)
+    found = read(spark, tables, tmp_path)
     for lake, path in tables:
         names = list(lake.session.info(path).schema.column_names)
         table = [canonical(dict(one)) for one in lake.union(path, lake_only=True)]

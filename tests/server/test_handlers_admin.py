@@ -704,7 +704,7 @@ def test_refused_schema_changes(harness: Harness) -> None:
         ("modify_columns", pb.PbModifyColumn(column_name="name")),
     ):
         request = pb.AlterTableRequest(table_path=path(), ignore_if_not_exists=False, **{field: [item]})
-        harness.fails(-1, admin.alter_table, request, "not supported")
+        harness.fails(-1, admin.alter_table, request, f"Not support {field.partition('_')[0]} column now.")
         request.table_path.table_name = "missing"
         harness.fails(7, admin.alter_table, request)
         request.ignore_if_not_exists = True

@@ -15,6 +15,7 @@ from tests.server.log_support import connected, make_batch, run, running_server,
 from fluss.errors import ConfigError
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
+from fluss.server.metric_names import METRICS
 from fluss.server.metrics import ServerMetrics
 
 
@@ -73,6 +74,28 @@ async def http(port: int, request: str) -> tuple[str, str]:
     return head, body
 
 
+def check_page(body: str) -> None:
+    """Every series has a meaning, a kind and the labels of the table that docs/metrics.md is made from."""
+    described: set[str] = set()
+    kinds: dict[str, str] = {}
+    for line in body.splitlines():
+        if line.startswith("# "):
+            _, word, name, text = line.split(" ", 3)
+            if word == "HELP":
+                described.add(name)
+            else:
+                kinds[name] = text
+            continue
+        series, _ = line.rsplit(" ", 1)
+        name, _, rest = series.partition("{")
+        base = name if name in kinds else name.rsplit("_", 1)[0]
+        known = METRICS[base.removeprefix("fluss_")]
+        assert base in described
+        assert kinds[base] == known.kind
+        labels = {label.partition("=")[0] for label in rest.rstrip("}").split('",') if label}
+        assert labels - {"le", "partition"} == set(known.labels) - {"partition"}, series
+
+
 def test_figures_for_prometheus(tmp_path: Path) -> None:
     async def work() -> None:
         async with running_server(tmp_path, metrics_prometheus_port=0) as server, connected(server) as client:
@@ -89,7 +112,32 @@ def test_figures_for_prometheus(tmp_path: Path) -> None:
             size = str(len(make_batch(0)))
             assert lines['fluss_tabletserver_table_bytesIn_total{database="fluss",table="t"}'] == size
             assert lines["fluss_tabletserver_bytesOut_total"] == size
+            assert lines['fluss_tabletserver_table_bytesOut_total{database="fluss",table="t"}'] == size
+            assert (
+                lines['fluss_coordinator_table_bucketCount{database="fluss",table="t"}']
+                == lines["fluss_coordinator_bucketCount"]
+            )
+            bucket = '{database="fluss",table="t",bucket="0"}'
+            assert lines[f"fluss_tabletserver_table_bucket_log_endOffset{bucket}"] == "3"
+            assert float(lines["process_resident_memory_bytes"]) > 10e6
+            assert float(lines["process_open_fds"]) > 5
+            within = [
+                int(count)
+                for name, count in lines.items()
+                if name.startswith('fluss_tabletserver_request_totalTimeMs_bucket{request="produceLog"')
+            ]
+            assert within == sorted(within)
+            assert within[-1] == 1
+            assert lines['fluss_tabletserver_request_totalTimeMs_count{request="produceLog"}'] == "1"
+            check_page(body)
             assert (await http(port, "GET /other HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 404")
+            assert (await http(port, "GET /health HTTP/1.1\r\n\r\n"))[1] == "ok\n"
+            assert (await http(port, "GET /ready HTTP/1.1\r\n\r\n"))[1] == "ready\n"
+            server.disk_full = True
+            head, body = await http(port, "GET /ready HTTP/1.1\r\n\r\n")
+            assert head.startswith("HTTP/1.1 503")
+            assert body == "the disk of the data folder is full; writes are refused\n"
+            server.disk_full = False
             assert (await http(port, "POST /metrics HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 405")
 
     run(work())

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import threading
 import time
@@ -34,6 +35,10 @@ FLAGS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
+    # Windows behind others draw as if they were in front.
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
     "--force-color-profile=srgb",
 ]
 
@@ -114,8 +119,10 @@ class Page:
         return [one["message"] for one in self.driver.get_log("browser") if one["level"] == "SEVERE"]
 
     def picture(self, name: str) -> None:
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        self.driver.save_screenshot(str(PICTURES / f"{name}.png"))
+        """Keep a picture: those of the documents are replaced only on request, for no two are the same."""
+        folder = PICTURES if os.environ.get("FLUSS_UI_PICTURES") else FAILURES / "pictures"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.driver.save_screenshot(str(folder / f"{name}.png"))
 
 
 class Button:

@@ -15,6 +15,9 @@ from .conftest import MARKUP, Page, changes
 
 PAGES = ("overview", "sql", "create", "upload", "clients", "access")
 TABLE_PAGES = ("data", "live", "edit", "schema", "storage", "lake")
+SNAPSHOTS = (
+    "return [...document.querySelectorAll('select option')].filter(one => one.innerText.startsWith('snapshot '))"
+)
 
 
 def test_overview(page: Page, console: Running) -> None:
@@ -171,6 +174,25 @@ def test_lake(page: Page) -> None:
     assert page.problems() == []
 
 
+def test_rows_of_a_lake_snapshot(page: Page, console: Running) -> None:
+    """Time travel: the rows that were there when the snapshot was taken, and all rows without one."""
+    with fluss.connect(console.server, timeout=20) as db:
+        table = db.create_table("travel", "id bigint, item string", properties={"table.datalake.enabled": "true"})
+        table.append([(n, "old") for n in range(30)])
+        page.open("lake", "fluss.travel").wait_for("30 rows")
+        page.button("Tier now").click()
+        page.wait_for("up to date")
+        table.append([(n, "new") for n in range(30, 45)])
+    page.open("data", "fluss.travel").wait_for("rows 1 to 45, the last")
+    page.until(lambda: len(page.script(SNAPSHOTS)) == 1)
+    snapshot = page.script(SNAPSHOTS)[0]
+    chosen = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('change', {bubbles: true}))"
+    page.script(chosen, page.script("return arguments[0].parentElement", snapshot), snapshot.get_attribute("value"))
+    page.wait_for("rows 1 to 30, the last")
+    assert "new" not in {one.text for one in page.elements("tbody td")}
+    assert page.problems() == []
+
+
 def test_clients_access_and_log(page: Page) -> None:
     page.open("clients").wait_for("127.0.0.1:")
     page.open("access").wait_for("Access rules are off")
@@ -228,9 +250,30 @@ def test_themes_narrow_windows_and_keyboard(page: Page) -> None:
 
 @pytest.mark.parametrize("name", [*PAGES, *TABLE_PAGES])
 def test_pages_are_accessible(page: Page, name: str) -> None:
-    """What assistive technology needs: names of controls, headings, and text that can be read on its background."""
+    """axe finds nothing serious: names of controls, headings, roles, contrast, in both themes."""
     page.open(name, "fluss.orders" if name in TABLE_PAGES else "")
     page.script("return new Promise(done => setTimeout(done, 400))")
+    page.script(axe_source())
     for theme in ("light", "dark"):
         page.script("document.documentElement.dataset.theme = arguments[0]", theme)
-        assert page.script((Path(__file__).parent / "accessibility.js").read_text(encoding="utf-8")) == [], theme
+        found = page.script("return axe.run(document, {resultTypes: ['violations']})")
+        serious = [
+            (one["id"], one["help"], [node["html"][:120] for node in one["nodes"]])
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], theme
+        assert found["testEngine"]["name"] == "axe-core"
+
+
+def test_the_checker_finds_what_is_wrong(page: Page) -> None:
+    page.open("overview")
+    page.script(axe_source())
+    page.script("document.getElementById('main').append(document.createElement('button'))")
+    found = page.script("return axe.run(document, {resultTypes: ['violations']})")["violations"]
+    assert [(one["id"], one["impact"]) for one in found] == [("button-name", "critical")]
+
+
+def axe_source() -> str:
+    axe = pytest.importorskip("axe_core_python", reason="pip install axe-core-python")
+    return (Path(axe.__path__[0]) / "axe.min.js").read_text(encoding="utf-8")

@@ -14,12 +14,14 @@ from fluss.client.runner import Direct, Runner
 from fluss.client.senders import Senders
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
+from fluss.client.virtual import split_virtual
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import MergeMode, TablePath, table_path_of
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
+    from fluss.client.multi_table import MultiTable
     from fluss.client.scan import TableScan
     from fluss.client.write import AppendWriter, UpsertWriter
 
@@ -53,8 +55,8 @@ async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | N
 class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
     __doc__ = TableBase.__doc__
 
-    def __init__(self, runner: Runner, state: TableState, senders: Senders) -> None:
-        super().__init__(runner, state)
+    def __init__(self, runner: Runner, state: TableState, senders: Senders, view: str | None = None) -> None:
+        super().__init__(runner, state, view)
         self._senders = senders
 
     def _append_writer(self) -> AppendWriter:
@@ -69,9 +71,10 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
-        from fluss.client.scan import TableScan
+        from fluss.client.scan import ScanPlan, TableScan
 
-        return TableScan(self._runner.cluster, self._state)
+        plan = ScanPlan(self._runner.cluster, self._state.table_info, view=self._view)
+        return TableScan(self._runner.cluster, self._state, plan)
 
 
 NOT_CREATED = (
@@ -131,8 +134,24 @@ class FlussConnection:
 
     @awaited
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
-        """Return a table to read from and write to."""
-        return FlussTable(self._runner, await load_table(self._cluster, table_path, timeout), self._senders)
+        """Return a table to read from and write to.
+
+        ``"shop.users$changelog"`` and ``"shop.users$binlog"`` are virtual tables, which can be scanned: the log of the
+        table with what each record did, or one record per change with the rows before and after it.
+        """
+        path, view = split_virtual(table_path_of(table_path))
+        return FlussTable(self._runner, await load_table(self._cluster, path, timeout), self._senders, view)
+
+    def get_multi_table(self) -> MultiTable:
+        """Access to many tables through one writer and one scanner.
+
+        Example:
+            writer = conn.get_multi_table().new_multi_table_write().create_writer()
+            await writer.append("shop.clicks", {"user": 1})
+        """
+        from fluss.client.multi_table import MultiTable
+
+        return MultiTable(self.get_table)
 
     @property
     def client_id(self) -> str:

@@ -18,9 +18,10 @@ from fluss.client.awaited import awaited
 from fluss.client.background import DONE, Background
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
+from fluss.client.virtual import split_virtual
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
-from fluss.metadata import MergeMode, TablePath
+from fluss.metadata import MergeMode, TablePath, table_path_of
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss.client.admin import FlussAdmin
+    from fluss.client.multi_table_faces import MultiTable
     from fluss.client.scan_faces import TableScan
     from fluss.client.write import AppendWriter as CoreAppendWriter
     from fluss.client.write import UpsertWriter as CoreUpsertWriter
@@ -175,10 +177,10 @@ class UpsertWriter(_Writer):
 class FlussTable(TableBase[AppendWriter, UpsertWriter, "TableScan"]):
     __doc__ = TableBase.__doc__
 
-    def __init__(self, background: Background, state: TableState) -> None:
-        super().__init__(background, state)
+    def __init__(self, background: Background, state: TableState, view: str | None = None) -> None:
+        super().__init__(background, state, view)
         self._background = background
-        self._core = core.FlussTable(background, state, background.senders)
+        self._core = core.FlussTable(background, state, background.senders, view)
 
     def _append_writer(self) -> AppendWriter:
         return AppendWriter(self._background.call(self._core._append_writer), self._background)
@@ -245,9 +247,31 @@ class FlussConnection:
 
     @awaited
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
-        """Return a table to read from and write to."""
-        state = await self._background.run(lambda cluster: core.load_table(cluster, table_path, timeout))
-        return FlussTable(self._background, state)
+        """Return a table to read from and write to.
+
+        ``"shop.users$changelog"`` and ``"shop.users$binlog"`` are virtual tables, which can be scanned: the log of the
+        table with what each record did, or one record per change with the rows before and after it.
+        """
+        path, view = split_virtual(table_path_of(table_path))
+        state = await self._background.run(lambda cluster: core.load_table(cluster, path, timeout))
+        return FlussTable(self._background, state, view)
+
+    def get_multi_table(self) -> MultiTable:
+        """Access to many tables through one writer and one scanner.
+
+        Example:
+            with conn.get_multi_table().new_multi_table_write().create_writer() as writer:
+                writer.append("shop.clicks", {"user": 1})
+        """
+        from fluss.client import multi_table
+        from fluss.client.multi_table_faces import MultiTable
+
+        background = self._background
+
+        async def open_table(path: TablePath) -> core.FlussTable:
+            return core.FlussTable(background, await core.load_table(background.cluster, path), background.senders)
+
+        return MultiTable(multi_table.MultiTable(open_table), background)
 
     @property
     def client_id(self) -> str:

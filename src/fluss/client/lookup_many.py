@@ -72,7 +72,7 @@ def key_columns(maker: KeyMaker, keys: Any) -> list[pa.Array]:
                 raise InvalidRowError(f"The keys lack column {name!r}; they need {list(maker.names)}")
             column = table.column(name).combine_chunks()
             if isinstance(column, pa.ChunkedArray):
-                column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+                column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
             try:
                 columns.append(column.cast(data_type.to_arrow()))
             except pa.ArrowException as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fluss.client.runner import Runner
 from fluss.client.state import TableState
+from fluss.client.virtual import check_view
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.merge_mode import MergeMode
 from fluss.metadata.path import TablePath
@@ -117,9 +118,12 @@ class TableUpsert(Generic[UpsertT]):
 class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
     """A table to read from and write to. Obtain it with `await conn.get_table(path)`."""
 
-    def __init__(self, runner: Runner, state: TableState) -> None:
+    def __init__(self, runner: Runner, state: TableState, view: str | None = None) -> None:
+        if view is not None:
+            check_view(state.table_info, view)
         self._runner = runner
         self._state = state
+        self._view = view
 
     # Each face says what it builds.
 
@@ -135,6 +139,7 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
 
     def new_append(self) -> TableAppend[AppendT]:
         """A builder of append writers, for log tables."""
+        self._check_no_view()
         info = self._state.table_info
         if info.has_primary_key():
             raise InvalidArgumentError(f"Table '{info.table_path}' has a primary key: write to it with new_upsert()")
@@ -146,6 +151,7 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
 
     def new_upsert(self, columns: Sequence[str] | None = None) -> TableUpsert[UpsertT]:
         """A builder of upsert writers, for primary-key tables; with `columns`, of partial updates of these."""
+        self._check_no_view()
         from fluss.client.lookup import require_primary_key  # scans do without it
 
         info = self._state.table_info
@@ -155,9 +161,17 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
 
     def new_lookup(self) -> TableLookup:
         """A builder of lookups, for primary-key tables."""
+        self._check_no_view()
         from fluss.client.lookup import TableLookup  # scans do without it
 
         return TableLookup(self._runner, self._state)
+
+    def _check_no_view(self) -> None:
+        if self._view is not None:
+            raise InvalidArgumentError(
+                f"The virtual table '{self._state.table_path}${self._view}' can only be scanned; open "
+                f"'{self._state.table_path}' to write to it or to look rows up"
+            )
 
     def get_table_info(self) -> TableInfo:
         """The description of the table, as it was when the table was obtained."""
@@ -175,7 +189,12 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
     @property
     def arrow_schema(self) -> pa.Schema:
         """The columns as an Arrow schema."""
-        return self._state.schema.arrow_schema
+        base = self._state.schema.arrow_schema
+        if self._view is None:
+            return base
+        from fluss.client.scan.views import VIEWS
+
+        return VIEWS[self._view]().schema(base)
 
     def has_primary_key(self) -> bool:
         """Whether the table has a primary key."""
@@ -186,7 +205,8 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
         return self._state.is_partitioned
 
     def __repr__(self) -> str:
-        return f"FlussTable({self._state.table_path}, id={self._state.table_id})"
+        view = "" if self._view is None else f"${self._view}"
+        return f"FlussTable({self._state.table_path}{view}, id={self._state.table_id})"
 
 
 def column_indexes(schema: Schema, names: Sequence[str]) -> list[int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from fluss.client.core import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
+from fluss.client.virtual import split_virtual
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.connected import Connected
 from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, find_target, reach
@@ -137,6 +138,12 @@ class Database(Connected):
             orders = await db.table("orders")
         """
         path = self._path(name)
+        base, view = split_virtual(path)
+        if view is not None:
+            raise InvalidArgumentError(
+                f"'{path}' is a virtual table: call changes() or follow() of db.table('{base.table_name}'), or scan it "
+                f"with db.connection.get_table('{path}')"
+            )
         try:
             handle = await self._connection.get_table(path)
         except (TableNotExistError, DatabaseNotExistError):

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Fluss table as the schema of a Delta table, and whether a table that is there fits."""
+"""A Fluss table as the schema of a Delta table, and whether a table that is there fits.
+
+All columns take nulls: Spark reads NOT NULL as a feature that a table has to list, and the library of Delta does not
+list it, so that Spark would refuse the table. Fluss has checked the rows.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +23,9 @@ from fluss.lake.layout import (
 )
 
 _SYSTEM_FIELDS = (
-    pa.field(BUCKET_COLUMN, pa.int32(), nullable=False),
-    pa.field(OFFSET_COLUMN, pa.int64(), nullable=False),
-    pa.field(TIMESTAMP_COLUMN, pa.timestamp("us", "UTC"), nullable=False),
+    pa.field(BUCKET_COLUMN, pa.int32()),
+    pa.field(OFFSET_COLUMN, pa.int64()),
+    pa.field(TIMESTAMP_COLUMN, pa.timestamp("us", "UTC")),
 )
 
 
@@ -46,7 +50,7 @@ def delta_schema(columns: Sequence[m.Column]) -> pa.Schema:
 def delta_field(column: m.Column) -> pa.Field:
     """One column."""
     comment = {b"comment": column.comment.encode()} if column.comment else None
-    return pa.field(column.name, delta_type(column), nullable=column.data_type.nullable, metadata=comment)
+    return pa.field(column.name, delta_type(column), metadata=comment)
 
 
 def delta_type(column: m.Column) -> pa.DataType:
@@ -68,7 +72,7 @@ def _converted(kind: pa.DataType, name: str) -> pa.DataType:
         item = kind.item_field
         return pa.map_(_converted(kind.key_type, name), item.with_type(_converted(item.type, name)))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_converted(field.type, name)) for field in kind])
+        return pa.struct([field.with_type(_converted(field.type, name)).with_nullable(True) for field in kind])
     return kind
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +45,12 @@ _PARAMETERS: dict[str, tuple[type[DataType], tuple[str, ...]]] = {
 }
 
 
+@cache
+def _plain_type(name: str, nullable: bool) -> DataType:
+    """Types are values: all columns can share one."""
+    return PLAIN_TYPES[name](nullable=nullable)
+
+
 def data_type_from_json(document: Any, where: str = "data_type") -> DataType:
     """Read the type object of a JSON document; `where` names its place in error messages."""
     try:
@@ -64,7 +71,7 @@ def _from_json(document: Any, where: str, depth: int) -> DataType:
     if not isinstance(name, str):
         raise FormatError(f"{where}.type: expected the name of a type, not {name!r:.80}")
     if name in PLAIN_TYPES:
-        return PLAIN_TYPES[name](nullable=nullable)
+        return _plain_type(name, nullable)
     if name in _PARAMETERS:
         cls, parameters = _PARAMETERS[name]
         return cls(**{key: document[key] for key in parameters if key in document}, nullable=nullable)

@@ -14,6 +14,7 @@ from fluss.records.formats import decode_log_batch as decode_log_batch
 from fluss.records.kv_batch import EncodedKvBody as EncodedKvBody
 from fluss.records.kv_batch import KvBatch as KvBatch
 from fluss.records.kv_batch import encode_kv_body as encode_kv_body
+from fluss.records.kv_batch import encode_kv_records as encode_kv_records
 from fluss.records.kv_batch import seal_kv_batch as seal_kv_batch
 from fluss.records.log_batch import HEADER_SIZE_MIN as HEADER_SIZE_MIN
 from fluss.records.log_batch import MAGIC_V0 as MAGIC_V0
@@ -70,6 +71,7 @@ __all__ = [
     "decode_value_batch",
     "encode_arrow_body",
     "encode_kv_body",
+    "encode_kv_records",
     "encode_row_body",
     "encode_value_batch",
     "encode_values",

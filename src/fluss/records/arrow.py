@@ -249,7 +249,7 @@ def decode_arrow_batch(
     if header.record_count == 0:
         if header.records_position != header.size_bytes:
             malformed("log batch", "records", header.records_position, "an empty batch carries bytes after its header")
-        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in arrow_schema], schema=arrow_schema)
+        return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in arrow_schema], schema=arrow_schema)
     view = batch.arrow_view
     message = read_message(view)
     layout.check(message, header)

@@ -126,6 +126,17 @@ def encode_kv_body(keys: Slices, rows: Slices, deletes: npt.NDArray[np.bool_] | 
     Args:
         deletes: True where the record deletes its key; its row is ignored. Without it every record is an upsert.
     """
+    records, ends = encode_kv_records(keys, rows, deletes)
+    return EncodedKvBody([records] if len(ends) else [], len(records), len(ends))
+
+
+def encode_kv_records(
+    keys: Slices, rows: Slices, deletes: npt.NDArray[np.bool_] | None = None
+) -> tuple[memoryview, Int64Array]:
+    """Encode records behind one another, and say where each of them ends.
+
+    Records stand alone: any stretch of whole ones is the body of a KV batch.
+    """
     count = len(keys)
     if len(rows) != count or (deletes is not None and len(deletes) != count):
         raise InvalidArgumentError(f"{count} keys need as many rows and delete marks")
@@ -141,16 +152,16 @@ def encode_kv_body(keys: Slices, rows: Slices, deletes: npt.NDArray[np.bool_] | 
             f"record {int(np.argmax(empty))} has an empty row, which would mean a delete; mark it as one"
         )
     if count == 0:
-        return EncodedKvBody([], 0, 0)
+        return memoryview(b""), np.empty(0, np.int64)
     key_lengths = keys.lengths
     varint_sizes = _varint_sizes(key_lengths)
     lengths = varint_sizes + key_lengths + row_lengths
-    total = int(lengths.sum()) + 4 * count
+    ends = np.cumsum(lengths + 4)
+    total = int(ends[-1])
     if total > INT32_MAX - KV_HEADER_SIZE:
         raise InvalidArgumentError(f"{count} records take {total} bytes, too many for one KV batch; split it")
     heads = _record_heads(lengths, key_lengths, varint_sizes)
-    body = join_columns([heads, keys.to_arrow(), rows.to_arrow()], total)
-    return EncodedKvBody([body], total, count)
+    return join_columns([heads, keys.to_arrow(), rows.to_arrow()], total), ends
 
 
 def _varint_sizes(values: Int64Array) -> Int64Array:

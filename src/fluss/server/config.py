@@ -98,7 +98,7 @@ _ROWS: tuple[ServerOption[Any], ...] = (
        "which bounds the bytes to check after a crash"),
     _o("log.retention.check-interval", Duration(1), 5 * MINUTE_MS, "time between two looks for expired segments"),
     _o("log.retention.roll-active-segment.enabled", Boolean(), False, "expire the open segment as well", dynamic=True),
-    _o("log.replica.min-in-sync-replicas-number", Whole(1), 1, "replicas needed for acks=all; this server is one",
+    _o("log.replica.min-in-sync-replicas-number", Whole(1, 1), 1, "replicas needed for acks=all; there is one",
        dynamic=True),
     _o("server.writer-id.expiration-time", Duration(1), 7 * DAY_MS, "idle time after which a writer is forgotten"),
     _o("server.writer-id.expiration-check-interval", Duration(1), 10 * MINUTE_MS,

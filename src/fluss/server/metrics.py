@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fluss.errors import ErrorCode
 from fluss.protocol.apis import api_name
+from fluss.server.metric_names import METRICS, full_name
 
 _EXPECTED_CODES = frozenset(
     {
@@ -27,6 +27,8 @@ Gauge = Callable[[], float]
 _LATENCY_SLOTS = 64
 """One slot for each power of two of microseconds: counting a request costs 0.1 µs, an exact histogram several times
 that."""
+_BOUND_FIRST = 6
+"""The first bound of the histogram is 64 µs: no request is answered much quicker."""
 
 
 def percentile_ms(slots: Sequence[int], part: float) -> float | None:
@@ -65,6 +67,7 @@ class ServerMetrics:
     def __init__(self) -> None:
         self._counters: dict[str, dict[Labels, float]] = {}
         self._gauges: dict[str, Gauge] = {}
+        self._series: dict[str, Callable[[], Iterable[tuple[Labels, float]]]] = {}
         self._requests: dict[int, _Requests] = {}
 
     def add(self, name: str, amount: float = 1, labels: Labels = ()) -> None:
@@ -74,6 +77,10 @@ class ServerMetrics:
     def gauge(self, name: str, read: Gauge) -> None:
         """A figure that is read when it is asked for."""
         self._gauges[name] = read
+
+    def series(self, name: str, read: Callable[[], Iterable[tuple[Labels, float]]]) -> None:
+        """Figures with labels that are read when they are asked for."""
+        self._series[name] = read
 
     def value(self, name: str, labels: Labels = ()) -> float:
         if name in self._gauges:
@@ -123,21 +130,48 @@ class ServerMetrics:
         """The figures in Prometheus' text form."""
         self._settle()
         for name, read in sorted(self._gauges.items()):
-            full = _metric_name(name)
-            yield f"# TYPE {full} gauge\n{full} {read():.15g}\n"
+            yield f"{_head(name, 'gauge')}{full_name(name)} {read():.15g}\n"
+        for name, read_all in sorted(self._series.items()):
+            yield _head(name, "gauge")
+            for labels, amount in read_all():
+                yield f"{full_name(name)}{_shown(labels)} {amount:.15g}\n"
         for name, series in sorted(self._counters.items()):
-            full = _metric_name(name)
-            yield f"# TYPE {full} counter\n"
+            yield _head(name, "counter")
             for labels, amount in sorted(series.items()):
-                shown = ",".join(f'{key}="{_escape(text)}"' for key, text in labels)
-                yield f"{full}{{{shown}}} {amount:.15g}\n" if shown else f"{full} {amount:.15g}\n"
+                yield f"{full_name(name)}{_shown(labels)} {amount:.15g}\n"
+        yield from self._latency_lines()
+
+    def _latency_lines(self) -> Iterator[str]:
+        """The times of requests as a histogram whose bounds double."""
+        name = "tabletserver_request_totalTimeMs"
+        full = full_name(name)
+        yield _head(name, "histogram")
+        for requests in self._requests.values():
+            below = 0
+            last = max((slot for slot, count in enumerate(requests.latencies) if count), default=0)
+            for slot in range(min(_BOUND_FIRST, last), last + 1):
+                below = sum(requests.latencies[: slot + 1])
+                bound = (("le", f"{2.0**slot / 1000:g}"),)
+                yield f"{full}_bucket{_shown(requests.labels + bound)} {below}\n"
+            yield f"{full}_bucket{_shown((*requests.labels, ('le', '+Inf')))} {requests.count}\n"
+            yield f"{full}_sum{_shown(requests.labels)} {requests.milliseconds:.15g}\n"
+            yield f"{full}_count{_shown(requests.labels)} {requests.count}\n"
 
     def text(self) -> str:
         return "".join(self.lines())
 
 
-def _metric_name(name: str) -> str:
-    return "fluss_" + re.sub(r"[^A-Za-z0-9_]", "_", name)
+def _head(name: str, kind: str) -> str:
+    """What comes before the series of a metric: its meaning and its kind."""
+    full, known = full_name(name), METRICS.get(name)
+    if known is None:
+        return f"# TYPE {full} {kind}\n"
+    return f"# HELP {full} {known.help}\n# TYPE {full} {known.kind}\n"
+
+
+def _shown(labels: Labels) -> str:
+    text = ",".join(f'{key}="{_escape(value)}"' for key, value in labels)
+    return f"{{{text}}}" if text else ""
 
 
 def _escape(text: str) -> str:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page ``/metrics`` for Prometheus: the smallest HTTP server that does it."""
+"""The pages ``/metrics`` for Prometheus, ``/health`` and ``/ready``: the smallest HTTP server that does it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from fluss.errors import ConfigError
 from fluss.server.metrics import ServerMetrics
@@ -14,8 +15,14 @@ _SECONDS_MAX = 5.0
 
 
 class MetricsPage:
-    def __init__(self, metrics: ServerMetrics, host: str, port: int) -> None:
+    """Serves the figures and the state of a server.
+
+    `obstacles` tells why the server cannot do its work now, one sentence each; it is ready if there are none.
+    """
+
+    def __init__(self, metrics: ServerMetrics, host: str, port: int, obstacles: Callable[[], list[str]]) -> None:
         self._metrics = metrics
+        self._obstacles = obstacles
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
@@ -56,9 +63,20 @@ class MetricsPage:
         path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
         if method not in (b"GET", b"HEAD"):
             return _response("405 Method Not Allowed", "only GET is served\n", with_body=True)
+        with_body = method == b"GET"
+        if path == b"/health":
+            # It is answered by the event loop that answers everything else: an answer is the proof.
+            return _response("200 OK", "ok\n", with_body=with_body)
+        if path == b"/ready":
+            obstacles = self._obstacles()
+            if obstacles:
+                return _response(
+                    "503 Service Unavailable", "".join(f"{one}\n" for one in obstacles), with_body=with_body
+                )
+            return _response("200 OK", "ready\n", with_body=with_body)
         if path != b"/metrics":
-            return _response("404 Not Found", "see /metrics\n", with_body=method == b"GET")
-        return _response("200 OK", self._metrics.text(), with_body=method == b"GET")
+            return _response("404 Not Found", "see /metrics, /health and /ready\n", with_body=with_body)
+        return _response("200 OK", self._metrics.text(), with_body=with_body)
 
 
 def _response(status: str, text: str, *, with_body: bool) -> bytes:

@@ -19,6 +19,7 @@ from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
 from fluss.server.connections import Connections
+from fluss.server.data_metrics import DataMetrics
 from fluss.server.datadir import DataDir
 from fluss.server.environment import Environment
 from fluss.server.exposure import check_remote_dir
@@ -27,6 +28,7 @@ from fluss.server.handlers.request import Handler
 from fluss.server.kv import Kv
 from fluss.server.loop_watch import LoopWatch
 from fluss.server.metrics_page import MetricsPage
+from fluss.server.process_metrics import add_process_gauges
 from fluss.server.services import Services
 from fluss.server.session import ServerSession
 from fluss.server.tablets import Tablets
@@ -55,6 +57,7 @@ class Server(Services):
         self.metrics_page: MetricsPage | None = None
         self._data_dir: DataDir | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._started = False
         self._configured = asyncio.Event()
         """Set when options changed."""
 
@@ -109,6 +112,7 @@ class Server(Services):
                     self.metrics,
                     str(self.config.get("metrics.prometheus.host")),
                     self.config.integer("metrics.prometheus.port"),
+                    self._obstacles,
                 )
                 await self.metrics_page.start()
         except BaseException:
@@ -128,6 +132,7 @@ class Server(Services):
         self._tasks.extend(self.catalog.start())
         for listener in self.listeners.values():
             listener.start()
+        self._started = True
         logger.info("%s", self._start_line(self.clock.monotonic() - started))
         hidden = self.catalog.configs.hidden_lake_settings()
         if hidden:
@@ -243,9 +248,23 @@ class Server(Services):
             self.disk_full = False
             logger.warning("the disk of the data folder has room again; writes are accepted")
 
+    def _obstacles(self) -> list[str]:
+        """Say why the server cannot do its work now."""
+        found = []
+        if not self._started or self.stopping:
+            found.append("the server is stopping" if self.stopping else "the server is starting")
+        if self.disk_full:
+            found.append("the disk of the data folder is full; writes are refused")
+        if self._started and self.damaged_bucket_count:
+            found.append(f"{self.damaged_bucket_count} buckets are out of service")
+        return found
+
     def _add_gauges(self) -> None:
+        add_process_gauges(self.metrics)
+        DataMetrics(self)
         gauge = self.metrics.gauge
         gauge("coordinator_activeCoordinatorCount", lambda: 1)
+        gauge("coordinator_aliveCoordinatorCount", lambda: 1)
         gauge("coordinator_activeTabletServerCount", lambda: 1)
         gauge("coordinator_tableCount", lambda: len(self.catalog.tables_by_id))
         gauge("coordinator_partitionCount", lambda: len(self.catalog.partitions_by_id))

@@ -83,6 +83,59 @@ def test_rows_leave_after_the_linger_time(run, config, database):
     run(with_table(config, database, use, FIELDS))
 
 
+def test_rows_join_while_the_server_is_busy(run, config, database):
+    """A slow server gets few large batches: rows whose time is over wait for those in flight, and arrive in order."""
+    config.writer_batch_timeout_ms = 10
+
+    async def use(conn, table):
+        writer = table.new_append().create_writer()
+        await writer.append((0, "warm")).wait()
+        sender = writer._sender
+        answer, answers = sender.on_response, []
+        sender.on_response = lambda *args: answers.append(args)
+        handles = []
+        for i in range(1, 41):
+            handles.append(writer.append((i, "x")))
+            await asyncio.sleep(0.02)
+        assert len(answers) <= 2
+        held, sender.on_response = list(answers), answer
+        for args in held:
+            answer(*args)
+        before = conn.metrics()["requests_total"]
+        await asyncio.wait_for(asyncio.gather(*(handle.wait() for handle in handles)), 10)
+        assert conn.metrics()["requests_total"] - before <= 3
+        assert (await read_all(table)).column("id").to_pylist() == list(range(41))
+
+    run(with_table(config, database, use, FIELDS))
+
+
+def test_two_writers_do_not_wait_for_each_other(run, config, database):
+    """Batches of another writer keep a bucket busy, and their end is told to that writer only."""
+    config.writer_batch_timeout_ms = 20
+
+    async def use(conn, table):
+        first, second = (table.new_append().create_writer() for _ in range(2))
+        await first.append((0, "warm")).wait()
+        sender = first._sender
+        answer, answers = sender.on_response, []
+        sender.on_response = lambda *args: answers.append(args)
+        for i in (1, 2):
+            first.append((i, "first"))
+            first._push()
+            await asyncio.sleep(0.05)
+        handle = second.append((3, "second"))
+        await asyncio.sleep(0.2)
+        sender.on_response = answer
+        for args in answers:
+            answer(*args)
+        for _ in range(250):
+            if not handle.done():
+                await asyncio.sleep(0.02)
+        assert handle.done()
+
+    run(with_table(config, database, use, FIELDS))
+
+
 def test_batches_are_cut_at_their_size(run, config, database):
     config.writer_batch_size = 10_000
     config.writer_dynamic_batch_size_enabled = False

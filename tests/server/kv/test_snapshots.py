@@ -43,6 +43,7 @@ from fluss.metadata import (
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
+from fluss.server.kv import snapshots as snapshots_module
 from fluss.server.kv.snapshot_files import SnapshotFiles
 from fluss.server.kv.snapshots import CHECKSUMS_NAME, METADATA_NAME, BucketSnapshot, BucketSnapshots
 from fluss.server.server import Server
@@ -435,9 +436,14 @@ def test_an_older_snapshot_replaces_a_damaged_one(tmp_path: Path, how: str, capl
         run(work(), 60)
 
 
-def test_a_damaged_state_is_rebuilt_from_the_snapshot(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_a_damaged_state_is_rebuilt_from_the_snapshot(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the server runs: the rows on disk are wrong, and the changelog begins too late."""
     clock = FakeClock()
+    if where == "disk":
+        monkeypatch.setattr(snapshots_module, "MEMORY_BYTES_MAX", 0)
 
     async def work() -> None:
         options: Any = {"clock": clock, "kv_memory__size": "100kb"}
@@ -447,12 +453,19 @@ def test_a_damaged_state_is_rebuilt_from_the_snapshot(tmp_path: Path) -> None:
         (state,) = (tmp_path / "tables").rglob("kv-0")
         for path in state.glob("*.sst"):
             damage(path, "flipped")
-        async with a_table(tmp_path, **options) as (server, table):
+        async with a_table(tmp_path, clock=clock) as (server, table):
             await table.put([(4_999, "tail", None)])
             found = await table.lookup(*range(5_000))
             assert found[0] == (0, "x-0", 0.0)
             assert found[1:4_999] == [(i, "z" * 100, None) for i in range(1, 4_999)]
             assert found[4_999] == (4_999, "tail", None)
+            entry = server.catalog.tables_by_id[table.info.table_id]
+            assert server.kv.tablet(entry, TableBucket(entry.table_id, 0)).store.is_in_memory == (where == "memory")
+            # What follows on restored files is not what followed on them before: nothing is shared by their names.
+            await take(server)
+            before, after = snapshots_of(server).snapshots
+            assert not {file.path for file in before.files} & {file.path for file in after.files}
+            assert len(rows_of(table, read(after, tmp_path / "copy"))) == 5_000
 
     run(work(), 60)
 
@@ -505,7 +518,33 @@ def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> Non
     run(work())
 
 
-@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log lost its end as well as its beginning: the bucket says so, and its snapshot stays."""
+    clock = FakeClock()
+
+    async def work() -> None:
+        async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+            await table.put(rows(100))
+            await forget_history(server, table, clock)
+            await server.tablets.checkpoint()
+            shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
+            await table.put(rows(10, "lost"))
+            await take(server, 1)
+            (newest,) = snapshots_of(server).snapshots
+        shutil.rmtree(tmp_path / "data" / "tables")
+        shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+        for state in (tmp_path / "data" / "tables").rglob("kv-0"):
+            shutil.rmtree(state)
+        async with a_table(tmp_path / "data", clock=clock) as (server, table):
+            answer = await table.lookup_raw([table.key(1)])
+            assert "cannot be rebuilt" in answer.error_message
+            assert len(rows_of(table, read(newest, tmp_path / "copy"))) == 100
+
+    with caplog.at_level(logging.ERROR):
+        run(work(), 60)
+
+
+@pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int) -> None:
     """A file operation fails, or the server is killed there: nothing is lost, and the next round makes up for it."""
 

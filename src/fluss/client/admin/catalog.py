@@ -158,6 +158,8 @@ class CatalogAdmin(AdminBase):
         table_path: TablePath,
         *,
         add_columns: Mapping[str, Any] | Sequence[Column] = (),
+        drop_columns: Iterable[str] = (),
+        rename_columns: Mapping[str, str] | None = None,
         set_properties: Mapping[str, str] | None = None,
         reset_properties: Iterable[str] = (),
         ignore_if_not_exists: bool = False,
@@ -166,7 +168,8 @@ class CatalogAdmin(AdminBase):
         """Add columns at the end, or set and reset properties; a server takes only one of the two per call.
 
         `add_columns` is a list of `Column`, or a dict of name to `DataType` or pyarrow type. New columns must be
-        nullable: rows that exist read them as null.
+        nullable: rows that exist read them as null. `drop_columns` (names) and `rename_columns` (old to new names) are
+        part of the protocol, but no server up to release 1.0 carries them out.
         """
         request = pb.AlterTableRequest(
             table_path=table_path_message(table_path), ignore_if_not_exists=ignore_if_not_exists
@@ -183,10 +186,15 @@ class CatalogAdmin(AdminBase):
                 message.agg_function_type = column.agg_function.name
                 for key, value in column.agg_function.parameters.items():
                     message.agg_function_params.add(key=key, value=value)
-        if not request.config_changes and not request.add_columns:
+        for name in drop_columns:
+            request.drop_columns.add(column_name=name)
+        for old, new in (rename_columns or {}).items():
+            request.rename_columns.add(old_column_name=old, new_column_name=new)
+        schema_changes = (request.add_columns, request.drop_columns, request.rename_columns)
+        if not request.config_changes and not any(schema_changes):
             raise InvalidArgumentError("alter_table needs something to change: columns to add, or properties")
-        # Properties may be set twice; a column added twice is an error.
-        await self._change(apis.ALTER_TABLE, request, idempotent=not request.add_columns, timeout=timeout)
+        # Properties may be set twice; a change of columns that is made twice is an error.
+        await self._change(apis.ALTER_TABLE, request, idempotent=not any(schema_changes), timeout=timeout)
 
         async def forget(cluster: Cluster) -> None:
             cluster.invalidate(table_path)

@@ -42,6 +42,8 @@ class ScanPlan:
     predicate: Predicate | None = None
     limit: int | None = None
     fixed_schema: bool = True
+    view: str | None = None
+    """The virtual table that is read: `changelog`, `binlog`, or None for the table itself."""
 
     @property
     def config(self) -> Config:
@@ -205,6 +207,7 @@ class ScanPlan:
         return replace(self, projection=None)
 
     def project(self, indices: Sequence[int]) -> ScanPlan:
+        self._check_no_view("columns cannot be chosen")
         width = len(self.info.schema.columns)
         for index in indices:
             if not isinstance(index, int) or not 0 <= index < width:
@@ -231,7 +234,14 @@ class ScanPlan:
             raise InvalidArgumentError(f"a limit is a positive number of rows; got {n!r}")
         return replace(self, limit=n)
 
+    def _check_no_view(self, what: str) -> None:
+        if self.view is not None:
+            raise InvalidArgumentError(
+                f"{what} for the virtual table '{self.info.table_path}${self.view}': choose from what it gives"
+            )
+
     def with_filter(self, predicate: Predicate) -> ScanPlan:
+        self._check_no_view("rows cannot be filtered")
         from fluss.metadata import Predicate  # most scans read everything
 
         if not isinstance(predicate, Predicate):

@@ -8,18 +8,20 @@ import contextlib
 import logging
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import pyarrow as pa
 
 from fluss.client.scan.blocking import blocking_batches
-from fluss.client.scan.change_column import CHANGE_TYPE, CHANGE_TYPE_FIELD, with_change_types
+from fluss.client.scan.change_column import CHANGE_TYPE
 from fluss.client.scan.decode import Decoded
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, Run, ScanRecords
 from fluss.client.scan.subscriptions import ActiveReader, Subscriptions
+from fluss.client.scan.views import VIEWS, ChangeTypes, View
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import TableBucket
 
@@ -69,9 +71,13 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         self._polling = asyncio.Lock()
         # Rows of a changelog mean nothing without what they did. A table may have a column of this name: servers of
         # Apache Fluss before 0.9 did not reserve it.
-        self._adds_change_type = (
+        adds_change_type = (
             change_type_column and plan.info.has_primary_key() and CHANGE_TYPE not in plan.info.schema.column_names
         )
+        self._make_view: type[View] | None = (
+            VIEWS[plan.view] if plan.view else ChangeTypes if adds_change_type else None
+        )
+        self._view = self._new_view()
         plan.cluster.attach(self)
         # A scanner that is dropped without close() must not go on fetching.
         self._finalizer = weakref.finalize(self, _abandon, self._loop, self._fetcher)
@@ -103,7 +109,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
             if taken is None:
                 break
             bucket, decoded = taken
-            runs.setdefault(bucket, []).append(self._run(decoded))
+            runs.setdefault(bucket, []).append(self._run(bucket, decoded))
             room -= decoded.rows
             timeout_s = 0
         return ScanRecords(runs)
@@ -122,9 +128,11 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         if taken is None:
             return None
         bucket, decoded = taken
-        return ScanRecords({bucket: [self._run(decoded)]})
+        return ScanRecords({bucket: [self._run(bucket, decoded)]})
 
-    def _run(self, decoded: Decoded) -> Run:
+    def _run(self, bucket: TableBucket, decoded: Decoded) -> Run:
+        if self._plan.view is not None:
+            return self._viewed_run(_record_batch(bucket, decoded))
         base = decoded.first_offset if decoded.offsets is None else decoded.offsets
         return Run(
             decoded.batch,
@@ -157,7 +165,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
                 raise
             if taken is None:
                 break
-            found.append(self._shown(_record_batch(*taken)))
+            found.append(_shown(self._view, _record_batch(*taken)))
             room_bytes -= found[-1].batch.nbytes
             timeout_s = 0
         return found
@@ -170,8 +178,22 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         """
         return self._to_table([found.batch for found in await self.poll_record_batch(timeout_ms)])
 
-    def _shown(self, found: RecordBatch) -> RecordBatch:
-        return with_change_types(found) if self._adds_change_type else found
+    def _viewed_run(self, found: RecordBatch) -> Run:
+        assert self._view is not None
+        shown = self._view.apply(found)
+        base = shown.base_offset if shown.offsets is None else shown.offsets
+        # What a record did is a column of its row.
+        return Run(
+            shown.batch,
+            self._view.types(self._fetcher.decoder.columns),
+            base,
+            shown.timestamp,
+            None,
+            map_pairs=self._plan.cluster.map_pairs,
+        )
+
+    def _new_view(self) -> View | None:
+        return self._make_view() if self._make_view is not None else None
 
     def _to_table(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
         return self._plan.to_table(batches, self.arrow_schema)
@@ -267,9 +289,10 @@ class LogScanner(Subscriptions, Generic[ItemT]):
             raise DeadlineExceededError(
                 f"The latest offsets of table '{self._plan.info.table_path}' were not known within {timeout:g} s"
             )
+        view = self._new_view()
         async with contextlib.aclosing(self._plan.read(self._positions(), None, deadline)) as batches:
             async for batch in batches:
-                yield self._shown(batch)
+                yield _shown(view, batch)
 
     async def to_arrow(self, *, include_lake: bool = False, timeout: float | None = None) -> pa.Table:
         """Everything from the current position up to the end of the log now, as an Arrow table.
@@ -319,7 +342,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         self._check_no_reader()
         positions = self._positions()
         found = blocking_batches(self._plan, positions, self._loop, self._plan.read_deadline(timeout))
-        batches = _read(found, self._shown, notify := _Notifier())
+        batches = _read(found, partial(_shown, self._new_view()), notify := _Notifier())
         reader = pa.RecordBatchReader.from_batches(self.arrow_schema, batches)
         self._reader = notify.reader = ActiveReader(batches, list(positions))
         return reader
@@ -332,7 +355,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
             names = scanner.arrow_schema.names
         """
         schema = self._fetcher.decoder.arrow_schema
-        return schema.append(CHANGE_TYPE_FIELD) if self._adds_change_type else schema
+        return schema if self._view is None else self._view.schema(schema)
 
     # -- iteration ------------------------------------------------------------------------------------------------
 
@@ -381,6 +404,10 @@ class LogScanner(Subscriptions, Generic[ItemT]):
     def __repr__(self) -> str:
         kind = "batches" if self._batches else "records"
         return f"<LogScanner of {self._plan.info.table_path}, {kind}, {len(self._fetcher.subscriptions)} buckets>"
+
+
+def _shown(view: View | None, found: RecordBatch) -> RecordBatch:
+    return found if view is None else view.apply(found)
 
 
 class _Notifier:

@@ -15,6 +15,7 @@ from fluss.client.scan.batch_scanner import BatchScanner
 from fluss.client.scan.one_shot import OneShotScanner
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
+from fluss.client.scan.views import VIEWS
 from fluss.errors import DeadlineExceededError
 from fluss.metadata import EARLIEST_OFFSET, TableBucket
 
@@ -38,18 +39,23 @@ class TableBatchScanner(OneShotScanner):
     def __init__(self, plan: ScanPlan) -> None:
         super().__init__(plan)
         self._rows_left = plan.limit
+        self._view = VIEWS[plan.view]() if plan.view is not None else None
+        if self._view is not None:
+            self._arrow_schema = self._view.schema(plan.arrow_schema)
 
     async def _run(self) -> AsyncGenerator[RecordBatch, None]:
         plan = self._plan
         buckets = await self._buckets()
-        if not plan.info.has_primary_key() and (plan.limit is None or plan.predicate is not None):
+        if self._view is not None or (
+            not plan.info.has_primary_key() and (plan.limit is None or plan.predicate is not None)
+        ):
             # A filter of a log looks at every row of it; the limit is applied to what is left.
             found = plan.read(dict.fromkeys(buckets, EARLIEST_OFFSET))
         else:
             found = self._bucket_by_bucket(buckets)
         async with contextlib.aclosing(found) as batches:
             async for batch in batches:
-                cut = self._cut(batch)
+                cut = self._cut(batch if self._view is None else self._view.apply(batch))
                 if cut.num_records:
                     yield cut
                 if self._rows_left == 0:

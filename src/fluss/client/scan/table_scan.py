@@ -136,6 +136,7 @@ class TableScan:
             async for found in table.new_scan().limit(100).create_bucket_batch_scanner(bucket):
                 print(found.batch)
         """
+        self._plan._check_no_view("a bucket cannot be read alone")
         from fluss.client.scan.batch_scanner import BatchScanner  # log scans do without its modules
 
         return BatchScanner(self._plan, bucket, snapshot_id)

@@ -58,6 +58,8 @@ class BatchBuilder:
     rows: int = 0
     size_bytes: int = 0
     reserved_bytes: int = 0
+    is_overdue: bool = False
+    """Whether the rows have waited long enough, and are sent when the server has time for them."""
 
     def add(self, part: BucketRows, share: ChunkShare, reserved_bytes: int) -> None:
         self.contents.append(part)

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fluss.client.write.batch import WriteBatch
@@ -94,3 +95,25 @@ class Lane:
         """Send nothing more under the present writer id."""
         if self.writer_id is not None:
             self.retired_writer_id, self.writer_id = self.writer_id, None
+
+
+def share_out(entries: list[tuple[Lane, WriteBatch]], size_bytes_max: int) -> Iterator[list[tuple[Lane, WriteBatch]]]:
+    """Share batches out among as few requests as can be: one batch per bucket in each, and none beyond the limit.
+
+    The first batches of all lanes travel together, then the second ones: a lane keeps its order.
+    """
+    rounds: list[list[tuple[Lane, WriteBatch]]] = []
+    taken: Counter[Lane] = Counter()
+    for lane, batch in entries:
+        if taken[lane] == len(rounds):
+            rounds.append([])
+        rounds[taken[lane]].append((lane, batch))
+        taken[lane] += 1
+    for batches in rounds:
+        first, size = 0, 0
+        for at, (_, batch) in enumerate(batches):
+            if at > first and size + batch.size_bytes > size_bytes_max:
+                yield batches[first:at]
+                first, size = at, 0
+            size += batch.size_bytes
+        yield batches[first:]

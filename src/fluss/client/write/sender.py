@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fluss.client.retry import DEFAULT_BACKOFF
 from fluss.client.singleflight import SingleFlight
 from fluss.client.write.batch import BatchBuilder, Encoder, WriteBatch
-from fluss.client.write.lane import Lane, WriteTarget
+from fluss.client.write.lane import Lane, WriteTarget, share_out
 from fluss.client.write.memory import MemoryBudget
 from fluss.errors import (
     ConnectionClosedError,
@@ -431,18 +431,8 @@ class Sender:
         self._outbox_scheduled = False
         outbox, self._outbox = self._outbox, {}
         for (_, target), (connection, entries) in outbox.items():
-            group: list[tuple[Lane, WriteBatch]] = []
-            size = 0
-            taken: set[Lane] = set()
-            for lane, batch in entries:
-                # One batch per bucket and request, and no request beyond the limit.
-                if group and (lane in taken or size + batch.size_bytes > self.request_size_max):
-                    self._send(connection, target, group)
-                    group, size, taken = [], 0, set()
-                group.append((lane, batch))
-                taken.add(lane)
-                size += batch.size_bytes
-            self._send(connection, target, group)
+            for group in share_out(entries, self.request_size_max):
+                self._send(connection, target, group)
 
     def _send(self, connection: Connection, target: WriteTarget, group: list[tuple[Lane, WriteBatch]]) -> None:
         buckets = []

@@ -61,6 +61,8 @@ _CHUNK_ROWS_GROWTH = 16
 _CHUNK_ROWS_MAX = 16_384
 _EARLY_BYTES = 128 * 1024
 """A batch of this size need not wait for more when the server has too little to do for its bucket."""
+_LINGER_BATCHES = 2
+"""While so many batches of a bucket are queued or in flight, rows that have waited long enough wait for more."""
 
 Key = tuple["str | None", int]
 """Partition name or None, bucket id."""
@@ -361,7 +363,26 @@ class WriterBase:
 
     def _start_linger(self) -> None:
         if self._linger is None and not self._shut:
-            self._linger = self._loop.call_later(self._linger_s, self._push)
+            self._linger = self._loop.call_later(self._linger_s, self._linger_over)
+
+    def _linger_over(self) -> None:
+        """Send what has waited long enough, unless the server still works on earlier batches of the same bucket.
+
+        Those rows would wait anyway, and more can join them: the slower a server is, the larger batches get. They are
+        sent when one of the batches before them is done. The timer goes on for batches of other writers.
+        """
+        self._linger = None
+        with self._accumulator:
+            chunk = self._accumulator.take()
+        if chunk is not None:
+            self._emit(chunk)
+        for key, builder in list(self._builders.items()):
+            if self._sender.queued_batches(self._target, *key) < _LINGER_BATCHES:
+                self._seal(key)
+            else:
+                builder.is_overdue = True
+        if self._builders:
+            self._start_linger()
 
     def _push(self) -> None:
         """Send everything accumulated so far."""
@@ -439,8 +460,14 @@ class WriterBase:
         self._unsettled.discard(number)
         if error is not None:
             self._failures.add(batch.rows, str(lane), error)
-        if self._builders:
-            self._seal_early()
+        key = (lane.partition_name, lane.bucket_id)
+        builder = self._builders.get(key)
+        if builder is not None:
+            queued = self._sender.queued_batches(self._target, *key)
+            if builder.is_overdue and queued < _LINGER_BATCHES:
+                self._seal(key)
+            elif builder.size_bytes >= _EARLY_BYTES and queued < self._busy_batches:
+                self._seal(key, early=True)
         for waited_for, promise in self._flushes:
             waited_for.discard(number)
             if not waited_for:

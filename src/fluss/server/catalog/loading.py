@@ -23,8 +23,10 @@ from fluss.server.catalog.state import CatalogState
 from fluss.server.catalog.storage import documents
 
 _log = logging.getLogger("fluss.server.catalog")
+_FILE_SUFFIXES = (".doc", ".prev")
 
 # What a document that passes its checksum can still raise when a newer or older release wrote it.
+
 _UNREADABLE = (FlussError, KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -43,14 +45,16 @@ def load_catalog(catalog: CatalogState) -> None:
 
 
 def _remove_temporary_files(catalog: CatalogState) -> None:
-    folders = [catalog.storage.root]
+    # Paths as text, and no look at what has the name of a document: there may be a folder for each of many tables.
+    folders = [str(catalog.storage.root)]
     while folders:
         folder = folders.pop()
-        for path in (folder / name for name in disk.names(folder)):
-            if disk.is_folder(path):
+        for name in disk.names(folder):
+            path = f"{folder}/{name}"
+            if name.endswith(".tmp") and not disk.is_folder(path):
+                catalog.store.files.unlink(Path(path))
+            elif not name.endswith(_FILE_SUFFIXES) and disk.is_folder(path):
                 folders.append(path)
-            elif path.suffix == ".tmp":
-                catalog.store.files.unlink(path)
 
 
 def _load_database(catalog: CatalogState, path: Path, dropping: list[DatabaseEntry]) -> None:
@@ -87,12 +91,18 @@ def _load_table(catalog: CatalogState, folder: Path) -> None:
     try:
         identity, content = catalog.store.read(path)
         table_path = TablePath(str(identity["database"]), str(identity["table"]))
-        schemas = {int(schema_id): Schema.from_json(doc) for schema_id, doc in content["schemas"].items()}
+        descriptor = TableDescriptor.from_json(content["descriptor"])
+        # The newest schema is in the descriptor too.
+        newest = content["descriptor"].get("schema")
+        schemas = {
+            int(schema_id): descriptor.schema if doc == newest else Schema.from_json(doc)
+            for schema_id, doc in content["schemas"].items()
+        }
         info = TableInfo(
             table_path,
             table_id,
             int(content["schema_id"]),
-            TableDescriptor.from_json(content["descriptor"]),
+            descriptor,
             int(content["created_time"]),
             int(content["modified_time"]),
             catalog.remote_data_dir,

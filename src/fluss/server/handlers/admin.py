@@ -178,7 +178,8 @@ async def alter_table(ctx: RequestContext, request: pb.AlterTableRequest) -> pb.
         catalog.table(path)
         for name, items in unsupported.items():
             if items:
-                raise UnknownServerError(f"To {name} columns is not supported yet; columns can only be added.")
+                # The first sentence is that of an Apache Fluss server, down to the code.
+                raise UnknownServerError(f"Not support {name} column now. Columns can only be added.")
         columns = [_column(item) for item in request.add_columns]
         await tables.add_columns(catalog, path, columns, ignore_if_not_exists=ignore)
     else:

@@ -325,7 +325,21 @@ async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int,
         part.answer.filtered_end_offset = result.filtered_end_offset
         left -= result.size_bytes
         sent += result.size_bytes
-    context.server.metrics.add("tabletserver_bytesOut_total", sent)
+    _count_sent(context, parts, sent)
+
+
+def _count_sent(context: RequestContext, parts: Sequence[_Part], sent: int) -> None:
+    metrics = context.server.metrics
+    metrics.add("tabletserver_bytesOut_total", sent)
+    by_table: dict[int, int] = {}
+    for part in parts:
+        if part.tablet is not None and part.answer.records:
+            table_id = part.tablet.bucket.table_id
+            by_table[table_id] = by_table.get(table_id, 0) + sum(map(len, part.answer.records))
+    for table_id, size_bytes in by_table.items():
+        entry = context.server.catalog.table_by_id(table_id)
+        if entry is not None:
+            metrics.add("tabletserver_table_bytesOut_total", size_bytes, entry.labels)
 
 
 async def _remote_info(context: RequestContext, tablet: LogTablet, offset: int) -> pb.PbRemoteLogFetchInfo:

@@ -87,12 +87,12 @@ def checkpoint(db: Rdict, folder: Path) -> None:
 
 
 def export(rows: Mapping[bytes, bytes | None], folder: Path) -> None:
-    """Write rows into a database of their own in a new folder, and close it."""
+    """Write rows into a database of their own in a new folder, and close it. Removed keys are left out."""
     disk.remove_tree(folder)
     disk.make_folders(folder)
     db = open_db(folder)
     try:
-        write_rows(db, rows)
+        write_rows(db, {key: value for key, value in rows.items() if value is not None})
     finally:
         db.close()
 

@@ -364,13 +364,14 @@ def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_off
     """
     try:
         snapshots.load()
-    except OSError as error:
+    except Exception as error:  # of any file system
         logger.error("the snapshots of %s cannot be read: %s", snapshots.bucket, error)
         return False
-    snapshots.discard_beyond(end_offset)
-    for snapshot in reversed(snapshots.snapshots):
-        if snapshot.log_offset < start_offset:
-            break
+    usable = [found for found in snapshots.snapshots if start_offset <= found.log_offset <= end_offset]
+    if usable or start_offset == 0:
+        # Otherwise they are the only copy of some rows. The bucket is out of service then, and they stay as they are.
+        snapshots.discard_beyond(end_offset)
+    for snapshot in reversed(usable):
         try:
             _restore(snapshots, snapshot, store)
         except Exception as error:  # RocksDB raises plain exceptions

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from fluss.errors import FlussError, UnknownTableOrBucketError
+from fluss.errors import UnknownTableOrBucketError
 from fluss.metadata import TableBucket
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
@@ -112,7 +112,7 @@ class Snapshotter:
                 if log.high_watermark > snapshots.log_offset:
                     await self._take(entry, log, snapshots)
                 await self._prune(snapshots, retained)
-            except (FlussError, OSError) as error:
+            except Exception as error:  # RocksDB raises plain exceptions; the other buckets are not concerned
                 if not log.deleted:  # a drop takes the files away, and that is no failure
                     logger.error("no snapshot of %s was taken, it is tried again later: %s", log.bucket, error)
             if log.deleted:

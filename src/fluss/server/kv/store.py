@@ -40,7 +40,7 @@ META_NAME = "fluss-state"
 """The file beside those of RocksDB that says what is in them."""
 _ENTRY_OVERHEAD_BYTES = 180
 """What a dict entry and its two byte strings cost beside their contents."""
-_SAMPLE_ROWS = 256
+_SAMPLE_ROWS = 32
 _PROBE_BYTES = 1024 * 1024
 _REPLAY_OFFSETS_MAX = 4_000_000
 """After so many changes a store goes to disk even if it fits in memory: a restart would have to replay them."""
@@ -186,7 +186,8 @@ class Store:
 
     def open(self) -> None:
         """Find what is on disk. Raises `DamagedStoreError` when it cannot be trusted."""
-        if not disk.exists(self._folder / "CURRENT"):
+        if not disk.exists(self._folder / "CURRENT") or not disk.exists(self._folder / META_NAME):
+            # Without its head it was not finished, or is of an earlier release.
             self.wipe()
             return
         try:

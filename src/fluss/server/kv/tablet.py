@@ -169,6 +169,7 @@ class KvTablet:
         if self._snapshots is not None:
             start, end = self.log.start_offset, self.log.high_watermark
             await self._in_thread(restore, self._snapshots, self.store, start, end)
+            self.store.budget.check(self.store)
 
     async def _reopen(self) -> None:
         await self._rebuild()

@@ -73,6 +73,7 @@ export async function show(body, { table }) {
   }
   function arrange() { fill(controls, mode.value === "records" ? recordFields : rowFields); }
   mode.addEventListener("change", () => { arrange(); load(); });
+  snapshot.addEventListener("change", load);
   arrange();
   fill(body, h("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); load(); } }, field("Show", mode), controls,
     h("button", { class: "primary", type: "submit" }, "Load")),

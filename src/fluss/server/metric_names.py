@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every metric of the server: its name, kind, labels and meaning. docs/metrics.md is made from this table.
+
+Names are those of Apache Fluss where it has the figure for one node. What it reports as a rate is a counter here, with
+`_total` at the end: rates are left to the system that reads them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PREFIX = "fluss_"
+
+_REQUEST = ("request",)
+_TABLE = ("database", "table")
+_BUCKET = ("database", "table", "partition", "bucket")
+
+
+class Metric(NamedTuple):
+    """One metric; `fluss_` stands in front of its name on the page, except for those of the process."""
+
+    kind: str
+    """``gauge``, ``counter`` or ``histogram``."""
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS: dict[str, Metric] = {
+    # -- the cluster ------------------------------------------------------------------------------------------------
+    "coordinator_activeCoordinatorCount": Metric("gauge", "Coordinators in office; always 1."),
+    "coordinator_aliveCoordinatorCount": Metric("gauge", "Coordinators that run; always 1."),
+    "coordinator_activeTabletServerCount": Metric("gauge", "Tablet servers that run; always 1."),
+    "coordinator_tableCount": Metric("gauge", "Tables."),
+    "coordinator_partitionCount": Metric("gauge", "Partitions of all tables."),
+    "coordinator_bucketCount": Metric("gauge", "Buckets of all tables."),
+    "coordinator_offlineBucketCount": Metric("gauge", "Buckets out of service because of damage or a failed disk."),
+    "coordinator_table_bucketCount": Metric("gauge", "Buckets of a table, of each of its partitions.", _TABLE),
+    "coordinator_table_partitionCount": Metric("gauge", "Partitions of a table.", _TABLE),
+    "coordinator_lakeTiering_pendingTablesCount": Metric("gauge", "Tables that wait to be tiered into their lake."),
+    "coordinator_lakeTiering_runningTablesCount": Metric("gauge", "Tables that are being tiered."),
+    "coordinator_lakeTiering_table_tierLag": Metric("gauge", "Milliseconds since the table was last tiered.", _TABLE),
+    "coordinator_lakeTiering_table_freshness": Metric("gauge", "Milliseconds that its lake may be behind.", _TABLE),
+    "coordinator_lakeTiering_table_failuresTotal": Metric("gauge", "Rounds of tiering that failed.", _TABLE),
+    # -- the data ---------------------------------------------------------------------------------------------------
+    "tabletserver_leaderCount": Metric("gauge", "Buckets that this server leads: all."),
+    "tabletserver_replicaCount": Metric("gauge", "Replicas of buckets on this server."),
+    "tabletserver_writerIdCount": Metric("gauge", "Ids of idempotent writers that are remembered."),
+    "tabletserver_bytesIn_total": Metric("counter", "Bytes of records written."),
+    "tabletserver_bytesOut_total": Metric("counter", "Bytes of records read by fetches."),
+    "tabletserver_logicalStorage_logSize": Metric("gauge", "Bytes of all logs on this server."),
+    "tabletserver_physicalStorage_remoteLogSize": Metric("gauge", "Bytes of all log segments in remote storage."),
+    "tabletserver_logFlush_total": Metric("counter", "Flushes of logs to the disk."),
+    "tabletserver_logFlushLatencyMs_total": Metric("counter", "Milliseconds that flushes of logs took."),
+    "tabletserver_delayedFetchFromClientExpires_total": Metric("counter", "Fetches whose wait for rows ended empty."),
+    "tabletserver_kvMemorySize": Metric("gauge", "Bytes of rows of primary-key tables in memory."),
+    "tabletserver_kvRowCount": Metric("gauge", "Rows of primary-key tables whose stores are open."),
+    "tabletserver_table_bytesIn_total": Metric("counter", "Bytes of records written to a table.", _TABLE),
+    "tabletserver_table_bytesOut_total": Metric("counter", "Bytes of records read from a table by fetches.", _TABLE),
+    "tabletserver_table_bucket_log_numSegments": Metric("gauge", "Segments of a bucket's log.", _BUCKET),
+    "tabletserver_table_bucket_log_startOffset": Metric("gauge", "First offset of a bucket's local log.", _BUCKET),
+    "tabletserver_table_bucket_log_endOffset": Metric("gauge", "Offset after the last committed record.", _BUCKET),
+    "tabletserver_table_bucket_logicalStorage_logSize": Metric("gauge", "Bytes of a bucket's log.", _BUCKET),
+    "tabletserver_table_bucket_remoteLog_numSegments": Metric("gauge", "Segments in remote storage.", _BUCKET),
+    "tabletserver_table_bucket_remoteLog_endOffset": Metric("gauge", "Offset after the remote log.", _BUCKET),
+    "tabletserver_table_bucket_remoteLog_size": Metric("gauge", "Bytes in remote storage.", _BUCKET),
+    "tabletserver_table_bucket_lakeTiering_pendingRecords": Metric(
+        "gauge", "Records of a bucket that its lake does not have yet.", _BUCKET
+    ),
+    # -- requests and connections -----------------------------------------------------------------------------------
+    "tabletserver_request_requests_total": Metric("counter", "Requests by kind.", _REQUEST),
+    "tabletserver_request_errors_total": Metric("counter", "Requests that failed unexpectedly.", _REQUEST),
+    "tabletserver_request_requestBytes_total": Metric("counter", "Bytes of requests.", _REQUEST),
+    "tabletserver_request_totalTimeMs_total": Metric("counter", "Milliseconds from request to answer.", _REQUEST),
+    "tabletserver_request_totalTimeMs": Metric("histogram", "Milliseconds from request to answer.", _REQUEST),
+    "tabletserver_request_requestQueueSize": Metric("gauge", "Requests that are being answered."),
+    "tabletserver_requestMemorySize": Metric("gauge", "Bytes of requests that are being received or answered."),
+    "tabletserver_answerMemorySize": Metric("gauge", "Bytes of answers that clients have not taken yet."),
+    "tabletserver_openConnections": Metric("gauge", "Connections."),
+    "tabletserver_maxConnections": Metric("gauge", "Connections that there may be."),
+    "tabletserver_unauthenticatedConnections": Metric("gauge", "Connections that have not authenticated."),
+    "tabletserver_refusedConnections_total": Metric("counter", "Connections refused because all were taken."),
+    "tabletserver_closedConnections_total": Metric(
+        "counter", "Connections closed because they were slow or did not authenticate.", ("reason",)
+    ),
+    "tabletserver_failedConnections_total": Metric("counter", "Connections that an error of the server ended."),
+    "tabletserver_failedLogins_total": Metric("counter", "Wrong passwords."),
+    # -- the process ------------------------------------------------------------------------------------------------
+    "tabletserver_eventLoop_longestDelayMs": Metric("gauge", "Longest delay of the event loop in the last minute."),
+    "tabletserver_eventLoop_longestBusyMs": Metric("gauge", "Longest time for which requests kept the loop busy."),
+    "tabletserver_eventLoop_stalls": Metric("gauge", "How often requests kept the loop busy for more than 50 ms."),
+    "tabletserver_eventLoop_errors_total": Metric("counter", "Errors that escaped to the event loop; report them."),
+    "loopErrors_total": Metric("counter", "Errors of background loops; report them."),
+    "process_cpu_seconds_total": Metric("counter", "Processor time of the server."),
+    "process_resident_memory_bytes": Metric("gauge", "Memory of the server."),
+    "process_open_fds": Metric("gauge", "Open files and sockets."),
+    "process_max_fds": Metric("gauge", "How many files and sockets may be open."),
+    "process_threads": Metric("gauge", "Threads."),
+    "process_start_time_seconds": Metric("gauge", "When the server was started, in seconds since 1970."),
+}
+
+
+def full_name(name: str) -> str:
+    """The name on the page. Those of the process are the same for all programs that Prometheus reads."""
+    return name if name.startswith("process_") else PREFIX + name

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command as a process of its own, as users start it; `drop` in a pseudo-terminal, because it asks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.cli.test_help import leaves
+from tests.cli.test_sql import Terminal
+
+from fluss.cli import main
+
+Process = Callable[..., subprocess.CompletedProcess[str]]
+
+ELSEWHERE = {"dev": "test_dev.py", "copy": "test_copy.py", "sql": "test_sql.py"}
+"""Commands that other tests run as processes."""
+
+STEPS: list[list[tuple[str, int, str]]] = [
+    # Command line, exit code, and what it shows. Those of one group run at the same time.
+    [
+        ("create orders 'id bigint not null, item string' --key id", 0, "orders"),
+        ("create days 'day string, id int' --partition-by day", 0, "days"),
+        ("db create shop", 0, "shop"),
+        ("profile add here {address}", 0, "profile here added"),
+        ("completion bash", 0, "complete"),
+        ("doctor", 0, "Python"),
+    ],
+    [
+        ('put orders \'{{"id": 1, "item": "tea"}}\'', 0, "1 row"),
+        ("load orders rows.csv", 0, "2 rows"),
+        ("partitions days add day=monday", 0, "monday"),
+        ("profile use here", 0, "profile here is active"),
+        ("db ls", 0, "shop"),
+    ],
+    [
+        ("cat orders", 0, "tea"),
+        ("head orders", 0, "tea"),
+        ("get orders 1", 0, "tea"),
+        ("tail orders --no-follow", 0, "mug"),
+        ("count orders", 0, "3"),
+        ("ls", 0, "fluss"),
+        ("tables", 0, "orders"),
+        ("describe orders", 0, "item"),
+        ("offsets orders", 0, "3"),
+        ("snapshots orders", 0, ""),
+        ("status", 0, "tables"),
+        ("export orders out.csv", 0, "3 rows"),
+        ("backup saved", 0, "2 tables with 3 rows"),
+        ("profile ls", 0, "here"),
+        ("config ls", 0, "data.dir"),
+        ("bench --seconds 0.01", 0, "lookup"),
+        ("acl ls", 1, "authorizer"),
+        ("acl grant alice read orders", 1, "authorizer"),
+        ("acl revoke alice read orders", 1, "authorizer"),
+        ("lake status", 0, ""),
+        ("tier --once", 0, ""),
+    ],
+    [
+        ("alter orders add column note string", 0, "note"),
+        ("db drop shop --yes", 0, "shop"),
+        ("config set kv.snapshot.interval=5min", 0, "kv.snapshot.interval"),
+        ("profile rm here", 0, "profile here removed"),
+        ("restore saved", 1, "exist"),
+    ],
+    [("config reset kv.snapshot.interval", 0, "kv.snapshot.interval")],
+]
+LONG = {"server": r"^ready (\S+)$", "ui": r"(http://\S+)"}
+"""Commands that run until they are stopped, and what they show when they are ready."""
+
+
+def test_every_command_is_here() -> None:
+    here = {name for group in STEPS for line, _, _ in group for name in _names(line)}
+    commands = {" ".join(path) for path, _ in leaves(main)}
+    assert here | set(ELSEWHERE) | set(LONG) | {"drop"} >= commands
+
+
+def _names(line: str) -> Sequence[str]:
+    words = line.split()
+    return words[0], " ".join(words[:2])
+
+
+@pytest.mark.slow  # fifty processes
+def test_commands(
+    process: Process, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("id,item\n2,mug\n3,pot\n")
+    wrong: list[str] = []
+
+    def run(step: tuple[str, int, str]) -> None:
+        line, code, words = step
+        done = process(*shlex.split(line.format(address=environment["FLUSS_BOOTSTRAP_SERVERS"])))
+        if done.returncode != code or words not in done.stdout + done.stderr or "Traceback" in done.stderr:
+            wrong.append(f"fluss {line}: {done.returncode} (not {code}), {done.stdout!r}, {done.stderr!r}")
+
+    with ThreadPoolExecutor(3) as pool:
+        for group in STEPS:
+            list(pool.map(run, group))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_drop_asks_first(process: Process) -> None:
+    assert process("create", "gone", "id int").returncode == 0
+    for answer, code in (("n\n", 1), ("y\n", 0)):
+        terminal = Terminal("drop", "gone")
+        terminal.expect("[y/N]")
+        terminal.type(answer)
+        terminal.drain()
+        assert terminal.end() == code
+    assert process("describe", "gone").returncode == 3
+
+
+@pytest.mark.parametrize("command", list(LONG))
+def test_commands_that_run_until_they_are_stopped(command: str, environment: dict[str, str], tmp_path: Path) -> None:
+    more = ["--data-dir", str(tmp_path / "data"), "--port", "0"] if command == "server" else ["--port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-c", "from fluss.cli import main; main()", command, *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    ) as running:
+        assert running.stdout is not None
+        shown = ""
+        for line in running.stdout:
+            shown += line
+            if re.search(LONG[command], shown, re.MULTILINE):
+                break
+        else:
+            pytest.fail(shown)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 0, shown

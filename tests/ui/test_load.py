@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ten browsers look at a large table that changes 5,000 times a second: how late they show it, and what it costs.
+
+Prints the figures; `make test-ui ARGS="-m slow -s tests/ui/test_load.py"`. On a machine where ten windows of Chromium
+are no load, a change is shown within 200 ms and the server takes at least 90 % of the rows it takes without browsers.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.console.conftest import Running
+
+import fluss
+
+from .conftest import Page
+
+BROWSERS = int(os.environ.get("BROWSERS", "10"))
+ROWS = int(os.environ.get("ROWS", "1000000"))
+SECONDS = float(os.environ.get("SECONDS", "20"))
+PER_SECOND = 5_000
+STEP_S = 0.05
+LATE_MS_MAX = 200.0
+KEPT_MIN = 0.9
+
+WATCH = """
+window.lateness = [];
+new MutationObserver((changes) => {
+  for (const change of changes) for (const row of change.addedNodes) {
+    const times = (row.textContent || "").match(/\\d{13}/g);
+    if (times) requestAnimationFrame(() => window.lateness.push(Date.now() - Math.max(...times.map(Number))));
+  }
+}).observe(document.getElementById("main"), { childList: true, subtree: true });
+"""
+
+
+class Writer:
+    """Changes random-looking keys at a steady rate; each row has the time at which it was written."""
+
+    def __init__(self, address: str) -> None:
+        self.rows = 0
+        self.slowest_s = 0.0
+        self._address = address
+
+    @contextmanager
+    def running(self) -> Iterator[Writer]:
+        ended = threading.Event()
+        thread = threading.Thread(target=self._work, args=(ended,))
+        thread.start()
+        try:
+            yield self
+        finally:
+            ended.set()
+            thread.join(60)
+
+    def _work(self, ended: threading.Event) -> None:
+        count = int(PER_SECOND * STEP_S)
+        with fluss.connect(self._address, timeout=20) as db:
+            table = db.table("busy")
+            due = time.monotonic()
+            number = 0
+            while not ended.wait(max(0.0, due - time.monotonic())):
+                # A writer that is late does not catch up: what it could not write counts as lost.
+                due = max(due + STEP_S, time.monotonic() - STEP_S)
+                began = time.monotonic()
+                keys = [(number + at) * 7_919 % ROWS for at in range(count)]
+                now = str(int(time.time() * 1_000))
+                table.upsert(pa.table({"id": keys, "item": ["changed"] * count, "at": [now] * count}))
+                number += count
+                self.rows += count
+                self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+
+    def rate(self, seconds: float) -> float:
+        before, began = self.rows, time.monotonic()
+        time.sleep(seconds)
+        return (self.rows - before) / (time.monotonic() - began)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ten_browsers_on_a_busy_table(console: Running, driver: Any) -> None:
+    with fluss.connect(console.server, timeout=20) as db:
+        table = db.create_table("busy", "id bigint not null, item string, at string", primary_key="id", buckets=4)
+        for first in range(0, ROWS, 100_000):
+            ids = pa.array(range(first, min(ROWS, first + 100_000)), pa.int64())
+            table.upsert(pa.table({"id": ids, "item": ["new"] * len(ids), "at": ["0"] * len(ids)}))
+        assert table.count() == ROWS
+    with Writer(console.server).running() as writer:
+        time.sleep(2)
+        alone = writer.rate(SECONDS)
+        windows = []
+        for _ in range(BROWSERS):
+            driver.switch_to.new_window("window")
+            windows.append(driver.current_window_handle)
+            page = Page(driver, console.url).open("live", "fluss.busy")
+            page.until(lambda page=page: page.elements("tbody tr"))
+            page.script(WATCH)
+        watched = writer.rate(SECONDS)
+        lateness: list[float] = []
+        for window in windows:
+            driver.switch_to.window(window)
+            found = driver.execute_script("return window.lateness")
+            assert found, "a window shows no changes"
+            lateness += found
+            driver.close()
+        driver.switch_to.window(driver.window_handles[0])
+    p50, p99 = statistics.median(lateness), statistics.quantiles(lateness, n=100)[98]
+    figures = (
+        f"{BROWSERS} browsers, {ROWS:,} rows, {len(lateness):,} rows rendered: p50 {p50:.0f} ms, p99 {p99:.0f} ms; "
+        f"ingest {watched:,.0f} rows/s with browsers, {alone:,.0f} without ({watched / alone:.0%})"
+    )
+    print(figures)
+    assert p50 <= LATE_MS_MAX, figures
+    assert watched >= KEPT_MIN * alone, figures
