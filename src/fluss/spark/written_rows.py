@@ -71,7 +71,7 @@ class DigestCounts:
 
 
 class _DigestRun:
-    """Sorted digests, each once, and how often it is left; in files that nobody else sees."""
+    """Sorted digests, each once, and how often it is left; in files without a name."""
 
     def __init__(self, digests: Digests) -> None:
         keys, counts = np.unique(digests, return_counts=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of, strings_array
 from fluss.client.scan.change_column import CHANGE_TYPE_FIELD, change_names, with_change_types
 from fluss.client.scan.records import RecordBatch
 from fluss.metadata import (
@@ -36,7 +37,7 @@ _METADATA = (
     pa.field("_commit_timestamp", pa.timestamp("ms", "UTC"), nullable=False),
 )
 _METADATA_TYPES: tuple[DataType, ...] = (StringType(), BigIntType(), TimestampLtzType(3))
-_BINLOG_NAMES = pa.array(["insert", "insert", "update", "update", "delete"])
+_BINLOG_NAMES = strings_array(["insert", "insert", "update", "update", "delete"])
 
 
 class View(ABC):
@@ -118,11 +119,11 @@ class Binlog(View):
         is_delete, is_update = kinds[at] == ChangeType.Delete, kinds[at] == ChangeType.UpdateAfter
         # The row before an update is the record before it.
         paired = is_update & (at > 0) & (kinds[np.maximum(at - 1, 0)] == ChangeType.UpdateBefore)
-        before = pa.array(np.where(is_delete, at, at - 1), mask=~(is_delete | paired))
-        after = pa.array(at, mask=is_delete)
+        before = array_of(np.where(is_delete, at, at - 1), ~(is_delete | paired))
+        after = array_of(at, is_delete)
         found.offsets = offsets[at].tolist()
         columns = [
-            _BINLOG_NAMES.take(pa.array(kinds[at])),
+            _BINLOG_NAMES.take(array_of(kinds[at])),
             *_places(found, offsets[at]),
             rows.take(before),
             rows.take(after),
@@ -142,4 +143,4 @@ def _offsets(found: RecordBatch) -> npt.NDArray[np.int64]:
 
 def _places(found: RecordBatch, offsets: npt.NDArray[np.int64]) -> list[pa.Array]:
     times = np.full(len(offsets), found.timestamp, np.int64)
-    return [pa.array(offsets), pa.array(times).cast(_METADATA[2].type)]
+    return [array_of(offsets), array_of(times).cast(_METADATA[2].type)]

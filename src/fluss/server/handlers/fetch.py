@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -294,6 +294,7 @@ async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int,
     """Read bucket after bucket until the request's limit; the first bucket with data gets a batch whatever its size."""
     left = bytes_max
     sent = 0
+    by_table: dict[int, int] = {}
     many = len(parts) > 1
     for part in parts:
         if many and turn.is_over_now:
@@ -324,18 +325,16 @@ async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int,
         part.answer.records = result.parts
         part.answer.filtered_end_offset = result.filtered_end_offset
         left -= result.size_bytes
-        sent += result.size_bytes
-    _count_sent(context, parts, sent)
+        if result.size_bytes:
+            sent += result.size_bytes
+            table_id = part.tablet.bucket.table_id
+            by_table[table_id] = by_table.get(table_id, 0) + result.size_bytes
+    _count_sent(context, sent, by_table)
 
 
-def _count_sent(context: RequestContext, parts: Sequence[_Part], sent: int) -> None:
+def _count_sent(context: RequestContext, sent: int, by_table: Mapping[int, int]) -> None:
     metrics = context.server.metrics
     metrics.add("tabletserver_bytesOut_total", sent)
-    by_table: dict[int, int] = {}
-    for part in parts:
-        if part.tablet is not None and part.answer.records:
-            table_id = part.tablet.bucket.table_id
-            by_table[table_id] = by_table.get(table_id, 0) + sum(map(len, part.answer.records))
     for table_id, size_bytes in by_table.items():
         entry = context.server.catalog.table_by_id(table_id)
         if entry is not None:
