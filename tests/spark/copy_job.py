@@ -35,7 +35,7 @@ def main() -> None:
         if last is not None and last["batchId"] > seen:
             seen = last["batchId"]
             print(f"batch {seen}", flush=True)
-        if not KNOWS_START and last is not None and last["numInputRows"] == 0 and seen > 0:
+        if not KNOWS_START and query.status["message"] == "Waiting for data to arrive":
             query.stop()
         time.sleep(0.05)
     query.awaitTermination()

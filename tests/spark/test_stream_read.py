@@ -92,6 +92,21 @@ def test_rate_limits(harness: SparkHarness, tmp_path: Path) -> None:
     assert 2 <= len(sizes) <= 10
 
 
+def test_positions_never_go_back_where_spark_does_not_name_them(harness: SparkHarness) -> None:
+    """Spark 4.0 and 4.1 ask for the end of the first micro-batch, then for its start, and then only for ends."""
+    path = harness.create(EVENTS, buckets=1)
+    harness.put(path, events(0, 20))
+    given = {"path": path, "bootstrap.servers": harness.bootstrap, "maxRowsPerTrigger": "8"}
+    reader = FlussStreamReader(given, harness.stream(path).schema)
+    end = reader.latestOffset()
+    start = reader.initialOffset()
+    assert (start["offsets"], end["offsets"]) == ({"0": 0}, {"0": 20})
+    assert sum(split.rows_max for split in reader.partitions(start, end)) == 20
+    assert reader.latestOffset() == end
+    harness.put(path, events(20, 20))
+    assert [reader.latestOffset()["offsets"]["0"] for _ in range(4)] == [28, 36, 40, 40]
+
+
 def test_shares_add_up_and_starve_nobody() -> None:
     buckets = [Bucket(-1, i) for i in range(4)]
     begin = dict.fromkeys(buckets, 5)

@@ -44,19 +44,20 @@ class Probe:
         frame = self.spark.range(rows).selectExpr("id", "id % 2 as k").coalesce(1)
         frame.write.format("fluss").option("bootstrap.servers", self.servers).mode("append").save("probe.rows")
 
-    def batches(self, name: str, trigger: dict[str, Any], more: int = 0, **options: Any) -> tuple[list[int], Any]:
-        """The sizes of the micro-batches of a query over all rows; `more` rows come when the first are there."""
+    def batches(
+        self, name: str, trigger: dict[str, Any], wanted: int, *, more: int = 0, **options: Any
+    ) -> tuple[list[int], Any]:
+        """The sizes of the micro-batches of a query until it has all wanted rows, and `more` that come then."""
         sizes: list[int] = []
         frame = read(self.spark, "probe.rows", self.servers, stream=True, options=options)
         writer = frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
         query = writer.option("checkpointLocation", f"{self.folder}/{name}").trigger(**trigger).start()
-        self._wait(query, lambda: bool(sizes))
+        self._wait(query, lambda: sum(sizes) >= wanted)
         if more:
             self.append(more)
+            self._wait(query, lambda: sum(sizes) >= wanted + more)
         if "availableNow" in trigger:
             query.awaitTermination(WAIT_S_MAX)
-        else:
-            self._wait(query, lambda: query.lastProgress is not None and query.lastProgress["numInputRows"] == 0)
         query.stop()
         return [size for size in sizes if size], query
 
@@ -107,32 +108,32 @@ def upsert(probe: Probe) -> bool:
 
 @feature("`maxRowsPerTrigger`: first micro-batch of a query")
 def limit_of_first(probe: Probe) -> bool:
-    sizes, _ = probe.batches("limits", {"processingTime": "0 seconds"}, maxRowsPerTrigger=8)
+    sizes, _ = probe.batches("limits", {"processingTime": "0 seconds"}, 20, maxRowsPerTrigger=8)
     return sum(sizes) == 20 and max(sizes) <= 8
 
 
 @feature("`maxRowsPerTrigger`: later micro-batches")
 def limit_of_later(probe: Probe) -> bool:
-    sizes, _ = probe.batches("later", {"processingTime": "0 seconds"}, more=20, maxRowsPerTrigger=8)
+    sizes, _ = probe.batches("later", {"processingTime": "0 seconds"}, 20, more=20, maxRowsPerTrigger=8)
     return sum(sizes) == 40 and max(sizes[1:]) <= 8
 
 
 @feature("`maxRowsPerTrigger`: first micro-batch after a restart")
 def limit_after_restart(probe: Probe) -> bool:
     probe.append(20)
-    sizes, _ = probe.batches("later", {"processingTime": "0 seconds"}, maxRowsPerTrigger=8)
+    sizes, _ = probe.batches("later", {"processingTime": "0 seconds"}, 20, maxRowsPerTrigger=8)
     return sum(sizes) == 20 and max(sizes) <= 8
 
 
 @feature("`maxRowsPerTrigger` with the trigger `availableNow`")
 def limit_of_available_now(probe: Probe) -> bool:
-    sizes, _ = probe.batches("available", {"availableNow": True}, maxRowsPerTrigger=25)
+    sizes, _ = probe.batches("available", {"availableNow": True}, 60, maxRowsPerTrigger=25)
     return len(sizes) == 3 and max(sizes) <= 25
 
 
 @feature("lag in the progress of a query, `LagListener`")
 def lag(probe: Probe) -> bool:
-    _, query = probe.batches("lag", {"availableNow": True})
+    _, query = probe.batches("lag", {"availableNow": True}, 60)
     return any(lag_in(step["sources"][0]["latestOffset"]) for step in query.recentProgress)
 
 
