@@ -249,8 +249,9 @@ def test_giant_repeated_fields(attacked: Attacked) -> None:
                 assert time.monotonic() - started < 10, name
             attacked.check()
         peaks[turn] = attacked.peak_bytes()
-    # What one request took is there for the next: the process keeps it, but needs no more.
-    assert peaks[1] < peaks[0] + 64 * MIB
+    # What one request took is there for the next: the process keeps it. At most one request's worth comes on top, when
+    # the memory of the one before is not free yet; a leak would add several hundred MiB.
+    assert peaks[1] < peaks[0] + 128 * MIB
 
 
 def test_clients_that_go_away_in_the_middle(attacked: Attacked) -> None:
