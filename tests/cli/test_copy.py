@@ -74,8 +74,9 @@ def test_mistakes(call: Any, other: fluss.LocalServer) -> None:
     assert call("copy", "shop.orders", "shop.orders").exit_code == 2
     assert call("copy", "shop.orders", "shop.*").exit_code == 2
     assert call("copy", "shop.ordres", "x").exit_code == 3
-    assert "has rows already" in call("copy", "shop.orders", f"{other.bootstrap_servers}/shop.orders").stderr
-    assert "other columns" in call("copy", "shop.events", f"{other.bootstrap_servers}/shop.orders").stderr
+    assert call("copy", "shop.orders", f"{other.bootstrap_servers}/shop.taken").exit_code == 0
+    assert "has rows already" in call("copy", "shop.orders", f"{other.bootstrap_servers}/shop.taken").stderr
+    assert "other columns" in call("copy", "shop.events", f"{other.bootstrap_servers}/shop.taken").stderr
     assert call("copy", "shop.orders", "@nowhere/x").exit_code == 3
 
 

@@ -21,7 +21,7 @@ SERVER = Path(fluss.server.__file__).parent
 
 # What they open is not the data of the server: they run in the process of the caller, before there is a data folder,
 # tell other processes its address, or ask the system about this process.
-ELSEWHERE = {"address_file.py", "config.py", "inspection.py", "local.py", "disk.py"}
+ELSEWHERE = {"address_file.py", "config.py", "inspection.py", "local.py", "process_metrics.py", "disk.py"}
 FILE_MODULES = {"mmap", "shutil", "fcntl", "tempfile", "io"}
 # Of `os`, what has nothing to do with files; `read` is for pipes.
 OS_ALLOWED = {

@@ -48,9 +48,9 @@ def test_planning_is_forked_with_everything_loaded_but_pandas(harness: SparkHarn
     assert harness.read(path).where("id > 0").count() == 1
     jvm = harness.spark._jvm.java.lang.ProcessHandle.current().pid()
     commands = {one: (PROC / str(one) / "cmdline").read_text().split("\0") for one in children(jvm)}
-    [daemon] = [one for one, words in commands.items() if STEP in words]
+    daemon = max(one for one, words in commands.items() if STEP in words)  # the newest: other tests started some
     assert any("libarrow" in name for name in libraries(daemon)), "PyArrow is loaded after the fork"
-    [worker] = children(daemon)
+    worker = max(children(daemon))
     assert not any("pandas" in name for name in libraries(worker))
     assert cpu_s(worker) < 0.5
 

@@ -63,7 +63,7 @@ def test_an_error_of_a_task_reaches_the_driver(lake: LakeHarness, spark: SparkSe
     lake.append(path, [row(1)])
     info = lake.session.info(path)
     bucket = TableBucket(info.table_id, 0)
-    task = BucketTask(lake.client, LakeConfig("lance", {}), path, info.table_id, bucket, (), 0, 1)
-    with pytest.raises(FlussError, match="'lance' is not supported"):
+    task = BucketTask(lake.client, LakeConfig("hudi", {}), path, info.table_id, bucket, (), 0, 1)
+    with pytest.raises(FlussError, match="'hudi' is not supported"):
         SparkRunner(spark).run([task], lambda result: None)
     assert SparkRunner(spark).run([], lambda result: None) == []
