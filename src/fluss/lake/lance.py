@@ -153,9 +153,15 @@ class LanceTable(OpenLakeTable):
             )
 
     def _at(self, version: int) -> Any:
-        try:
+        with self._gone(version):
             return self.dataset.checkout_version(version)
-        except (ValueError, OSError) as error:
+
+    @contextlib.contextmanager
+    def _gone(self, version: int) -> Iterator[None]:
+        """Say that a version was cleaned up, before or while it is read."""
+        try:
+            yield
+        except (ValueError, OSError) as error:  # an error of Arrow is a ValueError
             if "not found" not in str(error).lower() and "does not exist" not in str(error).lower():
                 raise
             raise LakeTableChangedError(
@@ -289,11 +295,12 @@ class LanceTable(OpenLakeTable):
         keys, partitions = split.payload["keys"], split.payload["partitions"]
         names = [name for name in dict.fromkeys([*columns, *keys]) if name in dataset.schema.names]
         fragment = dataset.get_fragment(split.payload["fragment"])
-        # A batch without columns would not tell its rows.
-        for batch in fragment.to_batches(columns=names or dataset.schema.names[:1]):
-            chosen = batch if partitions is None else _of_partitions(batch, keys, partitions)
-            if chosen.num_rows:
-                yield to_fluss(chosen, schema)
+        with self._gone(split.payload["version"]):
+            # A batch without columns would not tell its rows.
+            for batch in fragment.to_batches(columns=names or dataset.schema.names[:1]):
+                chosen = batch if partitions is None else _of_partitions(batch, keys, partitions)
+                if chosen.num_rows:
+                    yield to_fluss(chosen, schema)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
