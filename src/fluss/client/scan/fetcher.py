@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text
 from fluss.client.scan.decode import BatchDecoder, Decoded
-from fluss.client.scan.remote import RemoteReader
+from fluss.client.scan.remote import RemoteReader, check_remote_offset, located
 from fluss.client.scan.subscription import FetchOptions, Subscription, Waiting
 from fluss.errors import (
     CorruptRecordError,
@@ -429,7 +429,7 @@ class Fetcher:
     ) -> None:
         for batch in self._batches_of(subscription, records, remote_dir):
             if remote_dir is not None:
-                _check_remote_offset(subscription, batch, remote_dir)
+                check_remote_offset(subscription, batch, remote_dir)
             if batch.header.next_offset <= subscription.fetch_offset:
                 continue
             await self._add_batch(subscription, batch, projected, remote_dir)
@@ -447,7 +447,7 @@ class Fetcher:
                 f"'{self.info.table_path}' is not valid: {error.message}. To read on behind it, subscribe the bucket "
                 f"at a later offset."
             )
-            raise _located(CorruptRecordError(text), remote_dir) from error
+            raise located(CorruptRecordError(text), remote_dir) from error
 
     async def _add_batch(
         self, subscription: Subscription, batch: LogBatch, projected: bool, remote_dir: str | None
@@ -459,7 +459,7 @@ class Fetcher:
                 try:
                     batch.verify_crc()
                 except FlussError as error:
-                    raise _located(error, remote_dir) from None
+                    raise located(error, remote_dir) from None
             deadline = self._deadline((subscription,))
             schema = await self.cluster.schema(self.info.table_path, header.schema_id, deadline)
             self._schemas[header.schema_id] = schema
@@ -492,7 +492,7 @@ class Fetcher:
                 batch.verify_crc()
             return self.decoder.decode(batch, bucket, start, stop, projected=projected)
         except FlussError as error:
-            raise _located(error, remote_dir) from None
+            raise located(error, remote_dir) from None
 
     def _skip_to(self, subscription: Subscription, offset: int) -> None:
         """Everything below `offset` was looked at by the server and is not wanted."""
@@ -576,28 +576,3 @@ class Fetcher:
         logger.error("reading %s failed", subscription.bucket, exc_info=error)
         subscription.error = FormatError(f"{subscription.bucket} cannot be read: {error!r:.300}")
         self._changed.set()
-
-
-def _located(error: FlussError, remote_dir: str | None) -> FlussError:
-    """Say where bytes of the remote log are: no server has checked them."""
-    if remote_dir is None:
-        return error
-    return type(error)(f"{error.message} (in the remote log '{remote_dir}')", error.error_code)
-
-
-def _check_remote_offset(subscription: Subscription, batch: LogBatch, remote_dir: str) -> None:
-    """The offset of a batch lies outside its checksum, and no server looked at it: it must follow the one before."""
-    header, expected = batch.header, subscription.remote_offset
-    # Reading begins at or before the wanted offset.
-    fits = (
-        subscription.fetch_offset == EARLIEST_OFFSET or header.base_offset <= subscription.fetch_offset
-        if expected is None
-        else header.base_offset == expected
-    )
-    if not fits or header.next_offset <= header.base_offset:
-        raise FormatError(
-            f"the remote log of {subscription.bucket} in '{remote_dir}' has a batch with the offsets "
-            f"{header.base_offset} to {header.last_offset} where offset "
-            f"{subscription.fetch_offset if expected is None else expected} is due: the file is damaged"
-        )
-    subscription.remote_offset = header.next_offset

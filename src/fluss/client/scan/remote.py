@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss.errors import ConfigError, FormatError, SecurityTokenError, StorageError
-from fluss.metadata import FileSystemCredentials
+from fluss.errors import ConfigError, FlussError, FormatError, SecurityTokenError, StorageError
+from fluss.metadata import EARLIEST_OFFSET, FileSystemCredentials
 from fluss.net.filesystems import open_filesystem, scheme_of, scrub
 from fluss.protocol import apis, messages
 from fluss.records.log_batch import LENGTH_END, LENGTH_POSITION
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
     from fluss.client.cluster import Cluster
+    from fluss.client.scan.subscription import Subscription
+    from fluss.records import LogBatch
 
 _BLOCK_BYTES = 8 * 1024 * 1024
 _BATCH_BYTES_MAX = 1024 * 1024 * 1024
@@ -261,3 +263,28 @@ def _whole_batches(data: memoryview, path: str) -> int:
             break
         at += LENGTH_END + length
     return at
+
+
+def located(error: FlussError, remote_dir: str | None) -> FlussError:
+    """Say where bytes of the remote log are: no server has checked them."""
+    if remote_dir is None:
+        return error
+    return type(error)(f"{error.message} (in the remote log '{remote_dir}')", error.error_code)
+
+
+def check_remote_offset(subscription: Subscription, batch: LogBatch, remote_dir: str) -> None:
+    """The offset of a batch lies outside its checksum, and no server looked at it: it must follow the one before."""
+    header, expected = batch.header, subscription.remote_offset
+    # Reading begins at or before the wanted offset.
+    fits = (
+        subscription.fetch_offset == EARLIEST_OFFSET or header.base_offset <= subscription.fetch_offset
+        if expected is None
+        else header.base_offset == expected
+    )
+    if not fits or header.next_offset <= header.base_offset:
+        raise FormatError(
+            f"the remote log of {subscription.bucket} in '{remote_dir}' has a batch with the offsets "
+            f"{header.base_offset} to {header.last_offset} where offset "
+            f"{subscription.fetch_offset if expected is None else expected} is due: the file is damaged"
+        )
+    subscription.remote_offset = header.next_offset

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
-from fluss.net.filesystems import open_filesystem
+from fluss.net.filesystems import open_filesystem, scrub
 from fluss.server import disk
 
 _COPY_BYTES = 1024 * 1024
@@ -31,16 +31,21 @@ class SnapshotFiles:
     """
 
     def __init__(self, root: str, store_options: Mapping[str, str] | None = None) -> None:
+        self._options = dict(store_options or {})
         self._filesystem: fs.FileSystem | None = None
         """None for the local one, whose files go through `fluss.server.disk`."""
         if "://" in root or root.startswith("file:"):
-            filesystem, self._base = open_filesystem(root, store_options)
+            filesystem, self._base = open_filesystem(root, self._options)
             self.root = root.rstrip("/")
             if not isinstance(filesystem, fs.LocalFileSystem):
                 self._filesystem = filesystem
         else:
             # Clients resolve a plain path against their own folder, so it has to be absolute.
             self.root = self._base = str(Path(root).absolute())
+
+    def explain(self, error: Exception) -> str:
+        """Describe an error of the store without the credentials it may name."""
+        return scrub(error, self._options)
 
     def _inner(self, path: str) -> str:
         return posixpath.join(self._base, path[len(self.root) :].lstrip("/"))

@@ -196,6 +196,10 @@ class BucketSnapshots:
         self._swept = False
         """Whether what earlier runs of the server left behind is gone."""
 
+    def explain(self, error: Exception) -> str:
+        """Describe an error without the credentials of the store."""
+        return self._files.explain(error)
+
     @property
     def newest(self) -> BucketSnapshot | None:
         return self.snapshots[-1] if self.snapshots else None
@@ -365,7 +369,7 @@ def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_off
     try:
         snapshots.load()
     except Exception as error:  # of any file system
-        logger.error("the snapshots of %s cannot be read: %s", snapshots.bucket, error)
+        logger.error("the snapshots of %s cannot be read: %s", snapshots.bucket, snapshots.explain(error))
         return False
     usable = [found for found in snapshots.snapshots if start_offset <= found.log_offset <= end_offset]
     if usable or start_offset == 0:
@@ -375,7 +379,8 @@ def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_off
         try:
             _restore(snapshots, snapshot, store)
         except Exception as error:  # RocksDB raises plain exceptions
-            logger.error("snapshot %d of %s cannot be used: %s", snapshot.snapshot_id, snapshots.bucket, error)
+            reason = snapshots.explain(error)
+            logger.error("snapshot %d of %s cannot be used: %s", snapshot.snapshot_id, snapshots.bucket, reason)
             store.wipe()
             continue
         logger.info(

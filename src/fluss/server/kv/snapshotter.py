@@ -114,7 +114,11 @@ class Snapshotter:
                 await self._prune(snapshots, retained)
             except Exception as error:  # RocksDB raises plain exceptions; the other buckets are not concerned
                 if not log.deleted:  # a drop takes the files away, and that is no failure
-                    logger.error("no snapshot of %s was taken, it is tried again later: %s", log.bucket, error)
+                    logger.error(
+                        "no snapshot of %s was taken, it is tried again later: %s",
+                        log.bucket,
+                        self._files.explain(error),
+                    )
             if log.deleted:
                 # It may have been dropped while files were written.
                 await self._in_thread(snapshots.remove_all)
