@@ -156,6 +156,27 @@ def test_a_scan_that_fails_for_long_says_so(proxy, through, monkeypatch):
     through(use)
 
 
+def test_the_error_of_a_scan_is_its_cause_and_not_the_end_of_its_patience(proxy, through, monkeypatch):
+    from fluss.client.scan import plan
+
+    options = plan.ScanPlan.fetch_options
+    monkeypatch.setattr(plan.ScanPlan, "fetch_options", lambda self: replace(options(self), patience_ms=400))
+
+    async def use(conn, path):
+        await fill(conn, path, batches=1)
+        table = await conn.get_table(path)
+        answer = bucket_answer(error_code=10, error_message="disk trouble")(table.get_table_info().table_id)
+        proxy.on_request = times(1000, answer, FETCH)
+        proxy.on_response = times(1000, Fault.DELAY, apis.GET_METADATA.key)  # the patience ends in one of these
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            for _ in range(4):
+                scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+                with pytest.raises(fluss.LogStorageError, match="disk trouble"):
+                    await scanner.to_arrow()
+
+    through(use)
+
+
 def test_a_poll_ends_in_time_when_nothing_answers(proxy, through):
     async def use(conn, path):
         await fill(conn, path, batches=1)

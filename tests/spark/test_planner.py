@@ -21,15 +21,20 @@ STEP = "pyspark.sql.worker.plan_data_source_read"
 PROC = Path("/proc")
 
 
+def stat(process_id: int) -> list[str]:
+    return (PROC / str(process_id) / "stat").read_text().rpartition(")")[2].split()
+
+
 def children(parent: int) -> list[int]:
-    found = []
+    """The processes that `parent` started, the newest last. Process ids wrap around: they say nothing of age."""
+    started: dict[int, int] = {}
     for folder in PROC.iterdir():
         try:
-            if folder.name.isdigit() and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
-                found.append(int(folder.name))
+            if folder.name.isdigit() and int((fields := stat(int(folder.name)))[1]) == parent:
+                started[int(folder.name)] = int(fields[19])
         except OSError:
             continue  # it ended meanwhile
-    return found
+    return sorted(started, key=started.__getitem__)
 
 
 def libraries(process_id: int) -> set[str]:
@@ -37,7 +42,7 @@ def libraries(process_id: int) -> set[str]:
 
 
 def cpu_s(process_id: int) -> float:
-    fields = (PROC / str(process_id) / "stat").read_text().rpartition(")")[2].split()
+    fields = stat(process_id)
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -48,9 +53,9 @@ def test_planning_is_forked_with_everything_loaded_but_pandas(harness: SparkHarn
     assert harness.read(path).where("id > 0").count() == 1
     jvm = harness.spark._jvm.java.lang.ProcessHandle.current().pid()
     commands = {one: (PROC / str(one) / "cmdline").read_text().split("\0") for one in children(jvm)}
-    daemon = max(one for one, words in commands.items() if STEP in words)  # the newest: other tests started some
+    daemon = [one for one, words in commands.items() if STEP in words][-1]  # other tests started some
     assert any("libarrow" in name for name in libraries(daemon)), "PyArrow is loaded after the fork"
-    worker = max(children(daemon))
+    worker = children(daemon)[-1]
     assert not any("pandas" in name for name in libraries(worker))
     assert cpu_s(worker) < 0.5
 

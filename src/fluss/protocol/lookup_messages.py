@@ -210,12 +210,18 @@ def _decode_value(entry: bytes) -> bytes | None:
     return value.values if value.HasField("values") else None
 
 
-def encode_prefix_lookup_bucket(
-    bucket: pb.PbPrefixLookupRespForBucket, value_lists: Sequence[Sequence[Buffer]]
-) -> Parts:
-    """One bucket of a PrefixLookupResponse as parts. Each value list is a PbValueList, encoded in one piece or more."""
-    body: Parts = [bucket.SerializeToString()]
-    for values in value_lists:
-        body.append(length_prefix(_VALUE_LISTS, body_size(values)))
-        body.extend(values)
-    return [length_prefix(_PREFIX_BUCKETS, body_size(body)), *body]
+def encode_value_list(values: Sequence[bytes]) -> bytes:
+    """One value list of `encode_prefix_lookup_bucket`."""
+    body: bytes = pb.PbValueList(values=values).SerializeToString()
+    return length_prefix(_VALUE_LISTS, len(body)) + body
+
+
+def encode_long_value_list(pieces: Sequence[bytes]) -> Parts:
+    """One value list as parts, from the encoded PbValueLists of its pieces."""
+    return [length_prefix(_VALUE_LISTS, body_size(pieces)), *pieces]
+
+
+def encode_prefix_lookup_bucket(bucket: pb.PbPrefixLookupRespForBucket, value_lists: Sequence[Buffer]) -> Parts:
+    """One bucket of a PrefixLookupResponse as parts, from its value lists as parts."""
+    size_bytes = bucket.ByteSize() + body_size(value_lists)
+    return [length_prefix(_PREFIX_BUCKETS, size_bytes), bucket.SerializeToString(), *value_lists]

@@ -66,6 +66,7 @@ _PASSING = (
 )
 _REMOTE_FIRST = 1
 _EMPTY_ANSWER_PAUSE_S = 0.02
+_LAST_REQUEST_MS = 1000.0
 
 
 _pool: tuple[int, ThreadPoolExecutor] | None = None
@@ -542,10 +543,13 @@ class Fetcher:
     # -- failures -------------------------------------------------------------------------------------------------
 
     def _deadline(self, group: Iterable[Subscription]) -> Deadline:
-        """Return until when a request for these buckets may take: what is left of their patience."""
-        now = self._loop.time()
+        """Return until when a request for these buckets may take: what is left of their patience.
+
+        The last request has time for an answer too, so that the error is what ails the bucket and not that time is up.
+        """
+        now, patience_ms = self._loop.time(), self.options.patience_ms
         failing_ms = max(((now - s.failing_since) * 1000 for s in group if s.failures), default=0.0)
-        return Deadline(max(1.0, self.options.patience_ms - failing_ms))
+        return Deadline(max(min(_LAST_REQUEST_MS, patience_ms), patience_ms - failing_ms))
 
     def _record_error(self, subscription: Subscription, error: FlussError, started: float | None = None) -> None:
         """Retry later, or have the error raised from the next poll. `started`: when the failed request began."""

@@ -29,9 +29,11 @@ from fluss.protocol.lookup_messages import (
     LookupBucket,
     LookupRequest,
     decode_lookup,
+    encode_long_value_list,
     encode_lookup_response,
     encode_lookup_response_parts,
     encode_prefix_lookup_bucket,
+    encode_value_list,
 )
 from fluss.protocol.record_messages import (
     PutKvRequest,
@@ -327,7 +329,7 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
             await turn.next()
         partition_id = part.partition_id if part.HasField("partition_id") else None
         answer = pb.PbPrefixLookupRespForBucket(bucket_id=part.bucket_id, partition_id=partition_id)
-        lists: list[Sequence[Buffer]] = []
+        lists: list[Buffer] = []
         try:
             entry = permitted_table(context, request.table_id)
             if not entry.table_info.has_primary_key():
@@ -339,7 +341,7 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
                     await turn.next()
                 values = await tablet.prefix_lookup(prefix, turn, left_bytes)
                 left_bytes -= sum(map(len, values))
-                lists.append(await _value_list(values, turn))
+                lists += await _value_list(values, turn)
         except FlussError as error:
             lists = []
             set_error(answer, error)
@@ -350,13 +352,13 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
 async def _value_list(values: Sequence[bytes], turn: Turn) -> Sequence[Buffer]:
     """The values found for one prefix, as the parts of a message; many of them in slices."""
     if len(values) <= _VALUES_PER_STEP:
-        return (pb.PbValueList(values=values).SerializeToString(),)
-    parts: list[Buffer] = []
+        return (encode_value_list(values),)
+    pieces: list[bytes] = []
     for at in range(0, len(values), _VALUES_PER_STEP):
-        parts.append(pb.PbValueList(values=values[at : at + _VALUES_PER_STEP]).SerializeToString())
+        pieces.append(pb.PbValueList(values=values[at : at + _VALUES_PER_STEP]).SerializeToString())
         if turn.is_over_now:
             await turn.next()
-    return parts
+    return encode_long_value_list(pieces)
 
 
 # SCAN_KV -------------------------------------------------------------------------------------------------------------
