@@ -127,11 +127,34 @@ def test_servers_refuse_all_of_it_in_plain_batches(
 
 
 @pytest.mark.parametrize("codec", ["LZ4_FRAME", "ZSTD"])
-def test_servers_refuse_wrong_sizes_in_compressed_batches(codec: str) -> None:
-    for cases, schema, rows in ((FLAT_SIZES, ID_NAME, ROWS), (NESTED_SIZES, NESTED, NESTED_ROWS)):
-        for change, problem in cases.values():
-            with pytest.raises(FormatError, match=problem):
-                check_log_batch(LogBatch(forged(schema, rows, change).batch(codec)), schema.arrow_schema)
+@pytest.mark.parametrize(("cases", "schema", "rows"), [
+    (FLAT_VALUES, ID_NAME, ROWS), (FLAT_SIZES, ID_NAME, ROWS),
+    (NESTED_VALUES, NESTED, NESTED_ROWS), (NESTED_SIZES, NESTED, NESTED_ROWS),
+])  # fmt: skip
+def test_servers_refuse_all_of_it_in_compressed_batches(
+    cases: dict[str, tuple[Change, str]], schema: Schema, rows: list[Any], codec: str
+) -> None:
+    for change, problem in cases.values():
+        with pytest.raises(FormatError, match=problem):
+            check_log_batch(LogBatch(forged(schema, rows, change).batch(codec)), schema.arrow_schema)
+
+
+@pytest.mark.parametrize("codec", ["LZ4_FRAME", "ZSTD"])
+def test_servers_decompress_null_bits_and_offsets_and_no_more_than_they_may(codec: str) -> None:
+    batch = LogBatch(Parts.of(to_batch(ID_NAME, ROWS)).batch(codec))
+    checked = check_log_batch(batch, ID_NAME.arrow_schema)
+    assert checked >= 4 * (len(ROWS) + 1)
+    assert check_log_batch(batch, ID_NAME.arrow_schema, check_bytes_max=checked) == checked
+    with pytest.raises(FormatError, match="write fewer rows at a time"):
+        check_log_batch(batch, ID_NAME.arrow_schema, check_bytes_max=checked - 1)
+
+
+@pytest.mark.parametrize("codec", ["LZ4_FRAME", "ZSTD"])
+@pytest.mark.parametrize("declared", [17, 100, 5000])
+def test_servers_notice_offsets_that_are_announced_and_missing(codec: str, declared: int) -> None:
+    batch = LogBatch(Parts.of(to_batch(ID_NAME, ROWS)).batch(codec, declared={3: declared}))
+    with pytest.raises(FormatError, match="it cannot be decompressed"):
+        check_log_batch(batch, ID_NAME.arrow_schema)
 
 
 @pytest.mark.parametrize("codec", ["LZ4_FRAME", "ZSTD"])

@@ -291,7 +291,7 @@ def _decompressed_zstd(view: memoryview, message: ArrowMessage, layout: SchemaLa
         else:
             # Arrow refuses data that decompresses to less or more than it is told.
             buffers.append(codec.decompress(stored, decompressed_size=declared, memory_pool=pool))
-    check_values(layout, message.nodes, buffers.__getitem__)
+    check_values(layout, message.nodes, [_size(buffer) for buffer in buffers], buffers.__getitem__)
     nodes = zip(message.nodes[::2], message.nodes[1::2])
     left = iter(buffers)
     arrays = [_array(field.type, nodes, left) for field in layout.schema]
@@ -302,8 +302,12 @@ def _decompressed_lz4(view: memoryview, message: ArrowMessage, layout: SchemaLay
     """The rows of an LZ4 message, decompressed by Arrow: unlike its codec, its reader notices missing bytes."""
     decoded = pa.ipc.read_record_batch(pa.py_buffer(_without_empty_frames(view, message)), layout.schema)
     buffers = [buffer for column in decoded.columns for buffer in column.buffers()]
-    check_values(layout, message.nodes, buffers.__getitem__)
+    check_values(layout, message.nodes, [_size(buffer) for buffer in buffers], buffers.__getitem__)
     return decoded
+
+
+def _size(buffer: pa.Buffer | None) -> int:
+    return 0 if buffer is None else buffer.size
 
 
 def _array(data_type: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: Iterator[pa.Buffer | None]) -> pa.Array:

@@ -10,7 +10,7 @@ Everything is vectorised: a column costs a few passes over its offsets, and one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from fluss.records._bytes import malformed
 from fluss.records.arrow_layout import NodeKind, SchemaLayout, layout_of
-from fluss.records.arrow_message import ArrowMessage, read_message
+from fluss.records.arrow_message import ZSTD, ArrowMessage, read_message
 from fluss.records.log_batch import LogBatch
 
 DECODED_BYTES_MAX = 512 * 1024 * 1024
@@ -42,18 +42,27 @@ _CONTINUATION_MAX = -65
 
 
 def check_log_batch(
-    batch: LogBatch, arrow_schema: pa.Schema, log_format: str = "ARROW", *, max_bytes: int = DECODED_BYTES_MAX
-) -> None:
+    batch: LogBatch,
+    arrow_schema: pa.Schema,
+    log_format: str = "ARROW",
+    *,
+    max_bytes: int = DECODED_BYTES_MAX,
+    check_bytes_max: int = DECODED_BYTES_MAX,
+) -> int:
     """Refuse a batch that no reader could use. For servers, before they write it.
 
-    Of ARROW batches everything is checked that takes less than a twentieth of an append. What takes more is left to the
-    readers, who check it anyway: the values of compressed buffers (decompressing takes longer than the whole append),
-    and whether text is UTF-8. Of batches in row formats only the number of records is checked: their lengths chain the
-    records together, and readers have to follow them.
+    Of ARROW batches everything is checked that Arrow trusts: of compressed ones, null bits and offsets are decompressed
+    for it. The values stay as they are, and whether text is UTF-8 is left to the readers: that takes longer than the
+    whole append. Of batches in row formats only the number of records is checked: their lengths chain the records
+    together, and readers have to follow them.
 
     Args:
         arrow_schema: The schema the batch was written with.
         max_bytes: Limit of what the batch may decompress to.
+        check_bytes_max: Limit of what may be decompressed to be checked.
+
+    Returns:
+        How many bytes were decompressed to be checked.
 
     Raises:
         FormatError: The batch is malformed; the message says where and how.
@@ -62,20 +71,23 @@ def check_log_batch(
     if header.record_count == 0:
         if header.records_position != header.size_bytes:
             malformed("log batch", "records", header.records_position, "an empty batch carries bytes after its header")
-        return
+        return 0
     if log_format != "ARROW":
         available = header.size_bytes - header.records_position
         if header.record_count * _ROW_RECORD_BYTES_MIN > available:
             problem = f"{header.record_count} records do not fit into {available} bytes"
             malformed("log batch", "record count", header.records_position, problem)
-        return
+        return 0
     if not header.append_only:
         batch.change_types()
     view = batch.arrow_view
     message = read_message(view)
     layout = layout_of(arrow_schema)
     layout.check(message, header)
-    check_message(view, message, layout, max_bytes, text=False)
+    if message.codec is None:
+        check_message(view, message, layout, max_bytes, text=False)
+        return 0
+    return _check_compressed(view, message, layout, max_bytes, check_bytes_max)
 
 
 def check_message(
@@ -98,7 +110,62 @@ def check_message(
         start = body_start + offsets[number]
         return view[start : start + lengths[number]]
 
-    check_values(layout, message.nodes, buffer_at, text=text)
+    check_values(layout, message.nodes, lengths, buffer_at, text=text)
+
+
+def _check_compressed(
+    view: memoryview, message: ArrowMessage, layout: SchemaLayout, max_bytes: int, check_bytes_max: int
+) -> int:
+    """Decompress and check what says where values are: null bits and offsets. Returns how many bytes that were."""
+    sizes = declared_sizes(view, message, max_bytes)
+    check_sizes(layout, message.nodes, sizes)
+    needed = _buffers_to_check(layout, message.nodes)
+    total = sum(sizes[number] for number in needed)
+    if total > check_bytes_max:
+        problem = f"{total} bytes to check are more than the {check_bytes_max} that a request may bring"
+        malformed(_WHAT, "null bits and offsets", 0, f"{problem}; write fewer rows at a time")
+
+    def buffer_at(number: int) -> Any:
+        start = message.body_start + message.buffers[2 * number]
+        stored = view[start : start + message.buffers[2 * number + 1]]
+        try:
+            return decompress_buffer(stored, sizes[number], message.codec)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            malformed(_WHAT, f"buffer {number}", start, f"it cannot be decompressed: {error}")
+
+    if needed:
+        check_values(layout, message.nodes, sizes, buffer_at, text=False)
+    return total
+
+
+def _buffers_to_check(layout: SchemaLayout, nodes: tuple[int, ...]) -> list[int]:
+    """Which buffers `check_values` looks into if it leaves text alone."""
+    needed: list[int] = []
+    for number, (kind, buffer, _, _) in enumerate(layout.nodes):
+        if nodes[2 * number + 1]:
+            needed.append(buffer)
+        if nodes[2 * number] and kind != NodeKind.FIXED and kind != NodeKind.STRUCT:
+            needed.append(buffer + 1)
+    return needed
+
+
+def decompress_buffer(stored: memoryview, size: int, codec: int | None) -> Any:
+    """One buffer of a compressed message, which says that it has `size` bytes.
+
+    Raises:
+        OSError, ValueError or an error of Arrow: It cannot be decompressed, or to more or fewer bytes.
+    """
+    content = stored[PREFIX_SIZE:]
+    if int.from_bytes(stored[:PREFIX_SIZE], "little", signed=True) == STORED_RAW:
+        return content
+    if codec == ZSTD:
+        return pa.Codec("zstd").decompress(content, decompressed_size=size, memory_pool=pa.system_memory_pool())
+    # Arrow's codec of LZ4 leaves foreign memory at the end of a buffer whose last bytes are missing.
+    with pa.CompressedInputStream(pa.BufferReader(content), "lz4") as stream:
+        data = stream.read(size + 1)
+    if len(data) != size:
+        raise ValueError(f"{size} bytes are announced, {len(data)} or more are stored")
+    return data
 
 
 def declared_sizes(view: memoryview, message: ArrowMessage, max_bytes: int) -> list[int]:
@@ -165,7 +232,9 @@ def _too_small(node: int, buffer: int, size: int, needed: str) -> None:
     malformed(_WHAT, f"buffer {buffer} of field node {node}", 0, f"{size} bytes are too few for {needed}")
 
 
-def check_values(layout: SchemaLayout, nodes: tuple[int, ...], buffer_at: BufferAt, *, text: bool = True) -> None:
+def check_values(
+    layout: SchemaLayout, nodes: tuple[int, ...], sizes: Sequence[int], buffer_at: BufferAt, *, text: bool = True
+) -> None:
     """Check null counts, offsets and (if `text`) strings of buffers that passed `check_sizes`."""
     for number, (kind, buffer, _, children) in enumerate(layout.nodes):
         length, null_count = nodes[2 * number], nodes[2 * number + 1]
@@ -179,9 +248,13 @@ def check_values(layout: SchemaLayout, nodes: tuple[int, ...], buffer_at: Buffer
         if children:
             _check_offsets(number, buffer + 1, offsets, nodes[2 * children[0]])
             continue
-        data = buffer_at(buffer + 2)
-        _check_offsets(number, buffer + 1, offsets, 0 if data is None else len(data))
-        if text and kind == NodeKind.TEXT and data is not None and not _is_text(offsets, data):
+        _check_offsets(number, buffer + 1, offsets, sizes[buffer + 2])
+        if (
+            text
+            and kind == NodeKind.TEXT
+            and sizes[buffer + 2]
+            and not _is_text(offsets, data := buffer_at(buffer + 2))
+        ):
             _check_strings(number, length, buffer_at(buffer) if null_count else None, offsets, data)
 
 

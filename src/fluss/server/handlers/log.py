@@ -59,6 +59,8 @@ _BUCKETS_MAX = 100_000
 INLINE_BUCKETS_MAX = 500
 """Writes to more buckets are decoded in a thread."""
 _BUCKETS_PER_STEP = 8
+_CHECK_BYTES_MAX = 24 * 1024 * 1024
+"""How many bytes of null bits and offsets a write may make the server decompress: what takes less than 50 ms."""
 
 
 def bucket_of(table_id: int, partition_id: int | None, bucket_id: int) -> TableBucket:
@@ -83,10 +85,11 @@ def check_disk(context: RequestContext) -> None:
         raise DiskWriteLockedError("the disk of the server is nearly full; writes are refused until there is room")
 
 
-def check_records(entry: TableEntry, bucket: TableBucket, records: memoryview) -> None:
+def check_records(entry: TableEntry, bucket: TableBucket, records: memoryview, bytes_max: int) -> int:
     """Refuse batches that would break their readers, before anything of them is written.
 
-    What the log itself checks is left to it: whole batches, headers, sequences and checksums.
+    What the log itself checks is left to it: whole batches, headers, sequences and checksums. Not more than `bytes_max`
+    are decompressed for it; returns what is left of them.
     """
     info = entry.table_info
     for batch in iter_log_batches(records):
@@ -97,13 +100,14 @@ def check_records(entry: TableEntry, bucket: TableBucket, records: memoryview) -
                     f"a batch for {bucket} of '{info.table_path}' was written with schema {batch.header.schema_id}, "
                     f"which the table does not have; its latest is {info.schema_id}"
                 )
-            check_log_batch(batch, schema.arrow_schema, info.log_format)
+            bytes_max -= check_log_batch(batch, schema.arrow_schema, info.log_format, check_bytes_max=bytes_max)
         except (FormatError, SchemaNotExistError) as error:
             if not batch.crc_is_valid:
-                return  # damaged in transit: the log says so, and the sender repeats it
+                break  # damaged in transit: the log says so, and the sender repeats it
             if isinstance(error, SchemaNotExistError):
                 raise
             raise _invalid_batch(entry, bucket, batch, error) from None
+    return bytes_max
 
 
 def _invalid_batch(entry: TableEntry, bucket: TableBucket, batch: LogBatch, error: FormatError) -> CorruptRecordError:
@@ -146,7 +150,10 @@ async def _produce_to_many(context: RequestContext, body: memoryview, reply: Rep
 class _Produce:
     """One PRODUCE_LOG: its buckets are written at once, and it is answered when the last of them is durable."""
 
-    __slots__ = ("_acks", "_answers", "_context", "_entry", "_failure", "_left", "_reply", "_table_id", "_timeout_ms")
+    __slots__ = (
+        "_acks", "_answers", "_check_bytes_left", "_context", "_entry", "_failure", "_left", "_reply", "_table_id",
+        "_timeout_ms",
+    )  # fmt: skip
 
     def __init__(self, context: RequestContext, reply: Reply, request: ProduceLogRequest) -> None:
         self._context = context
@@ -157,6 +164,7 @@ class _Produce:
         self._entry: TableEntry | None = None
         self._answers = [ProducedBucket(part.bucket_id, part.partition_id) for part in request.buckets]
         self._left = 1
+        self._check_bytes_left = _CHECK_BYTES_MAX
         self._failure: Exception | None = None
 
     def start(self, parts: list[BucketRecords]) -> None:
@@ -208,7 +216,7 @@ class _Produce:
         bucket = bucket_of(self._table_id, part.partition_id, part.bucket_id)
         tablet = self._context.server.tablets.tablet(bucket)
         try:
-            check_records(entry, bucket, part.records)
+            self._check_bytes_left = check_records(entry, bucket, part.records, self._check_bytes_left)
         except FormatError as error:  # a header that cannot be
             raise CorruptRecordError(error.message) from None
         return tablet
