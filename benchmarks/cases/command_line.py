@@ -49,18 +49,21 @@ connection.close()
 
 def command_line_cases(settings: Settings) -> Iterator[Result]:
     """`fluss load` of Parquet and CSV, and how long `fluss cat` takes to its first rows."""
-    with fluss.LocalServer() as server, tempfile.TemporaryDirectory() as folder:
-        with fluss.connect(server.bootstrap_servers, timeout=30) as db:
-            data = _data(settings.rows(ROWS))
-            for kind, bar in LOADS.items():
-                if settings.wanted(name := f"command line, load {kind}"):
-                    path = Path(folder) / f"rows.{kind}"
-                    _write(data, path)
-                    db.create_table(f"load_{kind}", data.schema)
-                    yield _load(settings, name, server.bootstrap_servers, path, data.num_rows, bar)
-            if settings.wanted("command line, cat"):
-                db.create_table("cat", data, buckets=4)
-                yield _cat(settings, server.bootstrap_servers)
+    with (
+        fluss.LocalServer() as server,
+        tempfile.TemporaryDirectory() as folder,
+        fluss.connect(server.bootstrap_servers, timeout=30) as db,
+    ):
+        data = _data(settings.rows(ROWS))
+        for kind, bar in LOADS.items():
+            if settings.wanted(name := f"command line, load {kind}"):
+                path = Path(folder) / f"rows.{kind}"
+                _write(data, path)
+                db.create_table(f"load_{kind}", data.schema)
+                yield _load(settings, name, server.bootstrap_servers, path, data.num_rows, bar)
+        if settings.wanted("command line, cat"):
+            db.create_table("cat", data, buckets=4)
+            yield _cat(settings, server.bootstrap_servers)
 
 
 def _data(rows: int) -> pa.Table:
