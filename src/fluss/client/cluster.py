@@ -158,11 +158,7 @@ class Cluster:
         details = "; ".join(f"{address}: {error.message}" for address, error in failures.items())
         last = next(reversed(failures.values()))
         counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        text = (
-            f"No bootstrap server answered after {counted} ({details}). "
-            "Is the cluster running, and is 'bootstrap.servers' right?"
-        )
-        raise type(last)(text, last.error_code) from last
+        raise type(last)(f"No bootstrap server answered after {counted}: {details}", last.error_code) from last
 
     async def _bootstrap_from(self, host: str, port: int, deadline: Deadline) -> None:
         connection = await self._open(host, port, None, deadline)
