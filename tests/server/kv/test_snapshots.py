@@ -44,8 +44,8 @@ from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.kv import snapshots as snapshots_module
-from fluss.server.kv.snapshot_files import SnapshotFiles
 from fluss.server.kv.snapshots import CHECKSUMS_NAME, METADATA_NAME, BucketSnapshot, BucketSnapshots
+from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
 
 MINUTE_MS = 60_000
@@ -649,7 +649,7 @@ def test_files_of_another_file_system(tmp_path: Path) -> None:
     """The same calls on any file system that pyarrow knows."""
     (tmp_path / "file").write_bytes(b"content" * 300_000)
     for name in ("local", "other"):
-        files = SnapshotFiles(f"file://{tmp_path}/{name}")
+        files = RemoteFiles(f"file://{tmp_path}/{name}")
         if name == "other":
             files._filesystem = fs.LocalFileSystem()
         path = f"{files.root}/a/b"
