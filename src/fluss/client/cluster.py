@@ -39,7 +39,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
-from fluss.net.connection import Connection
+from fluss.net.connection import SOFTWARE_NAME, Connection
 from fluss.net.deadline import Deadline
 from fluss.protocol import Api, ServerType, apis
 from fluss.protocol import messages as pb
@@ -123,6 +123,7 @@ class Cluster:
             connection = await Connection.open(
                 host,
                 port,
+                software_name=f"{SOFTWARE_NAME} ({config.client_id})" if config.client_id else SOFTWARE_NAME,
                 connect_timeout_ms=deadline.limit_ms(config.connect_timeout_ms),
                 request_timeout_ms=config.request_timeout_ms,
                 credentials=_credentials(config),
