@@ -215,10 +215,12 @@ def _attempt_flink(server: Server, crew: Crew, warehouse: Path, one: flink.Flink
         crew,
         lambda: flink.Session(server, crew.get(peers.FLINK), warehouse, sasl=one.sasl).run(one),
     )
-    reason = one.fails.get(server.name, "")
-    if reason:
-        outcome.known = reason if outcome.problem else ""
-        outcome.problem = "" if outcome.problem else f"passed, although it was expected to fail: {reason}"
+    if server.name in one.fails:
+        expected, reason = one.fails[server.name]
+        if not outcome.problem:
+            outcome.problem = f"passed, although it was expected to fail: {reason}"
+        elif expected in outcome.problem:
+            outcome.known, outcome.problem = reason, ""
     return outcome
 
 
