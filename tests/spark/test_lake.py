@@ -27,7 +27,7 @@ from fluss.spark.ledger import Delivery, Ledger, create_ledger
 from fluss.spark.options import read_options
 from fluss.spark.splits import ROWS, Split
 from fluss.spark.stream_reader import FlussStreamReader
-from fluss.spark.versions import KNOWS_START, ReadAllAvailable
+from fluss.spark.versions import KNOWS_START, VERSION, ReadAllAvailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +92,7 @@ def test_log_table(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     # What was planned stays, whatever is written and tiered later.
     lake.append(path, [row(i) for i in range(130, 150)])
     lake.tier(path)
-    assert frame.count() == 130
+    assert frame.count() == (130 if VERSION >= (4, 1) else 150), "4.0 plans every query of a DataFrame anew"
     names = in_order({"name": f"user-{i}"} for i in range(95, 135))
     assert lake.spark_union(path, columns="name", scan__filter="id >= 95 and id < 135") == names
     assert lake.spark_union(path, **{"scan.snapshot-id": first.snapshot_id}) == [row(i) for i in range(100)]
@@ -398,7 +398,8 @@ def test_a_broken_first_batch_runs_again_with_the_same_snapshot(
     lake.tier(path)
     write(path, [row(i) for i in range(60, 70)])
     seen: list[list[int]] = []
-    run_batches(lake_spark, path, tmp_path, lambda ids: seen.append(ids))
+    for _ in range(1 if KNOWS_START else 2):  # before 4.2 a run has one micro-batch
+        run_batches(lake_spark, path, tmp_path, lambda ids: seen.append(ids))
     # Before 4.2 the first micro-batch takes the log after the snapshot as well.
     first = 50 if KNOWS_START else 60
     assert seen == [list(range(first)), list(range(first, 70))]

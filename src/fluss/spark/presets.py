@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from fluss.spark.catalog import session_options
 from fluss.spark.save_modes import wrap_writers
+from fluss.spark.session_defaults import wrap_readers_and_writers
 from fluss.spark.source import FlussDataSource
 from fluss.spark.statements import wrap_sql
+from fluss.spark.versions import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +32,9 @@ def configure(spark: SparkSession) -> None:
     """
     wrap_writers()
     wrap_sql()
+    if VERSION < (4, 1):
+        wrap_readers_and_writers()
+        return
     preset = session_options(spark)
     if preset or getattr(spark, _MARK, False):
         # A class without a name in a module travels by value, its options included.
