@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,6 +23,8 @@ from fluss.protocol import apis, messages
 from fluss.records.log_batch import LENGTH_END, LENGTH_POSITION
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow.fs as pafs
 
     from fluss.client.cluster import Cluster
