@@ -92,12 +92,14 @@ def spark(settings: Settings) -> Iterator[Result]:
 
 
 def front(settings: Settings) -> Iterator[Result]:
-    """The high-level API against the full client, and its SQL against DuckDB on Parquet."""
+    """The high-level API and the command line against the full client, and SQL against DuckDB on Parquet."""
+    from benchmarks.cases.command_line import command_line_cases
     from benchmarks.cases.front_door import front_cases
     from benchmarks.cases.front_sql import sql_cases
 
     yield from front_cases(settings)
     yield from sql_cases(settings)
+    yield from command_line_cases(settings)
 
 
 SUITES: dict[str, Callable[[Settings], Iterator[Result]]] = {

@@ -287,7 +287,9 @@ class Config:
         "",
         "Project of Google Cloud Storage; the key file is named by GOOGLE_APPLICATION_CREDENTIALS.",
     )
-    client_id = ConfigOption("client.id", Text(), "", "The label `client_id` of the metrics of this client.")
+    client_id = ConfigOption(
+        "client.id", Text(), "", "A name for this client: servers see it, and metrics have it as label `client_id`."
+    )
     metrics_enabled = ConfigOption("metrics.enabled", Boolean(), True, "Count what the client does.")
     security_protocol = ConfigOption(
         "security.protocol", Choice("PLAINTEXT", "sasl"), "PLAINTEXT", "Whether to authenticate."

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import io
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -275,6 +277,33 @@ def test_partitions(browser: Browser, db: fluss.Database) -> None:
 def test_lake_that_is_off(browser: Browser, orders: str) -> None:
     assert browser.get("lake", table=orders).json == {"enabled": False, "format": None}
     assert browser.post("lake/tier", table="fluss.nothing").status == 404
+
+
+def test_clients_say_what_they_are_and_how_far_they_read(
+    browser: Browser, db: fluss.Database, running: Running
+) -> None:
+    table = db.create_table("followed", "id bigint", buckets=1)
+    table.append([{"id": number} for number in range(10)])
+    config = fluss.Config({"bootstrap.servers": running.server, "client.id": "<b>reader</b>"})
+
+    software = "fluss-python (<b>reader</b>) "
+
+    def mine() -> dict[str, Any]:
+        clients = browser.get("clients").json["clients"]
+        return next(one for one in clients if one["software"].startswith(software) and one["reads"])
+
+    async def read() -> None:
+        async with await fluss.aio.FlussConnection.create(config) as connection:
+            scan = (await connection.get_table(table.path)).new_scan()
+            async with await scan.create_log_scanner() as scanner:
+                scanner.subscribe(0, 0)
+                assert (await scanner.poll(5_000)).count() == 10
+                while (await asyncio.to_thread(mine))["reads"][0]["lag"]:
+                    await scanner.poll(50)
+                await asyncio.to_thread(table.append, [{"id": 11}, {"id": 12}])
+                assert mine()["reads"] == [{"table": "fluss.followed", "buckets": 1, "lag": 2}]
+
+    asyncio.run(asyncio.wait_for(read(), 30))
 
 
 def test_clients_access_and_log(browser: Browser) -> None:

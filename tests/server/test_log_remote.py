@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 from tests.server.log_support import Client, FakeClock, connected, ids_of, make_batch, run, running_server, until
 
+import fluss
 from fluss.errors import ErrorCode
 from fluss.metadata import TableBucket
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.log.remote import RemoteLog, RemoteStore
+from fluss.server.log.remote import RemoteLog
+from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
 
 
@@ -167,13 +169,13 @@ def test_drop_removes_the_remote_part(tmp_path: Path) -> None:
     run(work())
 
 
-@pytest.mark.parametrize("step", ["copy_in", "write", "write_manifest"])
+@pytest.mark.parametrize("step", ["put", "write", "write_manifest"])
 def test_drop_during_an_upload_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
     """The upload is held at one of its steps, the table dropped, and the upload continued."""
     held, go_on = threading.Event(), threading.Event()
-    owner = RemoteLog if step == "write_manifest" else RemoteStore
+    owner = RemoteLog if step == "write_manifest" else RemoteFiles
     real = getattr(owner, step)
 
     def hold(*args: Any) -> Any:
@@ -254,3 +256,27 @@ def test_leftover_copies_are_swept(tmp_path: Path) -> None:
             assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
 
     run(work())
+
+
+@pytest.mark.parametrize(("root_mode", "file_mode", "folder_mode"), [(0o755, 0o644, 0o755), (0o700, 0o600, 0o700)])
+def test_who_can_read_the_root_can_read_what_is_below(
+    tmp_path: Path, root_mode: int, file_mode: int, folder_mode: int
+) -> None:
+    root = tmp_path / "remote"
+    root.mkdir(mode=root_mode)
+    files = RemoteFiles(str(root))
+    (tmp_path / "local").write_bytes(b"rows")
+    files.make_folder(f"{root}/log/db/t-1/0")
+    files.put(tmp_path / "local", f"{root}/log/db/t-1/0/rows")
+    files.write(f"{root}/log/db/t-1/0/manifest", b"{}")
+    modes = {path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_file()}
+    assert modes == {file_mode}
+    assert {path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_dir()} == {folder_mode}
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "{root}/../other", "{root}", "{root}-other/file"])
+def test_paths_of_requests_are_below_the_root(tmp_path: Path, path: str) -> None:
+    files = RemoteFiles(str(tmp_path / "remote"))
+    files.check_below(f"{files.root}/lake/a.offsets")
+    with pytest.raises(fluss.InvalidArgumentError, match="not below the remote data directory"):
+        files.check_below(path.format(root=files.root))

@@ -39,7 +39,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
-from fluss.net.connection import Connection
+from fluss.net.connection import SOFTWARE_NAME, Connection
 from fluss.net.deadline import Deadline
 from fluss.protocol import Api, ServerType, apis
 from fluss.protocol import messages as pb
@@ -123,6 +123,7 @@ class Cluster:
             connection = await Connection.open(
                 host,
                 port,
+                software_name=f"{SOFTWARE_NAME} ({config.client_id})" if config.client_id else SOFTWARE_NAME,
                 connect_timeout_ms=deadline.limit_ms(config.connect_timeout_ms),
                 request_timeout_ms=config.request_timeout_ms,
                 credentials=_credentials(config),
@@ -158,11 +159,7 @@ class Cluster:
         details = "; ".join(f"{address}: {error.message}" for address, error in failures.items())
         last = next(reversed(failures.values()))
         counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        text = (
-            f"No bootstrap server answered after {counted} ({details}). "
-            "Is the cluster running, and is 'bootstrap.servers' right?"
-        )
-        raise type(last)(text, last.error_code) from last
+        raise type(last)(f"No bootstrap server answered after {counted}: {details}", last.error_code) from last
 
     async def _bootstrap_from(self, host: str, port: int, deadline: Deadline) -> None:
         connection = await self._open(host, port, None, deadline)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
+from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.server.auth import Principal
 from fluss.server.channel import Channel
 from fluss.server.services import Services
@@ -37,6 +38,8 @@ class OpenSession(Protocol):
     listener: str
     principal: Principal
     is_established: bool
+    software: str
+    last_fetch: FetchLogRequest | None
 
     @property
     def requests_in_work(self) -> int:

@@ -178,6 +178,16 @@ def make_private(path: StrPath) -> None:
             os.chmod(path, wanted)
 
 
+def share_like(path: StrPath, folder: StrPath) -> None:
+    """Let other users read a file or folder if they can read `folder`. Does nothing where that is not permitted."""
+    with contextlib.suppress(OSError):
+        readable = stat.S_IMODE(os.stat(folder).st_mode) & 0o055
+        mode = os.stat(path).st_mode
+        wanted = stat.S_IMODE(mode) | (readable if stat.S_ISDIR(mode) else readable & 0o044)
+        if wanted != stat.S_IMODE(mode):
+            os.chmod(path, wanted)
+
+
 # Composed -------------------------------------------------------------------------------------------------------------
 
 

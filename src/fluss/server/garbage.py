@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The garbage collector of a server's process.
 
-The event loop waits while the collector searches, so a search must be short. What a server keeps (modules, tables, logs)
-stays for long, and neither requests nor connections nor dropped tables leave circles behind: reference counts free them.
+The event loop waits while the collector searches, so a search must be short. What a server keeps (modules, tables,
+logs) stays for long, and neither requests nor connections nor dropped tables leave circles behind: reference counts
+free them.
 """
 
 from __future__ import annotations

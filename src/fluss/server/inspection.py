@@ -20,10 +20,12 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from fluss._version import VERSION
+from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.auth import users_of
 
 if TYPE_CHECKING:
+    from fluss.server.connections import OpenSession
     from fluss.server.server import Server
 
 LOG_LINES_MAX = 2_000
@@ -144,10 +146,28 @@ class Inspector:
                 "bytes_out": session.channel.bytes_out,
                 "unsent_bytes": session.channel.held_bytes,
                 "requests": session.requests_in_work,
+                "software": session.software,
+                "reads": self._reads(session),
             }
             for session in sessions[:CLIENTS_MAX]
         ]
         return {"clients": found, "total": len(sessions)}
+
+    def _reads(self, session: OpenSession) -> list[dict[str, Any]]:
+        """The tables that a client fetched last, and how many records it has not read of their buckets."""
+        found: list[dict[str, Any]] = []
+        for asked in () if session.last_fetch is None else session.last_fetch.tables_req:
+            entry = self._server.catalog.table_by_id(asked.table_id)
+            if entry is None:
+                continue
+            lag = 0
+            for part in asked.buckets_req:
+                partition_id = part.partition_id if part.HasField("partition_id") else None
+                log = self._server.tablets.find(TableBucket(asked.table_id, part.bucket_id, partition_id))
+                if log is not None:
+                    lag += max(0, log.high_watermark - max(part.fetch_offset, log.earliest_offset))
+            found.append({"table": str(entry.table_path), "buckets": len(asked.buckets_req), "lag": lag})
+        return found
 
     def _users(self, _: dict[str, Any]) -> dict[str, Any]:
         config = self._server.config

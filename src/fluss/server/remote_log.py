@@ -14,8 +14,9 @@ from fluss.metadata.documents import RemoteLogManifestFile
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
-from fluss.server.log.remote import RemoteLog, RemoteStore, remote_folder
+from fluss.server.log.remote import RemoteLog, remote_folder
 from fluss.server.log.tablet import LogTablet
+from fluss.server.remote_files import RemoteFiles
 
 logger = logging.getLogger("fluss.server.remote")
 
@@ -38,7 +39,7 @@ class RemoteLogManager:
         executor: Executor,
         snapshot_offset_of: Callable[[TableBucket], int],
     ) -> None:
-        self.store = RemoteStore(root, config.store_options)
+        self.store = RemoteFiles(root, config.store_options)
         self._catalog = catalog
         self._config = config
         self._clock = clock

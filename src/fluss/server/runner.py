@@ -72,8 +72,8 @@ async def serve(config: ServerConfig, *, watch_stdin: bool = False, companion: C
     config.log_passed_over()
     server = Server(config)
     loop.set_exception_handler(LoopErrors(count=lambda: server.metrics.add("tabletserver_eventLoop_errors_total")))
-    # Searching all objects after every 700 new ones would cost a twentieth of a busy server, and a tenth of a start with
-    # a thousand tables.
+    # Searching all objects after every 700 new ones would cost a twentieth of a busy server, and a tenth of a start
+    # with a thousand tables.
     bound_searches()
     await server.start()
     gc.freeze()

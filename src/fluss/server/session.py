@@ -16,6 +16,7 @@ from time import monotonic
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
 from fluss.net.eager import start_eagerly
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, api_name
+from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.protocol.frames import (
     REQUEST_HEADER_BYTES,
     FrameReader,
@@ -65,6 +66,10 @@ class ServerSession:
         self.sasl = services.config.protocol_of(listener) == "SASL"
         self.principal: Principal = ANONYMOUS
         self.authenticated = not self.sasl
+        self.software = ""
+        """What the client says it is."""
+        self.last_fetch: FetchLogRequest | None = None
+        """What the client read last, and from where."""
         self.is_established = False
         """Whether the client has authenticated, or, where that is not asked for, has sent its first request."""
         config = services.config

@@ -417,7 +417,7 @@ class SourceOptions:
         return self.values.get(option.key, option.default)
 
     def config(self) -> Config:
-        return Config(self.client)
+        return Config({"client.id": "spark", **self.client})
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:

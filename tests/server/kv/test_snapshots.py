@@ -44,8 +44,8 @@ from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.kv import snapshots as snapshots_module
-from fluss.server.kv.snapshot_files import SnapshotFiles
 from fluss.server.kv.snapshots import CHECKSUMS_NAME, METADATA_NAME, BucketSnapshot, BucketSnapshots
+from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
 
 MINUTE_MS = 60_000
@@ -645,11 +645,30 @@ def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
     run(work(), 60)
 
 
+def test_credentials_do_not_reach_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("request signed with key-1 and secret-1 was refused")
+
+    async def work() -> None:
+        keys = {"s3.access-key": "key-1", "s3.secret-key": "secret-1"}
+        async with a_table(tmp_path / "data", **keys) as (server, table):
+            await table.put([(1, "a", 1.0)])
+            monkeypatch.setattr(RemoteFiles, "put", refuse)
+            await take(server)
+
+    with caplog.at_level(logging.ERROR):
+        run(work(), 60)
+    assert "no snapshot of" in caplog.text
+    assert "secret-1" not in caplog.text
+
+
 def test_files_of_another_file_system(tmp_path: Path) -> None:
     """The same calls on any file system that pyarrow knows."""
     (tmp_path / "file").write_bytes(b"content" * 300_000)
     for name in ("local", "other"):
-        files = SnapshotFiles(f"file://{tmp_path}/{name}")
+        files = RemoteFiles(f"file://{tmp_path}/{name}")
         if name == "other":
             files._filesystem = fs.LocalFileSystem()
         path = f"{files.root}/a/b"

@@ -21,6 +21,10 @@ WINDOW_S = 0.1
 """How long changes are collected before they are sent together."""
 SHOWN_MAX = 200
 """Changes of one window that are sent; of more the newest, and how many were left out."""
+_SHOWN_WHILE_BUSY_MAX = 20
+"""The same while window follows window, a screenful: laying more out is work for the browser that is not seen."""
+_BUSY_S = 0.5
+"""Windows that follow within this time are busy."""
 _QUIET_S = 10.0
 """After so long without changes, an empty event shows that the stream is alive."""
 
@@ -62,6 +66,7 @@ async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict
     yield {"columns": columns, "types": [str(kind) for kind in types], "key": list(info.primary_keys)}
     async with table.follow(start, columns=columns, batches=True) as feed:
         pending: asyncio.Task[ChangeBatch] | None = None
+        last_window = -_BUSY_S
         try:
             while True:
                 window: list[ChangeBatch] = []
@@ -82,7 +87,9 @@ async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict
                         break
                 if any(one.bucket.partition_id not in (None, *partitions) for one in window):
                     partitions = {one.partition_id: one.partition_name for one in await table.partitions()}
-                limit = None if every else SHOWN_MAX
+                now = asyncio.get_running_loop().time()
+                limit = None if every else _SHOWN_WHILE_BUSY_MAX if now - last_window < _BUSY_S else SHOWN_MAX
+                last_window = now if window else last_window
                 for event in window_events(window, columns, types, partitions, limit):
                     yield event
         finally:

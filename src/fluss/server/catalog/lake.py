@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 
 from fluss.errors import (
     InvalidArgumentError,
@@ -13,6 +15,7 @@ from fluss.errors import (
     UnknownServerError,
 )
 from fluss.metadata import TableBucket
+from fluss.net.filesystems import scrub
 from fluss.server.catalog.entries import TableEntry
 from fluss.server.catalog.lake_snapshots import (
     BucketKey,
@@ -22,11 +25,13 @@ from fluss.server.catalog.lake_snapshots import (
     decode_offsets_file,
     encode_offsets_file,
 )
-from fluss.server.catalog.remote_files import RemoteFiles
 from fluss.server.catalog.state import CatalogState
 from fluss.server.catalog.tiering import TieringManager
+from fluss.server.remote_files import RemoteFiles
 
 _log = logging.getLogger("fluss.server.catalog")
+
+_OFFSETS_FILE_BYTES_MAX = 256 * 1024 * 1024
 
 
 class LakeState:
@@ -65,17 +70,33 @@ class LakeState:
     @property
     def remote(self) -> RemoteFiles:
         if self._remote is None:
+            options = self._catalog.configs.initial.store_options
             try:
-                options = self._catalog.configs.initial.store_options
-                self._remote = RemoteFiles(self._catalog.remote_data_dir, self._catalog.store.files, options)
+                self._remote = RemoteFiles(self._catalog.remote_data_dir, options)
             except (OSError, ValueError) as error:
-                raise UnknownServerError(f"the remote data directory cannot be used: {error}") from error
+                reason = scrub(error, options)
+                raise UnknownServerError(f"the remote data directory cannot be used: {reason}") from None
         return self._remote
 
-    @staticmethod
-    def _folder(entry: TableEntry) -> str:
+    def _folder(self, entry: TableEntry) -> str:
         path = entry.table_path
-        return f"lake/{path.database_name}/{path.table_name}-{entry.table_id}"
+        return f"{self.remote.root}/lake/{path.database_name}/{path.table_name}-{entry.table_id}"
+
+    def _read_offsets(self, path: str, table_id: int) -> dict[BucketKey, int]:
+        """The content of an offsets file whose path came in a request."""
+        self.remote.check_below(path)
+        try:
+            file = self.remote.open(path)
+        except FileNotFoundError:
+            raise InvalidArgumentError(f"the file '{path}' does not exist") from None
+        try:
+            if file.size_bytes > _OFFSETS_FILE_BYTES_MAX:
+                raise InvalidArgumentError(
+                    f"the file '{path}' has {file.size_bytes} bytes, too many for an offsets file"
+                )
+            return decode_offsets_file(bytes(file.read(0, file.size_bytes)), table_id)
+        finally:
+            file.close()
 
     def table(self, table_id: int) -> TableEntry:
         entry = self._catalog.table_by_id(table_id)
@@ -122,13 +143,26 @@ class LakeState:
 
         def write() -> str:
             try:
-                return self.remote.write(f"{self._folder(entry)}/metadata", ".offsets", data)
+                folder = f"{self._folder(entry)}/metadata"
+                path = f"{folder}/{uuid.uuid4()}.offsets"
+                self.remote.make_folder(folder)
+                self.remote.write(path, data)
+                self.remote.sync_folder(folder)
+                return path
             except OSError as error:
+                reason = self.remote.explain(error)
                 raise UnknownServerError(
-                    f"the offsets of table '{entry.table_path}' were not written: {error}"
-                ) from error
+                    f"the offsets of table '{entry.table_path}' were not written: {reason}"
+                ) from None
 
         return await self._catalog.in_storage_thread(write)
+
+    def _remove(self, paths: Iterable[str]) -> None:
+        """Delete offsets files that are not needed; one that stays does no harm."""
+        for path in paths:
+            with contextlib.suppress(OSError, InvalidArgumentError):
+                self.remote.check_below(path)
+                self.remote.remove_file(path)
 
     # ------------------------------------------------------------------ snapshots
 
@@ -139,13 +173,11 @@ class LakeState:
 
         def read() -> tuple[dict[BucketKey, int], dict[BucketKey, int] | None]:
             try:
-                tiered = decode_offsets_file(self.remote.read(tiered_path), table_id)
-                readable = None
-                if readable_path is not None:
-                    readable = decode_offsets_file(self.remote.read(readable_path), table_id)
-                return tiered, readable
+                tiered = self._read_offsets(tiered_path, table_id)
+                return tiered, None if readable_path is None else self._read_offsets(readable_path, table_id)
             except OSError as error:
-                raise UnknownServerError(f"the offsets of table '{entry.table_path}' were not read: {error}") from error
+                reason = self.remote.explain(error)
+                raise UnknownServerError(f"the offsets of table '{entry.table_path}' were not read: {reason}") from None
 
         tiered, readable = await self._catalog.in_storage_thread(read)
         await self._commit(
@@ -184,7 +216,7 @@ class LakeState:
             entry.lake = after
             used = {path for kept in after.snapshots for path in (kept.tiered_path, kept.readable_path)}
             unused = {path for old in before.snapshots for path in (old.tiered_path, old.readable_path)} - used
-            await catalog.in_storage_thread(lambda: self.remote.remove_all(path for path in unused if path))
+            await catalog.in_storage_thread(lambda: self._remove(path for path in unused if path))
 
         await catalog.change(work)
 

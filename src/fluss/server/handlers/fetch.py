@@ -90,6 +90,7 @@ async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffe
     buckets = sum(len(asked.buckets_req) for asked in request.tables_req)
     if buckets > BUCKETS_PER_REQUEST_MAX:
         raise UnknownServerError(f"the fetch asks for {buckets} buckets, more than {BUCKETS_PER_REQUEST_MAX} at a time")
+    context.session.last_fetch = request if buckets <= _MANY_BUCKETS else None
     tables: list[FetchedTable[Sequence[Buffer]]] = []
     parts: list[_Part] = []
     turn = context.server.turns.begin()

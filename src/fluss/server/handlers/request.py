@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from fluss.errors import FormatError, UnknownServerError
 from fluss.protocol import wire
 from fluss.protocol.apis import CREATE_TABLE, Api
+from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.server.auth import Principal
 from fluss.server.catalog.acl import Caller
 from fluss.server.handlers.audited import AUDITED
@@ -29,6 +30,10 @@ class ClientSession(Caller, Protocol):
     sasl: bool
     authenticated: bool
     failed_logins: int
+    software: str
+    """What the client says it is."""
+    last_fetch: FetchLogRequest | None
+    """What the client read last, and from where."""
     reading: asyncio.Lock
     """Held while a large answer is made, so that they are made one at a time and only when there is room."""
 

@@ -14,11 +14,15 @@ from fluss.server.auth import Principal, WrongCredentialsError, authenticate_pla
 from fluss.server.handlers.request import Handler, RequestContext, proto_handler
 from fluss.server.throttle import FAILURES_PER_CONNECTION_MAX
 
+_SOFTWARE_CHARS_MAX = 120
+
 
 async def api_versions(
     api_keys: Iterable[int], context: RequestContext, request: pb.ApiVersionsRequest
 ) -> pb.ApiVersionsResponse:
     """Exactly what is served. The server type is left out: this address answers as coordinator and tablet server."""
+    software = f"{request.client_software_name} {request.client_software_version}".strip()
+    context.session.software = software[:_SOFTWARE_CHARS_MAX]
     response = pb.ApiVersionsResponse()
     for key in sorted(api_keys):
         api = APIS[key]

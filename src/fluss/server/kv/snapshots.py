@@ -27,8 +27,8 @@ from typing import Any
 from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.kv import engine
-from fluss.server.kv.snapshot_files import SnapshotFiles
 from fluss.server.kv.store import Checkpointed, Store, StoreMeta
+from fluss.server.remote_files import RemoteFiles
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -183,7 +183,7 @@ class BucketSnapshots:
     state of the bucket is ready.
     """
 
-    def __init__(self, files: SnapshotFiles, folder: str, bucket: TableBucket, staging: Path) -> None:
+    def __init__(self, files: RemoteFiles, folder: str, bucket: TableBucket, staging: Path) -> None:
         self._files = files
         self.folder = folder
         self.bucket = bucket

@@ -19,10 +19,10 @@ from fluss.metadata import TableBucket
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.kv.leases import SnapshotLeases
-from fluss.server.kv.snapshot_files import SnapshotFiles
 from fluss.server.kv.snapshots import BucketSnapshots
 from fluss.server.kv.tablet import KvTablet
 from fluss.server.log.tablet import LogTablet
+from fluss.server.remote_files import RemoteFiles
 from fluss.server.tablets import Tablets
 
 logger = logging.getLogger("fluss.server.kv")
@@ -53,7 +53,7 @@ class Snapshotter:
         self._executor = executor
         self._clock = clock
         self._tablet_of = tablet_of
-        self._files = SnapshotFiles(catalog.remote_data_dir, catalog.configs.initial.store_options)
+        self._files = RemoteFiles(catalog.remote_data_dir, catalog.configs.initial.store_options)
         self._buckets: dict[TableBucket, BucketSnapshots] = {}
         self._removals: set[asyncio.Task[None]] = set()
         self._saving = asyncio.Lock()

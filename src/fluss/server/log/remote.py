@@ -12,18 +12,14 @@ import logging
 import posixpath
 import uuid
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-
-from pyarrow import fs
 
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket
 from fluss.metadata.documents import RemoteLogManifestFile, RemoteLogSegment
-from fluss.net.filesystems import open_filesystem, scrub
 from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import SegmentFile
 from fluss.server.log.index import SegmentIndex
 from fluss.server.log.segment import (
     INDEX_SUFFIX,
@@ -35,99 +31,17 @@ from fluss.server.log.segment import (
     segment_path,
 )
 from fluss.server.log.walk import BadBatch, crc_fits, walk_file
+from fluss.server.remote_files import RemoteFiles
 
 logger = logging.getLogger("fluss.server.remote")
 
 MANIFEST_NAME = "remote-log"
-_COPY_BYTES = 4 * 1024 * 1024
-
-
-class RemoteStore:
-    """The file system of the remote log. Paths are those that clients are told: the root and what follows it."""
-
-    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
-        if "://" not in root and not root.startswith("file:"):
-            # Clients resolve a plain path against their own folder, so it has to be absolute.
-            root = str(Path(root).absolute())
-        self.root = root.rstrip("/")
-        self._options = dict(options or {})
-        self._filesystem, self._base = open_filesystem(root, self._options)
-        self._local = isinstance(self._filesystem, fs.LocalFileSystem)
-
-    def explain(self, error: Exception) -> str:
-        """Describe an error of the store without the credentials it may name."""
-        return scrub(error, self._options)
-
-    def inner(self, path: str) -> str:
-        return posixpath.join(self._base, path[len(self.root) :].lstrip("/"))
-
-    def _make_folder_of(self, inner: str) -> None:
-        # An object store has no folders; Arrow would write an empty object for each.
-        if self._local:
-            self._filesystem.create_dir(posixpath.dirname(inner), recursive=True)
-
-    def copy_in(self, local: Path, path: str) -> None:
-        inner = self.inner(path)
-        self._make_folder_of(inner)
-        source, position = SegmentFile(local), 0
-        with self._filesystem.open_output_stream(inner) as target:
-            while chunk := source.read(position, _COPY_BYTES):
-                target.write(chunk)
-                position += len(chunk)
-        if self._local:
-            # The local segments are deleted on the strength of this copy.
-            disk.sync_file(inner)
-            disk.sync_folder(Path(inner).parent)
-
-    def write(self, path: str, data: bytes) -> None:
-        inner = self.inner(path)
-        self._make_folder_of(inner)
-        if self._local:
-            disk.write_atomically(Path(inner), data)
-            disk.sync_folder(Path(inner).parent)
-        else:
-            with self._filesystem.open_output_stream(inner) as target:
-                target.write(data)
-
-    def read(self, path: str) -> bytes:
-        with self._filesystem.open_input_stream(self.inner(path)) as source:
-            return bytes(source.read())
-
-    def open(self, path: str) -> RemoteFile:
-        return RemoteFile(self._filesystem.open_input_file(self.inner(path)))
-
-    def names(self, path: str) -> list[str]:
-        """Names in a folder; none if there is no such folder."""
-        selector = fs.FileSelector(self.inner(path), allow_not_found=True)
-        return [info.base_name for info in self._filesystem.get_file_info(selector)]
-
-    def remove_file(self, path: str) -> None:
-        with contextlib.suppress(OSError):
-            self._filesystem.delete_file(self.inner(path))
-
-    def remove_folder(self, path: str) -> None:
-        with contextlib.suppress(OSError):
-            self._filesystem.delete_dir(self.inner(path))
-
-
-class RemoteFile:
-    """A remote log file that can be walked like a local one."""
-
-    def __init__(self, file: fs.NativeFile) -> None:
-        self._file = file
-        self.size_bytes = int(file.size())
-
-    def read(self, position: int, size_bytes: int) -> memoryview:
-        return memoryview(self._file.read_at(size_bytes, position))
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class RemoteLog:
     """What is remote of one bucket. Methods that touch files run in a thread, one at a time."""
 
-    def __init__(self, store: RemoteStore, folder: str, local_folder: Path, empty: RemoteLogManifestFile) -> None:
+    def __init__(self, store: RemoteFiles, folder: str, local_folder: Path, empty: RemoteLogManifestFile) -> None:
         self._store = store
         self.folder = folder
         self._local_folder = local_folder
@@ -199,12 +113,14 @@ class RemoteLog:
             segment_id = str(uuid.uuid4())
             base = f"{self.folder}/{segment_id}"
             index = segment.index
-            self._store.copy_in(segment.path, f"{base}/{segment.base_offset:020d}{LOG_SUFFIX}")
+            self._store.make_folder(base)
+            self._store.put(segment.path, f"{base}/{segment.base_offset:020d}{LOG_SUFFIX}")
             self._store.write(f"{base}/{segment.base_offset:020d}{INDEX_SUFFIX}", index.offset_file())
             self._store.write(f"{base}/{segment.base_offset:020d}{TIME_INDEX_SUFFIX}", index.time_file())
             writers = segment_path(segment.folder, segment.end_offset, WRITER_SNAPSHOT_SUFFIX)
             if disk.exists(writers):
-                self._store.copy_in(writers, f"{base}/{writers.name}")
+                self._store.put(writers, f"{base}/{writers.name}")
+            self._store.sync_folder(base)  # the local segments are deleted on the strength of this copy
             added.append(RemoteLogSegment(segment_id, segment.base_offset, segment.end_offset, newest, size))
         return self._with_segments((*self.segments, *added))
 
@@ -219,8 +135,11 @@ class RemoteLog:
     def write_manifest(self, manifest: RemoteLogManifestFile) -> str:
         """Write the manifest remotely, then beside the local log, which puts it in force; returns its path."""
         body = manifest.to_json_bytes()
-        path = f"{self.folder}/metadata/{uuid.uuid4()}.manifest"
+        folder = f"{self.folder}/metadata"
+        path = f"{folder}/{uuid.uuid4()}.manifest"
+        self._store.make_folder(folder)
         self._store.write(path, body)
+        self._store.sync_folder(folder)
         name = path.encode()
         disk.write_atomically(
             self._local_folder / MANIFEST_NAME, body + b"\n" + _check(body, name) + b" " + name + b"\n"
@@ -242,7 +161,12 @@ class RemoteLog:
         for segment in gone:
             self._store.remove_folder(f"{self.folder}/{segment.segment_id}")
         if old_path is not None:
-            self._store.remove_file(old_path)
+            self._remove_file(old_path)
+
+    def _remove_file(self, path: str) -> None:
+        """Delete a file that is not needed; one that stays does no harm."""
+        with contextlib.suppress(OSError):
+            self._store.remove_file(path)
 
     def _sweep(self) -> None:
         """Remove copies that a crash left outside the manifest."""
@@ -253,7 +177,7 @@ class RemoteLog:
         current = posixpath.basename(self.manifest_path or "")
         for name in self._store.names(f"{self.folder}/metadata"):
             if name != current:
-                self._store.remove_file(f"{self.folder}/metadata/{name}")
+                self._remove_file(f"{self.folder}/metadata/{name}")
         self._swept = True
 
     # Reading -----------------------------------------------------------------------------------------------------

@@ -21,12 +21,14 @@ export async function show(body, { current }) {
     const state = (one) => one.unsent_bytes > 0 ? h("span", { class: "tag bad" }, "slow") : one.requests ? h("span", { class: "tag good" }, "in work") : one.idle_s > 60 ? h("span", { class: "tag" }, "idle") : h("span", { class: "tag good" }, "active");
     const rate = (value) => value === null ? "–" : `${bytes(value)}/s`;
     fill(place, list([
-      { name: "address", value: (one) => one.peer }, { name: "user", value: (one) => one.user }, { name: "listener", value: (one) => one.listener }, { name: "state", value: state },
+      { name: "address", value: (one) => one.peer }, { name: "client", value: (one) => one.software }, { name: "user", value: (one) => one.user }, { name: "listener", value: (one) => one.listener }, { name: "state", value: state },
+      { name: "reads", value: (one) => one.reads.map((read) => read.table).join(", ") },
+      { name: "lag", number: true, value: (one) => one.reads.length ? count(one.reads.reduce((sum, read) => sum + read.lag, 0)) : "–" },
       { name: "requests in work", number: true, value: (one) => count(one.requests) }, { name: "idle", number: true, value: (one) => seconds(one.idle_s) },
       { name: "received", number: true, value: (one) => bytes(one.bytes_in) }, { name: "now", number: true, value: (one) => rate(one.in_rate) },
       { name: "sent", number: true, value: (one) => bytes(one.bytes_out) }, { name: "now", number: true, value: (one) => rate(one.out_rate) },
       { name: "not taken", number: true, value: (one) => bytes(one.unsent_bytes) },
-    ], rows, "Connections"), h("p", { class: "muted small" }, "A client is slow when it does not take its answers. The console is a client too."));
+    ], rows, "Connections"), h("p", { class: "muted small" }, "A client is slow when it does not take its answers. Its lag is the number of records that it has not asked for, of the tables it read last. Spark queries say that they are Spark; name yours with the option client.id. The console is a client too."));
   }
   await load();
   const timer = setInterval(() => load().catch((error) => { if (current()) fill(place, problem(error.message)); }), 2000);

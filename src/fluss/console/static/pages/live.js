@@ -2,7 +2,8 @@ import { get, stream } from "../api.js";
 import { check, count, field, fill, h, problem, time } from "../dom.js";
 import { isNumber, text } from "../grid.js";
 
-const KEPT = 300;
+// A browser lays a table out anew with each change, all of its rows: while many come, only the newest are in it.
+const KEPT = 300, KEPT_WHILE_BUSY = 30, BUSY_ROWS = 8, BUSY_MS = 500;
 
 export async function show(body, { table }) {
   await get("table", { table });
@@ -14,9 +15,9 @@ export async function show(body, { table }) {
   const status = h("span", { class: "tag" }, "…"), figures = h("span", { class: "muted", role: "status" });
   const head = h("thead", {}), rows = h("tbody", {}), errors = h("div", {});
   let source = null, columns = [], types = [], last = null, total = 0, skipped = 0, waiting = [], drawing = false, paused = false;
-  let recent = [];
+  let recent = [], kept = [], drawn = -Infinity;
 
-  function row(change) {
+  function row(change, glows) {
     const cells = columns.map((_, index) => {
       const after = change.new ? change.new[index] : null, before = change.old ? change.old[index] : null;
       const value = change.new ? after : before;
@@ -25,22 +26,28 @@ export async function show(body, { table }) {
         changed ? h("span", { class: "old" }, text(before)) : null, text(value));
       return cell;
     });
-    return h("tr", { class: change.kind === "delete" ? "fresh deleted" : "fresh" }, h("td", {}, h("span", { class: `tag ${change.kind}` }, change.kind)), h("td", { class: "number" }, time(change.time_ms)),
+    return h("tr", { class: [glows ? "fresh" : "", change.kind === "delete" ? "deleted" : ""].join(" ").trim() }, h("td", {}, h("span", { class: `tag ${change.kind}` }, change.kind)), h("td", { class: "number" }, time(change.time_ms)),
       h("td", { class: "number" }, change.partition ? `${change.partition}/${change.bucket}` : change.bucket), h("td", { class: "number" }, change.offset), cells);
   }
   // One drawing per frame of the screen, however many events came.
   function draw() {
     drawing = false;
     // Buckets are read on their own: what came together is shown in the order of time.
-    const some = waiting.sort((a, b) => a.time_ms - b.time_ms).slice(-KEPT);
-    waiting = [];
-    rows.prepend(...some.reverse().map(row));
-    while (rows.childElementCount > KEPT) rows.lastElementChild.remove();
+    const some = waiting.reverse().sort((a, b) => b.time_ms - a.time_ms).slice(0, KEPT), now = performance.now();
+    const busy = some.length > BUSY_ROWS && now - drawn < BUSY_MS;
+    waiting = []; drawn = now;
+    kept = some.concat(kept).slice(0, KEPT);
+    const most = busy && !paused ? KEPT_WHILE_BUSY : KEPT;
+    rows.prepend(...some.slice(0, most).map((change) => row(change, some.length <= BUSY_ROWS)));
+    while (rows.childElementCount > most) rows.lastElementChild.remove();
     body.dataset.drawn = String(total);
-    const now = performance.now();
     recent = recent.filter(([moment]) => now - moment < 3000);
     const rate = recent.reduce((sum, [, n]) => sum + n, 0) / 3;
     figures.textContent = `${count(total)} changes, ${count(rate)} per second${skipped ? `, ${count(skipped)} came too fast to be shown` : ""}`;
+  }
+  // Who pauses wants to look at what came before.
+  function drawKept() {
+    rows.append(...kept.slice(rows.childElementCount).map((change) => row(change, false)));
   }
   function received(event) {
     if (event.columns) {
@@ -77,7 +84,7 @@ export async function show(body, { table }) {
     return start.value === "position" ? position.value : start.value;
   }
   function restart() {
-    rows.replaceChildren(); waiting = []; total = 0; skipped = 0; last = null; recent = [];
+    rows.replaceChildren(); waiting = []; kept = []; total = 0; skipped = 0; last = null; recent = [];
     paused = false; pause.textContent = "Pause";
     follow(chosen());
   }
@@ -85,7 +92,7 @@ export async function show(body, { table }) {
     paused = !paused;
     pause.textContent = paused ? "Resume" : "Pause";
     status.className = paused ? "tag warn" : "tag good"; status.textContent = paused ? "paused" : "live";
-    if (paused) source?.close(); else follow(last || chosen());
+    if (paused) { source?.close(); drawKept(); } else follow(last || chosen());
   });
   const arrange = () => { atField.hidden = start.value !== "time"; positionField.hidden = start.value !== "position"; };
   start.addEventListener("change", () => { arrange(); if (start.value === "latest" || start.value === "earliest") restart(); });

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file system that snapshots are kept in: the local one, or any other that pyarrow knows."""
+"""Files below the remote data directory: a local folder, an object store, or any other URI that pyarrow knows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
+from fluss.errors import InvalidArgumentError
 from fluss.net.filesystems import open_filesystem, scrub
 from fluss.server import disk
 
@@ -24,10 +25,11 @@ class Copied(NamedTuple):
     """CRC32 of the content."""
 
 
-class SnapshotFiles:
+class RemoteFiles:
     """Files by the paths that clients are told: the root and what follows it. Methods run in threads.
 
-    What is written is durable once the folder it lies in is synced with `sync_folder`.
+    What is written is durable once the folder it lies in is synced with `sync_folder`. Users who can read the root can
+    read what is below it: clients read these files themselves.
     """
 
     def __init__(self, root: str, store_options: Mapping[str, str] | None = None) -> None:
@@ -50,11 +52,18 @@ class SnapshotFiles:
     def _inner(self, path: str) -> str:
         return posixpath.join(self._base, path[len(self.root) :].lstrip("/"))
 
+    def check_below(self, path: str) -> None:
+        """Refuse a path from the wire that is not one of this server's own files."""
+        if not path.startswith(self.root.rstrip("/") + "/") or ".." in path.split("/"):
+            raise InvalidArgumentError(f"the path '{path}' is not below the remote data directory")
+
     def put(self, local: Path, path: str) -> Copied:
         """Copy a local file to a new path."""
         inner, size_bytes, checksum = self._inner(path), 0, 0
         if self._filesystem is None:
-            return _copy(local, Path(inner))
+            copied = _copy(local, Path(inner))
+            disk.share_like(inner, self._base)
+            return copied
         with self._filesystem.open_output_stream(inner) as target:
             for chunk in _chunks(local):
                 target.write(chunk)
@@ -81,6 +90,7 @@ class SnapshotFiles:
         inner = self._inner(path)
         if self._filesystem is None:
             disk.write_atomically(Path(inner), data)
+            disk.share_like(inner, self._base)
         else:
             with self._filesystem.open_output_stream(inner) as target:
                 target.write(data)
@@ -92,6 +102,11 @@ class SnapshotFiles:
             return disk.read_file(inner)
         with self._filesystem.open_input_stream(inner) as source:
             return bytes(source.read())
+
+    def open(self, path: str) -> RemoteFile:
+        """Open a file to read parts of it."""
+        filesystem = self._filesystem or fs.LocalFileSystem()
+        return RemoteFile(filesystem.open_input_file(self._inner(path)))
 
     def names(self, path: str) -> list[str]:
         """Names in a folder; none if there is no such folder."""
@@ -108,6 +123,9 @@ class SnapshotFiles:
         inner = self._inner(path)
         if self._filesystem is None:
             disk.make_folders_durably(Path(inner))
+            below = path[len(self.root) :].strip("/").split("/")
+            for depth in range(1, len(below) + 1):
+                disk.share_like(posixpath.join(self._base, *below[:depth]), self._base)
         elif isinstance(self._filesystem, fs.LocalFileSystem):
             # An object store has no folders; Arrow would write an empty object for each.
             self._filesystem.create_dir(inner, recursive=True)
@@ -133,6 +151,20 @@ class SnapshotFiles:
         else:
             with contextlib.suppress(OSError):
                 self._filesystem.delete_dir(inner)
+
+
+class RemoteFile:
+    """A remote file that can be walked like a local log."""
+
+    def __init__(self, file: fs.NativeFile) -> None:
+        self._file = file
+        self.size_bytes = int(file.size())
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        return memoryview(self._file.read_at(size_bytes, position))
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _chunks(path: Path) -> Iterator[memoryview]:
