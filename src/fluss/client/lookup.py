@@ -11,9 +11,9 @@ from fluss.client.lookup_queue import LookupQueue
 from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire
 from fluss.client.promise import TurnedLoop
 from fluss.client.runner import Runner
-from fluss.client.state import TableState
+from fluss.client.state import TableState, require_primary_key
 from fluss.client.values import ValueDecoder, schema_id_of
-from fluss.errors import InvalidArgumentError, NonPrimaryKeyTableError
+from fluss.errors import InvalidArgumentError
 from fluss.metadata import Schema, TableInfo
 from fluss.net.deadline import Deadline
 
@@ -220,14 +220,6 @@ def _inserting(runner: Runner, info: TableInfo) -> InsertingLookupWire:
         )
     config = runner.cluster.config
     return InsertingLookupWire(config.required_acks or ACKS_ALL, config.request_timeout_ms)
-
-
-def require_primary_key(info: TableInfo, what: str) -> None:
-    if not info.has_primary_key():
-        raise NonPrimaryKeyTableError(
-            f"Table '{info.table_path}' has no primary key, so it does not support {what}: it is a log table, "
-            "to be written with new_append() and read by scanning"
-        )
 
 
 def check_prefix_columns(info: TableInfo, columns: Sequence[str]) -> None:

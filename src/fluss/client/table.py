@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fluss.client.runner import Runner
-from fluss.client.state import TableState
+from fluss.client.state import TableState, require_primary_key
 from fluss.client.virtual import LAKE, check_view
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.merge_mode import MergeMode
@@ -152,8 +152,6 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
     def new_upsert(self, columns: Sequence[str] | None = None) -> TableUpsert[UpsertT]:
         """A builder of upsert writers, for primary-key tables; with `columns`, of partial updates of these."""
         self._check_no_view()
-        from fluss.client.lookup import require_primary_key  # scans do without it
-
         info = self._state.table_info
         require_primary_key(info, "upsert")
         builder = TableUpsert(info, self._upsert_writer)

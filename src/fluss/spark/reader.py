@@ -30,7 +30,8 @@ from fluss.spark.failures import driver_side
 from fluss.spark.filters import parse_filter, prune_partitions, to_predicate
 from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part
 from fluss.spark.layout import Bucket, Layout
-from fluss.spark.options import EARLIEST, LATEST, SourceOptions
+from fluss.spark.option_types import EARLIEST, LATEST
+from fluss.spark.options import SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
 from fluss.spark.splits import FOLDED, LOG, ROWS, Nothing, Split, cut
 
