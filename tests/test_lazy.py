@@ -45,6 +45,35 @@ assert not found, found
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_writing_rows_makes_no_python_functions_of_arrow() -> None:
+    """`pyarrow.compute` has one for each of Arrow's functions, and takes as long as encoding 100,000 rows."""
+    code = """
+import sys
+import fluss.client.write.upsert
+from fluss.records import encode_kv_records
+from fluss.rows import Slices
+spread = Slices(b"a-bc-def", [0, 2, 5], [1, 2, 3])
+assert bytes(encode_kv_records(spread, spread)[0][:7]) == b"\\3\\0\\0\\0\\1aa"
+assert spread.to_arrow().to_pylist() == [b"a", b"bc", b"def"]
+found = {"pyarrow.compute", "pandas", "fluss.client.lookup"}.intersection(sys.modules)
+assert not found, found
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_scanner_loads_no_urls_and_paths() -> None:
+    """They are for tiered segments, which few tables have."""
+    code = """
+import sys
+import pyarrow
+before = set(sys.modules)
+import fluss.client.scan.scanner
+found = {"pathlib", "urllib.parse", "ipaddress", "fluss.metadata.documents"}.intersection(set(sys.modules) - before)
+assert not found, found
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 FIRST_REQUEST = """
 import asyncio, os, socket, sys, threading, pyarrow
 before = set(sys.modules)

@@ -10,9 +10,11 @@ Python values, some of which are faster.
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import sys
 from array import array as packed
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -36,6 +38,33 @@ _NUMPY_KINDS = {
 def pandas_is_loaded() -> bool:
     """Whether pyarrow's own conversions cost no import any more."""
     return "pandas" in sys.modules
+
+
+# -- compute -------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _kernels() -> Any:
+    """The module that calls Arrow's compute functions, without one Python function for each of them.
+
+    `pyarrow.compute` takes 50 ms to make those, and `Array.take` imports it: as long as encoding 100,000 rows.
+    """
+    try:
+        return importlib.import_module("pyarrow._compute")
+    except ImportError:  # a later pyarrow may rename it; the public module has the same names
+        return importlib.import_module("pyarrow.compute")
+
+
+def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
+    """The elements at `indices`, as `Array.take` gives them; the caller answers for the bounds."""
+    kernels = _kernels()
+    return kernels.call_function("take", [array, indices], kernels.TakeOptions(boundscheck=False))
+
+
+def joined_elements(columns: Sequence[pa.Array], separator: pa.Scalar) -> pa.Array:
+    """Row by row, the byte strings of all columns with the separator between them; null where one of them is."""
+    kernels = _kernels()
+    return kernels.call_function("binary_join_element_wise", [*columns, separator], kernels.JoinOptions())
 
 
 # -- numpy ---------------------------------------------------------------------------------------------------------

@@ -32,6 +32,26 @@ def test_clean_reopen_checks_nothing(tmp_path: Path) -> None:
     again.crash()
 
 
+def test_clean_reopen_opens_no_file_until_it_is_needed(tmp_path: Path) -> None:
+    """A server may have thousands of logs, and few of them are used right after it started."""
+    harness = LogHarness(tmp_path / "log", index_interval_bytes=0)
+    fill(harness, 5)
+    index = harness.log.segments[-1].index.copy()
+    harness.close()
+    again = LogHarness(tmp_path / "log", index_interval_bytes=0)
+    active = again.log.segments[-1]
+    assert again.log.open_files.handle_count == 0
+    assert not active.index_is_loaded
+    assert not active.is_open
+    assert (active.end_offset, active.max_timestamp) == (15, harness.log.max_timestamp)
+    fill(again, 1, 5)
+    assert active.is_open
+    assert list(active.index.positions[:5]) == list(index.positions)
+    assert len(active.index) == 6
+    assert again.read_all() == list(range(18))
+    again.crash()
+
+
 def test_crash_reopen_keeps_everything(tmp_path: Path) -> None:
     size = len(make_batch(0, writer_id=1, sequence=0))
     harness = LogHarness(

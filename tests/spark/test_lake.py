@@ -89,6 +89,8 @@ def test_log_table(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     frame = lake_spark.read(str(path))
     assert rows_of(frame) == [row(i) for i in range(130)]
     assert lake_spark.read(str(path), read__optimized=True).count() == 100
+    assert lake_spark.read(f"{path}$lake").count() == 100
+    assert lake_spark.read(f"{path}$changelog").count() == 130, "the log alone"
     # What was planned stays, whatever is written and tiered later.
     lake.append(path, [row(i) for i in range(130, 150)])
     lake.tier(path)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fluss.errors import NonPrimaryKeyTableError
 from fluss.metadata.path import TableBucket, TablePath
 
 if TYPE_CHECKING:
@@ -61,3 +62,12 @@ class TableState:
 
     def bucket(self, bucket_id: int) -> TableBucket:
         return TableBucket(self.table_id, bucket_id)
+
+
+def require_primary_key(info: TableInfo, what: str) -> None:
+    """Refuse what only a primary-key table can do."""
+    if not info.has_primary_key():
+        raise NonPrimaryKeyTableError(
+            f"Table '{info.table_path}' has no primary key, so it does not support {what}: it is a log table, "
+            "to be written with new_append() and read by scanning"
+        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from fluss.errors import ConfigError, StorageError
 
@@ -84,6 +83,8 @@ def _endpoint(options: Mapping[str, str], name: str, *, encrypted: bool = True) 
         return {}
     if "://" not in text:
         return {"endpoint_override": text, "scheme": "https" if encrypted else "http"}
+    from urllib.parse import urlsplit  # every scanner loads this module, and few read a store
+
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or "@" in parts.netloc:
         raise ConfigError(f"{name}: got {text!r:.100}, but it takes a host and port such as 'http://127.0.0.1:9000'")

@@ -4,20 +4,13 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss._arrow_buffers import bytes_array
-from fluss._lazy import LazyModule
+from fluss._arrow_buffers import bytes_array, joined_elements
 from fluss.records._bytes import malformed
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-else:
-    pc = LazyModule("pyarrow.compute")
 
 _I32 = struct.Struct("<i")
 _SHORT_MEAN_MAX = 200
@@ -108,5 +101,5 @@ def join_columns(columns: list[pa.Array], size_bytes: int) -> memoryview:
     """Row by row, the byte strings of all columns behind one another, in one stretch of `size_bytes` bytes."""
     if len(columns[0]) == 0:
         return memoryview(b"")
-    joined = pc.binary_join_element_wise(*columns, _NO_BYTES)
+    joined = joined_elements(columns, _NO_BYTES)
     return memoryview(joined.buffers()[2]).cast("B")[:size_bytes]

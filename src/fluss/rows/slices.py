@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss._arrow_buffers import array_of, valid_mask
+from fluss._arrow_buffers import array_of, taken, valid_mask
 from fluss.errors import FormatError, InvalidArgumentError
 
 Bytes = npt.NDArray[np.uint8]
@@ -252,7 +252,7 @@ def gather_array(slices: Slices) -> pa.Array:
     offsets[-1] = data.size
     kind = pa.large_binary() if large else pa.binary()
     dressed = pa.Array.from_buffers(kind, 2 * n + 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return dressed.take(array_of(np.arange(1, 2 * n + 1, 2)))
+    return taken(dressed, array_of(np.arange(1, 2 * n + 1, 2)))
 
 
 def scatter(out: Bytes, positions: Ints, data: Bytes, starts: Ints, lengths: Ints, done: int = 0) -> None:

@@ -324,8 +324,13 @@ class Tablets:
         if log.remote is not None:
             limit = min(limit, max(log.remote.end_offset, log.start_offset))
         oldest_kept = now_ms - ttl_ms
-        if roll_active and log.segments[-1].size_bytes and log.segments[-1].max_timestamp < oldest_kept and log.idle:
-            log.roll_if_not_empty()
+        active = log.segments[-1]
+        if roll_active and active.size_bytes and active.max_timestamp < oldest_kept:
+            if not active.index_is_loaded:
+                # A segment is closed with its index, which is not to be read on the event loop.
+                await asyncio.get_running_loop().run_in_executor(self._executor, lambda: active.index)
+            if log.idle and active.max_timestamp < oldest_kept:
+                log.roll_if_not_empty()
         expired_end = log.start_offset
         for segment in log.segments[:-1]:
             if segment.max_timestamp >= oldest_kept:
@@ -344,4 +349,4 @@ def _handles_max() -> int:
 
 
 def _folders(path: Path) -> list[Path]:
-    return [path / name for name in disk.names(path) if disk.is_folder(path / name)]
+    return [inner for name in disk.names(path) if disk.is_folder(inner := path / name)]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fluss.client.virtual import split_virtual
 from fluss.config import CONFIG_OPTIONS, Config
 from fluss.errors import ConfigError
 from fluss.metadata import TablePath
@@ -321,6 +322,8 @@ class SourceOptions:
     client: dict[str, Any] = field(repr=False)
     values: dict[str, Any]
     lake: dict[str, str] = field(default_factory=dict, repr=False)
+    view: str | None = None
+    """The virtual table that is read: `changelog`, `binlog`, `lake`, or None for the table itself."""
 
     def __getitem__(self, name: str) -> Any:
         option = OPTIONS.require(name)
@@ -334,10 +337,25 @@ def read_options(options: Mapping[str, str], *, streaming: bool = False) -> Sour
     """The options of a read, checked; a ConfigError names what is wrong."""
     parsed = _parse(options, "reads")
     values = parsed.values
+    _settle_view(parsed, streaming)
     _settle_startup_mode(values)
     _check_startup(values)
     _check_side(values, streaming)
     return parsed
+
+
+def _settle_view(options: SourceOptions, streaming: bool) -> None:
+    """Set the options that the name of a virtual table stands for."""
+    if options.view is None:
+        return
+    name = f"{options.table_path}${options.view}"
+    if streaming and options.view != "changelog":
+        raise ConfigError(f"{name} is for batch reads; stream {options.table_path}, or its $changelog")
+    if options.view == "binlog":
+        for cutting in ("scan.filter", "scan.maxRecordsPerPartition", "minPartitions", "includeMetadata"):
+            if options.values.get(cutting):
+                raise ConfigError(f"{name} cannot be combined with {cutting}: choose from the rows it gives")
+    options.values["read.optimized" if options.view == "lake" else "read.changelog"] = True
 
 
 def _settle_startup_mode(values: dict[str, Any]) -> None:
@@ -398,6 +416,8 @@ def _check_side(values: Mapping[str, Any], streaming: bool) -> None:
 def write_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a write, checked; a ConfigError names what is wrong."""
     parsed = _parse(options, "writes")
+    if parsed.view is not None:
+        raise ConfigError(f"{parsed.table_path}${parsed.view} can only be read; write to {parsed.table_path}")
     values = parsed.values
     if ("txnAppId" in values) != ("txnVersion" in values):
         raise ConfigError("txnAppId and txnVersion belong together; give both or neither")
@@ -443,7 +463,7 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
         filed = _from_file(values.pop("client.options.file"))
         lake = {**{name: str(value) for name, value in filed.items() if is_lake_option(name)}, **lake}
         client = {**{name: value for name, value in filed.items() if not is_lake_option(name)}, **client}
-    path = _table_path(values.get("table"))
+    path, view = split_virtual(_table_path(values.get("table")))
     client = {**environment_options(), **client}
     if "bootstrap.servers" not in client:
         raise ConfigError(
@@ -452,7 +472,7 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
             "FLUSS_BOOTSTRAP_SERVERS of the driver"
         )
     Config(client).validate()
-    return SourceOptions(path, client, values, lake)
+    return SourceOptions(path, client, values, lake, view)
 
 
 def environment_options() -> dict[str, Any]:

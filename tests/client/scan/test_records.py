@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 from decimal import Decimal
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 
 import fluss
 from fluss.client.scan.decode import Decoded
-from fluss.client.scan.records import Run, ScanRecord, ScanRecords
+from fluss.client.scan.records import Run, ScanRecords
 from fluss.client.scan.values import column_to_python, rows_to_python
 from fluss.errors import InvalidRowError
 from fluss.metadata import DataTypes
@@ -75,9 +76,31 @@ def test_offsets_with_gaps():
 
 
 def test_records_compare_by_what_they_hold():
-    assert ScanRecord(1, 2, 0, {"a": 1}) == ScanRecord(1, 2, 0, {"a": 1})
-    assert ScanRecord(1, 2, 0, {"a": 1}) != ScanRecord(1, 2, 1, {"a": 1})
-    assert ScanRecord(1, 2, 0, {}) != "x"
+    def first(change):
+        return next(run_of(1, 1, bytes([change])).records())
+
+    assert first(0) == first(0)
+    assert first(0) != first(1)
+    assert first(0) != "x"
+
+
+def test_going_through_the_records_twice_shows_the_same_rows(records):
+    for record in records:
+        record.row["seen"] = True
+    assert all(record.row["seen"] for record in records)
+    assert records[0].row["seen"]
+
+
+def test_records_that_are_dropped_at_once_keep_the_garbage_collector_away():
+    """After every 700 objects it looks at all of them; a reader of single records would pay for it."""
+    records = ScanRecords({B0: [run_of(start, 500) for start in range(0, 20_000, 500)]})
+    collections = gc.get_stats()[0]["collections"]
+    seen = 0
+    for record in records:
+        seen += record.offset >= 0
+    assert seen == 20_000
+    # The rows are kept, 20,000 dicts: once for 700 of them, and not again for the records.
+    assert gc.get_stats()[0]["collections"] - collections < 20_000 / 700 * 1.5
 
 
 def test_slices_of_a_batch_keep_offsets():

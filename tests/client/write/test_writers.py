@@ -109,6 +109,35 @@ def test_rows_join_while_the_server_is_busy(run, config, database):
     run(with_table(config, database, use, FIELDS))
 
 
+def test_many_buckets_share_what_is_in_flight(run, config, database, monkeypatch):
+    """A server that works on one batch of each bucket need not have a second one of each waiting."""
+    config.writer_batch_timeout_ms = 10
+    monkeypatch.setattr(writer_module, "_LINGER_BATCHES_TOTAL", 8)
+
+    async def use(conn, table):
+        writer = table.new_upsert().create_writer()
+        await writer.upsert((0, "warm")).wait()
+        sender, sizes = writer._sender, batches_of(writer)
+        answer, answers = sender.on_response, []
+        sender.on_response = lambda *args: answers.append(args)
+        for i in range(20):
+            for key in range(100):
+                writer.upsert((key, f"round {i}"))
+            await asyncio.sleep(0.02)
+        assert 8 <= len(sizes) < 16 + 8
+        held, sender.on_response = list(answers), answer
+        for args in held:
+            answer(*args)
+        # Without a flush: rows that waited long enough leave when the server has time for them.
+        for _ in range(250):
+            if writer._builders or writer._unsettled:
+                await asyncio.sleep(0.02)
+        lookuper = table.new_lookup().create_lookuper()
+        assert (await lookuper.lookup({"id": 99}))["name"] == "round 19"
+
+    run(with_table(config, database, use, FIELDS, keys=["id"], bucket_count=16))
+
+
 def test_two_writers_do_not_wait_for_each_other(run, config, database):
     """Batches of another writer keep a bucket busy, and their end is told to that writer only."""
     config.writer_batch_timeout_ms = 20

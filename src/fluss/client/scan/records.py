@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, overload
 
@@ -17,20 +18,16 @@ _CHANGE_TYPES = tuple(ChangeType)
 class ScanRecord:
     """One record of a log: its row, where it stands in the log, and what it did."""
 
+    # Without an `__init__`, making one costs 100 ns less: a fifth of what a record costs.
     __slots__ = ("_change", "offset", "row", "timestamp")
 
+    _change: int
     offset: int
     """The position of this record in its bucket's log."""
     timestamp: int
     """When the server committed it, in milliseconds since 1970."""
     row: dict[str, Any]
     """The row as `{column name: value}`."""
-
-    def __init__(self, offset: int, timestamp: int, change: int, row: dict[str, Any]) -> None:
-        self.offset = offset
-        self.timestamp = timestamp
-        self._change = change
-        self.row = row
 
     @property
     def change_type(self) -> ChangeType:
@@ -55,7 +52,7 @@ class ScanRecord:
 class Run:
     """Consecutive records of one bucket as a slice of an Arrow batch, turned into records when they are looked at."""
 
-    __slots__ = ("base_offset", "batch", "change_types", "map_pairs", "timestamp", "types")
+    __slots__ = ("_rows", "base_offset", "batch", "change_types", "map_pairs", "timestamp", "types")
 
     def __init__(
         self,
@@ -73,19 +70,31 @@ class Run:
         self.base_offset = base_offset
         self.timestamp = timestamp
         self.change_types = change_types
+        self._rows: list[dict[str, Any]] | None = None
+        """Made once: a caller that goes through the records twice sees what it did to a row."""
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
 
-    def records(self) -> list[ScanRecord]:
-        rows = rows_to_python(self.batch, self.types, map_pairs=self.map_pairs)
+    def records(self) -> Iterator[ScanRecord]:
+        """Make the records, each when it is asked for.
+
+        A record that is dropped before the next one is made never reaches the garbage collector, which would otherwise
+        come by after every 700 of them.
+        """
+        rows = self._rows
+        if rows is None:
+            rows = self._rows = rows_to_python(self.batch, self.types, map_pairs=self.map_pairs)
         base, timestamp = self.base_offset, self.timestamp
         offsets = range(base, base + len(rows)) if isinstance(base, int) else base
-        if self.change_types is None:
-            return [ScanRecord(offset, timestamp, 0, row) for offset, row in zip(offsets, rows)]
-        return [
-            ScanRecord(offset, timestamp, change, row) for offset, change, row in zip(offsets, self.change_types, rows)
-        ]
+        changes = itertools.repeat(0) if self.change_types is None else self.change_types
+        for offset, change, row in zip(offsets, changes, rows):
+            record = ScanRecord()
+            record.offset = offset
+            record.timestamp = timestamp
+            record._change = change
+            record.row = row
+            yield record
 
 
 class ScanRecords:
@@ -170,7 +179,9 @@ class ScanRecords:
         return bucket in self._runs
 
     def __iter__(self) -> Iterator[ScanRecord]:
-        return iter(self._all())
+        if self._lists:
+            return iter(self._all())
+        return itertools.chain.from_iterable(run.records() for runs in self._runs.values() for run in runs)
 
     def __await__(self) -> Generator[Any, None, ScanRecords]:
         """Give itself: `await scanner.poll(…)`, as in release 1.0, works with the plain `poll` of `fluss` too."""

@@ -12,18 +12,19 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss.errors import ConfigError, FlussError, FormatError, SecurityTokenError, StorageError
-from fluss.metadata import EARLIEST_OFFSET, FileSystemCredentials
+from fluss.metadata import EARLIEST_OFFSET
 from fluss.net.filesystems import open_filesystem, scheme_of, scrub
 from fluss.protocol import apis, messages
 from fluss.records.log_batch import LENGTH_END, LENGTH_POSITION
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow.fs as pafs
 
     from fluss.client.cluster import Cluster
@@ -145,6 +146,8 @@ class RemoteReader:
 
     async def _open_store(self, scheme: str, directory: str) -> _Store:
         """Open an object store with credentials of the reader's own, or else with those the cluster lends."""
+        from fluss.metadata import FileSystemCredentials  # every scanner loads this module, and few read a store
+
         try:
             token = await self._cluster.call_tablet(
                 apis.GET_FILESYSTEM_SECURITY_TOKEN, messages.GetFileSystemSecurityTokenRequest()

@@ -63,6 +63,8 @@ _EARLY_BYTES = 128 * 1024
 """A batch of this size need not wait for more when the server has too little to do for its bucket."""
 _LINGER_BATCHES = 2
 """While so many batches of a bucket are queued or in flight, rows that have waited long enough wait for more."""
+_LINGER_BATCHES_TOTAL = 64
+"""The same for all buckets together: with many of them, each would otherwise get several small batches at a time."""
 
 Key = tuple["str | None", int]
 """Partition name or None, bucket id."""
@@ -376,13 +378,18 @@ class WriterBase:
             chunk = self._accumulator.take()
         if chunk is not None:
             self._emit(chunk)
-        for key, builder in list(self._builders.items()):
-            if self._sender.queued_batches(self._target, *key) < _LINGER_BATCHES:
-                self._seal(key)
-            else:
-                builder.is_overdue = True
+        for builder in self._builders.values():
+            builder.is_overdue = True
+        self._seal_overdue()
         if self._builders:
             self._start_linger()
+
+    def _seal_overdue(self) -> None:
+        """Send the rows that have waited long enough, of all buckets or of none: they travel in one request."""
+        if len(self._unsettled) < _LINGER_BATCHES_TOTAL:
+            for key, builder in list(self._builders.items()):
+                if builder.is_overdue and self._sender.queued_batches(self._target, *key) < _LINGER_BATCHES:
+                    self._seal(key)
 
     def _push(self) -> None:
         """Send everything accumulated so far."""
@@ -464,10 +471,12 @@ class WriterBase:
         builder = self._builders.get(key)
         if builder is not None:
             queued = self._sender.queued_batches(self._target, *key)
-            if builder.is_overdue and queued < _LINGER_BATCHES:
+            if builder.is_overdue and queued < _LINGER_BATCHES and len(self._unsettled) < _LINGER_BATCHES_TOTAL:
                 self._seal(key)
             elif builder.size_bytes >= _EARLY_BYTES and queued < self._busy_batches:
                 self._seal(key, early=True)
+        if len(self._unsettled) == _LINGER_BATCHES_TOTAL - 1:
+            self._seal_overdue()
         for waited_for, promise in self._flushes:
             waited_for.discard(number)
             if not waited_for:

@@ -36,9 +36,10 @@ def load_catalog(catalog: CatalogState) -> None:
     dropping: list[DatabaseEntry] = []
     for path in documents(storage.databases):
         _load_database(catalog, path, dropping)
+    remote_data_dir = catalog.remote_data_dir
     for name in sorted(disk.names(storage.tables), key=lambda name: (len(name), name)):
         if name.isdigit():
-            _load_table(catalog, storage.tables / name)
+            _load_table(catalog, storage.tables / name, remote_data_dir)
     for entry in dropping:
         erase_database(catalog, entry)
         forget_database(catalog, entry)
@@ -84,7 +85,7 @@ def _load_database(catalog: CatalogState, path: Path, dropping: list[DatabaseEnt
         catalog.databases[name] = DatabaseEntry(int(path.stem), name, DatabaseDescriptor(), 0, 0, damage=damage)
 
 
-def _load_table(catalog: CatalogState, folder: Path) -> None:
+def _load_table(catalog: CatalogState, folder: Path, remote_data_dir: str) -> None:
     table_id = int(folder.name)
     catalog.counters.at_least("table_id", table_id + 1)
     path = folder / "table.doc"
@@ -105,12 +106,13 @@ def _load_table(catalog: CatalogState, folder: Path) -> None:
             descriptor,
             int(content["created_time"]),
             int(content["modified_time"]),
-            catalog.remote_data_dir,
+            remote_data_dir,
         )
         if identity["id"] != table_id or info.schema_id not in schemas:
             raise ValueError("its ids do not agree")
         entry = TableEntry(info, schemas)
-        _load_partitions(catalog, entry, folder / "partitions")
+        if entry.is_partitioned:
+            _load_partitions(catalog, entry, folder / "partitions")
         _load_lake(catalog, entry, folder / "lake.doc")
     except DamagedDocumentError as error:
         _table_is_damaged(catalog, table_id, error.damage)

@@ -151,6 +151,8 @@ class OpenFiles:
         self._handles_max = handles_max
         self._cached_max = max(int(handles_max * _CACHED_SHARE), 1)
         self._files: OrderedDict[Path, SegmentFile] = OrderedDict()
+        self._paths: dict[Path, set[Path]] = {}
+        """The paths of the open files by folder: a dropped table closes many logs, and each has a few of all files."""
         # Reentrant: a file whose last reference is dropped here closes here.
         self._lock = threading.RLock()
         self.handle_count = 0
@@ -188,6 +190,7 @@ class OpenFiles:
             file = SegmentFile(path, create=create, pool=self)
         with self._lock:
             self._files[path] = file
+            self._paths.setdefault(path.parent, set()).add(path)
         self._close_idle(self._cached_max)
         return file
 
@@ -196,17 +199,27 @@ class OpenFiles:
             with self._lock:
                 if len(self._files) <= count_max:
                     return
-                _, file = self._files.popitem(last=False)
+                path, file = self._files.popitem(last=False)
+                self._forget_path(path)
             del file
 
     def forget(self, path: Path) -> None:
         with self._lock:
-            self._files.pop(path, None)
+            if self._files.pop(path, None) is not None:
+                self._forget_path(path)
 
     def forget_under(self, folder: Path) -> None:
+        """Forget the files that lie in a folder, not those in folders below it."""
         with self._lock:
-            for path in [path for path in self._files if path.parent == folder]:
+            for path in self._paths.pop(folder, ()):
                 del self._files[path]
+
+    def _forget_path(self, path: Path) -> None:
+        folder = path.parent
+        paths = self._paths[folder]
+        paths.discard(path)
+        if not paths:
+            del self._paths[folder]
 
 
 class UnsyncedFolders:

@@ -191,6 +191,11 @@ def _check_from(segments: list[Segment], start: int, position: int, scan: _Scan,
         scan_from = position if number == start else 0
         if segment.base_offset > scan.next_offset:
             raise DamagedLogError(f"a log file before '{segment.path}' is gone: offset {scan.next_offset} is missing")
+        if segment.size_bytes == scan_from > 0:
+            # Nothing was written since. The index stays on disk until it is needed: there may be thousands of logs.
+            segment.end_offset = scan.next_offset
+            segment.max_timestamp = scan.max_timestamp
+            continue
         index = _index_below(segment, scan_from) if scan_from > 0 else SegmentIndex()
         file_end = segment.size_bytes
         segment.size_bytes = scan_from

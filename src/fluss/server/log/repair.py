@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Protocol
@@ -62,7 +63,8 @@ class LogRepair:
     """Repairs one log in the background. Belongs to the event loop."""
 
     def __init__(self, tablet: RepairableLog) -> None:
-        self._tablet = tablet
+        # Not held: a log that was dropped goes at once, and not when the garbage collector finds the circle.
+        self._owner = weakref.ref(tablet)
         self._delay_s = _DELAY_S_MIN
         self._timer: asyncio.TimerHandle | None = None
         self._working = False
@@ -70,15 +72,14 @@ class LogRepair:
 
     def start(self) -> None:
         """Try to repair the log soon. Does nothing while a repair is planned or in progress."""
-        if self._timer is None and not self._working and not self._closed:
+        tablet = self._owner()
+        if tablet is not None and self._timer is None and not self._working and not self._closed:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:  # there is no server; the log is recovered when it is opened again
                 return
             self._timer = loop.call_later(self._delay_s, self._begin)
-            self._delay_s = min(
-                self._delay_s * 2, _DELAY_S_MAX if self._tablet.damage is None else _DELAY_DAMAGED_S_MAX
-            )
+            self._delay_s = min(self._delay_s * 2, _DELAY_S_MAX if tablet.damage is None else _DELAY_DAMAGED_S_MAX)
 
     def close(self) -> None:
         self._closed = True
@@ -88,8 +89,8 @@ class LogRepair:
 
     def _begin(self) -> None:
         self._timer = None
-        tablet = self._tablet
-        if self._closed:
+        tablet = self._owner()
+        if self._closed or tablet is None:
             return
         if tablet.is_busy:
             self.start()  # a write or a checkpoint still uses the files
@@ -103,17 +104,18 @@ class LogRepair:
 
     def _done(self, work: asyncio.Future[RecoveredLog | None]) -> None:
         self._working = False
-        if self._closed or work.cancelled():
+        tablet = self._owner()
+        if self._closed or work.cancelled() or tablet is None:
             return
         error = work.exception()
         if error is None:
             self._delay_s = _DELAY_S_MIN
-            self._tablet.repaired(work.result())
+            tablet.repaired(work.result())
             return
         if isinstance(error, DamagedLogError):
-            self._tablet.put_out_of_service(error)
+            tablet.put_out_of_service(error)
         else:
-            logger.warning("%s cannot be repaired yet: %s", self._tablet.bucket, error)
+            logger.warning("%s cannot be repaired yet: %s", tablet.bucket, error)
         self.start()
 
 

@@ -70,8 +70,8 @@ class Segment:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file can be used without opening it first."""
-        return self.path in self._open_files
+        """Whether appends can go on without opening the file or reading the index first."""
+        return self._index is not None and self.path in self._open_files
 
     @property
     def file(self) -> SegmentFile:
@@ -100,7 +100,10 @@ class Segment:
 
     @property
     def index(self) -> SegmentIndex:
-        """The indexes; those of a closed segment are read when first needed and rebuilt if they are unusable."""
+        """The indexes; those of a segment that nothing was appended to are read when first needed.
+
+        They are rebuilt if they are unusable.
+        """
         index = self._index
         if index is None:
             with self._index_lock:

@@ -295,6 +295,7 @@ class LogTablet:
     def open_active(self) -> tuple[Segment | None, SegmentFile]:
         """Open the file that is written to, and create it if there is none. Runs in a thread, as an append does."""
         if self.segments:
+            _ = self.segments[-1].index  # read now, not on the event loop
             return None, self.open_files.get(self.segments[-1].path)
         segment = self._create_segment(0)
         disk.unlink_if_there(self.folder / ACCEPT_LOSS_NAME)
