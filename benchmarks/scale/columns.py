@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from benchmarks.scale.study import Point, Study, client, seconds
 
 VALUES = 10_000_000
+ROWS_MIN = 200_000
+"""A scan of fewer rows would mostly measure what every scan costs, whatever the table looks like."""
 DICT_VALUES = 400_000
 BATCH_ROWS = 2_500
 
@@ -15,7 +17,7 @@ BATCH_ROWS = 2_500
 def measure(study: Study) -> Iterator[Point]:
     with study.server() as server, client(server) as worker:
         for columns in study.points(1, 5, 10, 50, 100, 200):
-            batches = VALUES // columns // BATCH_ROWS
+            batches = max(VALUES // columns, ROWS_MIN) // BATCH_ROWS
             rows = batches * BATCH_ROWS
             size = {"columns": columns, "batch_rows": BATCH_ROWS, "batches": batches}
             few = DICT_VALUES // columns

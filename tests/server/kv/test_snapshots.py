@@ -638,7 +638,8 @@ def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
                     kinds += found.change_types or b""
                 updates = [int(ChangeType.UpdateBefore), int(ChangeType.UpdateAfter)] * 100
                 assert kinds == [int(ChangeType.Insert), *updates, int(ChangeType.Insert)]
-        shutil.rmtree(next((tmp_path / "data" / "tables").rglob("kv-0")))
+        for state in (tmp_path / "data" / "tables").rglob("kv-0"):
+            shutil.rmtree(state)
         async with a_table(tmp_path / "data", **options) as (server, table):
             assert await table.lookup(0, 1) == [(0, "x-0", 0.0), (1, "tail", None)]
 
@@ -700,7 +701,8 @@ def test_a_moved_data_folder(tmp_path: Path) -> None:
             await table.put(rows(100))
             await forget_history(server, table, clock)
         (tmp_path / "old").rename(tmp_path / "new")
-        shutil.rmtree(next((tmp_path / "new" / "tables").rglob("kv-0")))
+        for state in (tmp_path / "new" / "tables").rglob("kv-0"):
+            shutil.rmtree(state)
         async with a_table(tmp_path / "new", clock=clock) as (server, table):
             assert await table.lookup(*range(100)) == rows(100)
             (found,) = snapshots_of(server).snapshots

@@ -520,6 +520,23 @@ def test_a_closed_bucket_refuses(tmp_path: Path) -> None:
     run(work())
 
 
+def test_a_stop_leaves_few_offsets_to_a_replay(tmp_path: Path) -> None:
+    """Thousands of buckets with some rows each would otherwise take minutes to write."""
+
+    async def work() -> None:
+        for rows, is_written in ((50, False), (200, True)):
+            folder = tmp_path / str(rows)
+            expected = [(i, "x", None) for i in range(rows)]
+            async with opened(folder, table()) as bucket:
+                await bucket.put(expected)
+                bucket.tablet.close(keep=True, replayed_max=100)
+                assert bool(list(folder.rglob("*.sst"))) == is_written
+            async with opened(folder, table()) as bucket:
+                assert [await bucket.get(i) for i in range(rows)] == expected
+
+    run(work())
+
+
 def test_dropping_a_store_does_not_wait_for_its_spill(tmp_path: Path) -> None:
     async def work() -> None:
         async with opened(tmp_path, table()) as bucket:

@@ -30,6 +30,10 @@ logger = logging.getLogger("fluss.server.kv")
 
 Buffer = bytes | bytearray | memoryview
 
+_REPLAYED_MAX = 10_000
+"""A bucket whose state lacks so few offsets of its log is not written at a stop. The next use replays them in some ten
+milliseconds; writing takes longer, and a server may have thousands of such buckets."""
+
 
 class Kv:
     """The states of all primary-key buckets; each begins to exist when it is first used."""
@@ -113,7 +117,8 @@ class Kv:
         self.cursors.close()
         self._closed = True
         for tablet in tuple(self._open.values()):
-            tablet.close(keep=keep and tablet.log.damage is None and tablet.log.failure is None)
+            is_sound = tablet.log.damage is None and tablet.log.failure is None
+            tablet.close(keep=keep and is_sound, replayed_max=_REPLAYED_MAX)
         self._open.clear()
 
     @property

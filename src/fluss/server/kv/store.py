@@ -224,14 +224,15 @@ class Store:
         self._count(0, 0)
         self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0
 
-    def close(self, *, keep: bool) -> None:
-        """Put what is in memory on disk (`keep`), and close the files."""
+    def close(self, *, keep: bool, replayed_max: int = 0) -> None:
+        """Put what is in memory on disk (`keep`), and close the files. The last few offsets can be left to a replay."""
         if self.closed:
             return
         self.closed = True
         if keep:
             self._wait_for_spill()
-            while len(self._memory) or len(self._spilling):
+            is_far = self.applied_offset - self._spilled_offset > replayed_max
+            while is_far and (len(self._memory) or len(self._spilling)):
                 self.start_spill()
                 if not self._wait_for_spill():
                     break  # the log has it all

@@ -571,12 +571,12 @@ class KvTablet:
                 count = layer.sorted_count
                 layer.add_runs(count, await self._in_thread(sorted_runs, layer.unsorted_keys()))
 
-    def close(self, *, keep: bool) -> None:
+    def close(self, *, keep: bool, replayed_max: int = 0) -> None:
         self.closed = True
         if self._commit in self.log.before_commit:
             self.log.before_commit.remove(self._commit)
             self.log.on_truncated.remove(self._truncated)
-        self.store.close(keep=keep and not self._replaying)
+        self.store.close(keep=keep and not self._replaying, replayed_max=replayed_max)
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
