@@ -98,7 +98,7 @@ class _Bench:
         rows = self._settings.rows(5_000_000)
         numbers = self._spark.range(0, rows, 1, 4).selectExpr("id", "id * 1000 as a", "id * 2000 as b")
         times = self._spark.range(0, rows, 1, 4).selectExpr(
-            "id", "timestamp_micros(id * 1000) as a", "timestamp_ntz(timestamp_micros(id * 2000)) as b"
+            "id", "timestamp_micros(id * 1000) as a", "cast(timestamp_micros(id * 2000) as timestamp_ntz) as b"
         )
 
         def rate(frame: Any) -> Callable[[], float]:

@@ -39,6 +39,7 @@ def names(face: str, *modules: str) -> dict[str, str]:
     return {face: " ".join(tables[f"fluss.{module}"] for module in modules)}
 
 
+_ADMIN = ("client.admin", "client.admin.types", "client.admin.balance", "client.admin.leases")
 REFERENCE: list[Group] = [
     ("connect", "The high-level API", names("fluss", "db.connect", "db.blocking", "db.changes", "db.results")),
     ("aio-connect", "The high-level API for asyncio", names("fluss.aio", "db.database", "db.table")),
@@ -47,7 +48,7 @@ REFERENCE: list[Group] = [
         "The full client",
         {"fluss": "Config FlussConnection FlussTable AppendWriter UpsertWriter PrometheusCollector"},
     ),
-    ("admin", "Administration", names("fluss", "client.admin", "client.admin.types", "client.admin.balance")),
+    ("admin", "Administration", names("fluss", *_ADMIN)),
     ("write", "Writing", names("fluss", "client.table", "client.write")),
     ("read", "Scanning and looking up", names("fluss", "client.scan_faces", "client.scan", "client.lookup")),
     ("multi-table", "Many tables", names("fluss", "client.multi_table_faces", "client.multi_table")),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 COMMON: dict[str, str] = {
     "fluss.client.admin": "FlussAdmin",
     "fluss.client.admin.balance": "BucketMove GoalType RebalanceProgress RebalanceStatus ServerTag",
+    "fluss.client.admin.leases": "KvSnapshotLease",
     "fluss.client.admin.types": """
         AclBinding AclFilter AlterConfig AlterConfigOp ClusterHealth ConfigEntry DatabaseSummary FileSystemToken
         HealthStatus KvSnapshot KvSnapshotMetadata OperationType PermissionType ProducerOffsets RemoteLogManifest

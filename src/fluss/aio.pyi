@@ -7,6 +7,7 @@ from fluss.client.admin.balance import GoalType as GoalType
 from fluss.client.admin.balance import RebalanceProgress as RebalanceProgress
 from fluss.client.admin.balance import RebalanceStatus as RebalanceStatus
 from fluss.client.admin.balance import ServerTag as ServerTag
+from fluss.client.admin.leases import KvSnapshotLease as KvSnapshotLease
 from fluss.client.admin.types import AclBinding as AclBinding
 from fluss.client.admin.types import AclFilter as AclFilter
 from fluss.client.admin.types import AlterConfig as AlterConfig
@@ -174,6 +175,7 @@ __all__ = [
     "InvalidTableError",
     "InvalidTimestampError",
     "KvSnapshot",
+    "KvSnapshotLease",
     "KvSnapshotMetadata",
     "LATEST_OFFSET",
     "LakeSnapshot",

@@ -60,6 +60,17 @@ def test_cat(ok: Callable[..., str], tmp_path: Path) -> None:
     assert pq.read_table(file).num_rows == 2
 
 
+def test_virtual_tables(ok: Callable[..., str]) -> None:
+    found = [json.loads(line) for line in ok("cat", "orders$changelog", "--json", "-w", "id = 1").splitlines()]
+    assert [(row["_change_type"], row["price"]) for row in found] == [
+        ("insert", "2.50"),
+        ("update_before", "2.50"),
+        ("update_after", "3.00"),
+    ]
+    assert ok("count", "fluss.orders$binlog") == "5\n"
+    assert "before" in ok("head", "orders$binlog", "-n", "1")
+
+
 def test_head_and_count(ok: Callable[..., str]) -> None:
     assert len(ok("head", "events", "-n", "3").splitlines()) == 4
     assert len(ok("head", "events", "--json").splitlines()) == 10

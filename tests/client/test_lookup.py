@@ -289,6 +289,34 @@ def test_insert_if_not_exists_hands_out_numbers(run, config, database, face):
     run(use())
 
 
+@pytest.mark.parametrize("face", [fluss, fluss.aio])
+def test_insert_if_not_exists_in_partitions(run, config, database, face):
+    async def use():
+        async with await face.FlussConnection.create(config) as conn:
+            admin = conn.get_admin()
+            await admin.create_database(database)
+            path = fluss.TablePath(database, "ids")
+            fields = pa.schema([("name", pa.string()), ("day", pa.date32()), ("nr", pa.int32()), ("id", pa.int64())])
+            schema = fluss.Schema(fields, primary_keys=["name", "day", "nr"], auto_increment_column="id")
+            descriptor = fluss.TableDescriptor(schema, partition_keys=["day", "nr"], bucket_count=1)
+            await admin.create_table(path, descriptor)
+            first, second = dt.date(2024, 5, 1), dt.date(2024, 5, 2)
+            for day in (first, second):
+                await admin.create_partition(path, {"day": str(day), "nr": "7"})
+            table = await conn.get_table(path)
+            ids = table.new_lookup().enable_insert_if_not_exists().create_lookuper()
+            ada = await ids.lookup({"name": "ada", "day": first, "nr": 7})
+            assert ada == {"name": "ada", "day": first, "nr": 7, "id": ada["id"]}
+            assert await ids.lookup(("ada", first, 7)) == ada == await table.new_lookup().lookup(("ada", first, 7))
+            other = await ids.lookup(("ada", second, 7))
+            assert (other["day"], other["id"] == ada["id"]) == (second, False)
+            many = await ids.lookup_many([("ada", first, 7), ("bob", second, 7)])
+            assert many.column("day").to_pylist() == [first, second]
+            assert await ids.lookup(("ada", dt.date(2024, 5, 3), 7)) is None, "there is no such partition"
+
+    run(use())
+
+
 def test_insert_if_not_exists_where_it_cannot_be(use_tables):
     async def use(conn, create):
         strict = await create("strict", [("id", pa.int32()), pa.field("v", pa.int32(), nullable=False)], ["id"])
@@ -301,7 +329,5 @@ def test_insert_if_not_exists_where_it_cannot_be(use_tables):
         builder = table.new_lookup().enable_insert_if_not_exists()
         with pytest.raises(fluss.InvalidArgumentError, match="a prefix is not a whole key"):
             builder.lookup_by(["region", "id"])
-        with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
-            builder.create_lookuper()
 
     use_tables(use)

@@ -119,6 +119,17 @@ def test_expressions_that_mean_sql() -> None:
     assert found.predicate == ~(col("x") > 1) & ~col("i").is_in([1])
 
 
+def test_arrow_compares_with_nan_as_ieee_does() -> None:
+    table = pa.table({"x": [None, 1.0, math.nan]})
+    for expression, kept in [(math.nan != X, [1, 2]), (math.nan == X, []), (math.nan > X, []), (math.nan <= X, [])]:
+        found = translate(expression, SCHEMA)
+        assert found is not None
+        assert not found.exact
+        numbered = table.append_column("row", pa.array(range(3)))
+        assert numbered.filter(expression)["row"].to_pylist() == kept
+        assert numbered.filter(found.predicate.to_arrow_expression(SCHEMA))["row"].to_pylist() == kept
+
+
 def test_fields() -> None:
     assert sorted(fields_of((N + 1 == 5) | pc.starts_with(S, "a")) or []) == ["i", "s"]
     assert fields_of(pc.scalar(True)) == []

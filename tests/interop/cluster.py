@@ -179,6 +179,7 @@ class RealCluster(Server):
         tablets: int = 2,
         options: dict[str, str] | None = None,
         heap_mb: int = 512,
+        extra_jars: str = "",
         keep_logs_in: Path | None = None,
     ) -> None:
         super().__init__(keep_logs_in)
@@ -187,10 +188,11 @@ class RealCluster(Server):
         self.tablet_count = tablets
         self.options = options or {}
         self.heap_mb = heap_mb
+        self.extra_jars = extra_jars
         self.tablets: dict[int, Process] = {}
 
     def start(self) -> None:
-        path = environment.classpath(self.version)
+        path = os.pathsep.join(filter(None, [environment.classpath(self.version), self.extra_jars]))
         ports = free_ports(1 + 2 * (1 + self.tablet_count))
         zookeeper_port = ports.pop()
         (self.home / "log4j2.properties").write_text(_LOG4J)

@@ -24,10 +24,16 @@ WHEELS = ("0.1.0", "1.0.0")
 
 # Arrow reaches into direct buffers; from Java 16 on the JVM must be told that this is allowed.
 JAVA_OPENS = ("--add-opens=java.base/java.nio=org.apache.arrow.memory.core,ALL-UNNAMED",)
+# Flink's serializers reach into collections as well.
+FLINK_OPENS = (*JAVA_OPENS, *(f"--add-opens=java.base/{one}=ALL-UNNAMED" for one in ("java.lang", "java.util")))
 
 
 class Unavailable(Exception):
     """A part of the environment cannot be had here; the text says which and why."""
+
+
+class NotPublished(Unavailable):
+    """The registry has no such artifact; the text is its name."""
 
 
 def _run(command: list[str], what: str, timeout_s: float) -> None:
@@ -41,6 +47,9 @@ def _run(command: list[str], what: str, timeout_s: float) -> None:
         text = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr).strip().splitlines()
         errors = [line for line in text if "ERROR" in line] or text
         said = errors[0].removeprefix("[ERROR] ") if errors else "failed without a word"
+        missing = re.search(r"Could not find artifact ([\w.-]+:[\w.-]+)(?::\w+)*:([\w.-]+)", said)
+        if missing:
+            raise NotPublished(":".join(missing.groups()))
         # Addresses of registries depend on the machine and say nothing about the artifact.
         raise Unavailable(f"{what}: " + re.sub(r"\s*(in )?\(?https?://\S+|\s*->.*", "", said))
 
@@ -65,12 +74,12 @@ def java() -> str:
     return found
 
 
-def classpath(version: str = FLUSS_VERSION) -> str:
-    """The class path of the server and the Java client, resolved by coordinates.
+def classpath(version: str = FLUSS_VERSION, pom: Path = HERE / "pom.xml") -> str:
+    """The class path of the server and the Java client, or of another pom, resolved by coordinates.
 
     Checksums are required (``-C``): an artifact without one is an unfinished upload, not a release.
     """
-    stamp = hashlib.sha256((HERE / "pom.xml").read_bytes() + version.encode()).hexdigest()[:12]
+    stamp = hashlib.sha256(pom.read_bytes() + version.encode()).hexdigest()[:12]
     listing = CACHE / f"classpath-{version}-{stamp}.txt"
     if listing.exists():
         text = listing.read_text()
@@ -78,13 +87,27 @@ def classpath(version: str = FLUSS_VERSION) -> str:
             return text
     CACHE.mkdir(parents=True, exist_ok=True)
     partial = listing.with_suffix(".partial")
-    command = ["mvn", "-q", "-B", "-U", "-C", "-f", str(HERE / "pom.xml"), "dependency:build-classpath"]
+    command = ["mvn", "-q", "-B", "-U", "-C", "-f", str(pom), "dependency:build-classpath"]
     command += [f"-Dfluss.version={version}", f"-Dmdep.outputFile={partial}"]
     _run(command, f"Apache Fluss {version} from Maven Central", 900)
     text = partial.read_text().strip()
     listing.write_text(text)
     partial.unlink()
     return text
+
+
+def lake_plugin(version: str = FLUSS_VERSION) -> Path:
+    """The jar that teaches Apache Fluss to write Paimon tables.
+
+    Copied by itself: the release names a parent that was not published, so it cannot be a dependency.
+    """
+    jar = CACHE / f"fluss-lake-paimon-{version}.jar"
+    if not jar.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        artifact = f"-Dartifact=org.apache.fluss:fluss-lake-paimon:{version}"
+        command = ["mvn", "-q", "-B", "dependency:copy", artifact, f"-DoutputDirectory={CACHE}"]
+        _run(command, "the lake plugin of Fluss", 600)
+    return jar
 
 
 def wheel_python(version: str) -> Path:
@@ -105,19 +128,35 @@ def wheel_python(version: str) -> Path:
 
 def java_driver(version: str = FLUSS_VERSION) -> str:
     """Compiles the Java driver against the published client and returns the class path to run it with."""
-    sources = sorted((HERE / "driver_java").glob("*.java"))
+    return _compiled(HERE / "driver_java", classpath(version), version)
+
+
+def flink_driver(version: str = FLUSS_VERSION) -> str:
+    """The same for the driver of Flink and the official connector, with the lake plugin beside them."""
+    folder = HERE / "driver_flink"
+    path = os.pathsep.join([str(lake_plugin(version)), classpath(version, folder / "pom.xml")])
+    return _compiled(folder, path, version)
+
+
+def lake_jars(version: str = FLUSS_VERSION) -> str:
+    """Paimon and the lake plugin: what a real server needs on its class path to create lake tables."""
+    paimon = classpath(version, REPOSITORY / "tests" / "lake" / "java" / "pom.xml")
+    return os.pathsep.join([str(lake_plugin(version)), paimon])
+
+
+def _compiled(folder: Path, path: str, version: str) -> str:
+    sources = sorted(folder.glob("*.java"))
     digest = hashlib.sha256(version.encode())
     for source in sources:
         digest.update(source.read_bytes())
-    classes = CACHE / f"driver-java-{version}-{digest.hexdigest()[:12]}"
-    path = classpath(version)
+    classes = CACHE / f"{folder.name.replace('_', '-')}-{version}-{digest.hexdigest()[:12]}"
     if not (classes / "compiled").exists():
         classes.mkdir(parents=True, exist_ok=True)
         javac = str(Path(java()).parent / "javac") if os.environ.get("JAVA_HOME") else "javac"
         _run(
             [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(classes), "-cp", path, *map(str, sources)],
-            "the Java driver",
+            f"the program {folder.name}",
             300,
         )
         (classes / "compiled").write_text("")
-    return os.pathsep.join([str(classes), str(HERE / "driver_java"), path])
+    return os.pathsep.join([str(classes), str(folder), path])

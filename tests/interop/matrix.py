@@ -9,19 +9,21 @@ which and why. Needs Java 11+, Maven and pip with their usual registries; everyt
 A part of it, without touching the document::
 
     python -m tests.interop.matrix --servers ours --clients fluss,pyfluss-1.0.0 --only "prefix lookup"
+    python -m tests.interop.matrix --clients flink
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop import crosses, environment, failover, front_door, peers, report
+from tests.interop import crosses, environment, failover, flink, front_door, peers, report
 from tests.interop.cluster import OurServer, RealCluster, Server
 from tests.interop.context import Context
 from tests.interop.peers import Peer
@@ -40,6 +42,7 @@ class Outcome:
     problem: str = ""
     asked: bool = True
     seconds: float = 0.0
+    known: str = ""  # it failed, and had to: why
 
 
 @dataclass
@@ -48,6 +51,7 @@ class Results:
     pairs: dict[tuple[str, str, str], Outcome] = field(default_factory=dict)  # (server, writer, reader)
     failover: dict[str, Outcome] = field(default_factory=dict)  # client
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    flink: dict[str, list[Outcome]] = field(default_factory=dict)  # server
     front_door: list[Outcome] = field(default_factory=list)  # fluss.connect() and fluss copy with the real cluster
     unpublished: str = ""  # why there is no column for the next release of Apache Fluss
 
@@ -64,6 +68,12 @@ class Results:
             if one.problem
         ]
         found += [f"failover of {client}: {one.problem}" for client, one in self.failover.items() if one.problem]
+        found += [
+            f"Flink on {server}: {one.name}: {one.problem}"
+            for server, outcomes in self.flink.items()
+            for one in outcomes
+            if one.problem
+        ]
         found += [f"{one.name}: {one.problem}" for one in self.front_door if one.problem]
         return found
 
@@ -105,7 +115,7 @@ def _attempt(name: str, crew: Crew, run: Callable[[], None]) -> Outcome:
 
 
 def run_scenario(server: Server, crew: Crew, client: str, helper: str, one: Scenario) -> Outcome:
-    if not one.requires <= peers.CAPABILITIES[client]:
+    if not one.requires <= peers.capabilities(client, server.name):
         return Outcome(one.name, asked=False)
 
     def run() -> None:
@@ -167,11 +177,51 @@ def run_server(name: str, clients: list[str], options: argparse.Namespace, resul
                     _show(outcome)
                     server.failed |= bool(outcome.problem)
     except Exception as error:  # a server or client that cannot be started is a failed cell, and is said so
-        said = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        reason = Outcome("the cell", f"cannot run: {' … '.join(dict.fromkeys((said[0], said[-1])))}")
+        reason = _cannot_run("the cell", error)
         _show(reason)
         for client in clients:
             results.cells.setdefault((name, client), []).append(reason)
+
+
+def _cannot_run(name: str, error: Exception) -> Outcome:
+    said = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return Outcome(name, f"cannot run: {' … '.join(dict.fromkeys((said[0], said[-1])))}")
+
+
+def run_flink(name: str, options: argparse.Namespace, results: Results) -> None:
+    """Runs the Flink scenarios on a server whose lake is a warehouse of its own."""
+    logs = environment.CACHE / "logs" / "flink"
+    chosen = [one for one in flink.SCENARIOS if not options.only or options.only in one.name]
+    outcomes = results.flink[name] = []
+    print(f"\nFlink on {name}", flush=True)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="fluss-interop-lake-") as folder,
+            crew_of(logs / name) as crew,
+            flink.make_server(name, logs, Path(folder)) as server,
+        ):
+            for one in chosen:
+                outcomes.append(_attempt_flink(server, crew, Path(folder), one))
+                _show(outcomes[-1])
+                server.failed |= bool(outcomes[-1].problem)
+    except Exception as error:
+        outcomes.append(_cannot_run("Flink", error))
+        _show(outcomes[-1])
+
+
+def _attempt_flink(server: Server, crew: Crew, warehouse: Path, one: flink.FlinkScenario) -> Outcome:
+    outcome = _attempt(
+        one.name,
+        crew,
+        lambda: flink.Session(server, crew.get(peers.FLINK), warehouse, sasl=one.sasl).run(one),
+    )
+    if server.name in one.fails:
+        expected, reason = one.fails[server.name]
+        if not outcome.problem:
+            outcome.problem = f"passed, although it was expected to fail: {reason}"
+        elif expected in outcome.problem:
+            outcome.known, outcome.problem = reason, ""
+    return outcome
 
 
 def run_failover(results: Results) -> None:
@@ -200,16 +250,17 @@ def run_front_door(results: Results) -> None:
 
 
 def _show(one: Outcome) -> None:
-    mark = "✘" if one.problem else "✔" if one.asked else "–"
-    print(f"  {mark} {one.name}" + (f"  ({one.seconds:.1f} s)" if one.asked else ""), flush=True)
-    if one.problem:
-        print(f"      {one.problem}", flush=True)
+    print(f"  {report.mark(one)} {one.name}" + (f"  ({one.seconds:.1f} s)" if one.asked else ""), flush=True)
+    if one.problem or one.known:
+        print(f"      {one.problem or f'known: {one.known}'}", flush=True)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.interop.matrix", description=__doc__.split("\n\n")[0])
     parser.add_argument("--servers", default=f"{OURS},{REAL}", help="comma list (default %(default)s)")
-    parser.add_argument("--clients", default=",".join(peers.ALL), help="comma list (default %(default)s)")
+    parser.add_argument(
+        "--clients", default=",".join((*peers.ALL, peers.FLINK)), help="comma list (default %(default)s)"
+    )
     parser.add_argument("--only", help="run only scenarios whose name contains this")
     parser.add_argument("--helper", help="client that sets up what the one under test cannot (default: fluss)")
     parser.add_argument("--no-cross", dest="cross", action="store_false", help="leave the cross pairs out")
@@ -222,20 +273,27 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
-    servers, clients = options.servers.split(","), options.clients.split(",")
+    servers, asked = options.servers.split(","), options.clients.split(",")
+    clients = [client for client in asked if client != peers.FLINK]
     whole = not arguments and len(sys.argv) == 1
     results = Results()
     try:
         environment.classpath(environment.FLUSS_NEXT_VERSION) if whole else None
         servers += [NEXT] if whole else []
+    except environment.NotPublished as reason:
+        results.unpublished = f"`{reason}` is not published"
     except environment.Unavailable as reason:
-        results.unpublished = str(reason)
+        print(reason, file=sys.stderr)
+        results.unpublished = "its jars could not be fetched when this page was written"
     for server in servers:
-        run_server(server, clients, options, results)
-    if options.failover and any(server != OURS for server in servers):
+        if clients:
+            run_server(server, clients, options, results)
+        if peers.FLINK in asked:
+            run_flink(server, options, results)
+    if clients and options.failover and any(server != OURS for server in servers):
         print("\nfailover on the real cluster", flush=True)
         run_failover(results)
-    if options.front and any(server != OURS for server in servers):
+    if clients and options.front and any(server != OURS for server in servers):
         print("\nfluss.connect() and fluss copy with the real cluster", flush=True)
         run_front_door(results)
     text = report.render(results, servers, clients)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import threading
@@ -32,32 +31,8 @@ MAINTAINED = RoundSettings(compact=True, compact_files_min=2, expire=True, expir
 @pytest.fixture(scope="module")
 def lake_jars() -> str:
     """The class path of Paimon and of the lake plugin of Fluss."""
-    stamp = hashlib.sha256((JAVA / "pom.xml").read_bytes()).hexdigest()[:12]
-    listing = environment.CACHE / f"lake-classpath-{stamp}.txt"
     try:
-        if not listing.exists():
-            environment.CACHE.mkdir(parents=True, exist_ok=True)
-            plugin = f"org.apache.fluss:fluss-lake-paimon:{environment.FLUSS_VERSION}"
-            # Copied by itself: the release names a parent that was not published, so it cannot be a dependency.
-            environment._run(
-                [
-                    "mvn",
-                    "-q",
-                    "-B",
-                    "dependency:copy",
-                    f"-Dartifact={plugin}",
-                    f"-DoutputDirectory={environment.CACHE}",
-                ],
-                "the lake plugin of Fluss",
-                600,
-            )
-            partial = listing.with_suffix(".partial")
-            command = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:build-classpath"]
-            environment._run([*command, f"-Dmdep.outputFile={partial}"], "Paimon from Maven Central", 900)
-            jar = environment.CACHE / f"fluss-lake-paimon-{environment.FLUSS_VERSION}.jar"
-            listing.write_text(f"{jar}{os.pathsep}{partial.read_text().strip()}")
-            partial.unlink()
-        return listing.read_text()
+        return environment.lake_jars()
     except environment.Unavailable as missing:
         pytest.skip(str(missing))
 
@@ -102,21 +77,20 @@ def test_paimon_in_java_reads_what_we_tier(
 
 
 @pytest.fixture
-def real(lake_jars: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LakeHarness]:
+def real(lake_jars: str, tmp_path: Path) -> Iterator[LakeHarness]:
     """A real Apache Fluss with its datalake on."""
     try:
-        plain = environment.classpath()
+        environment.classpath()
         environment.java()
     except environment.Unavailable as missing:
         pytest.skip(str(missing))
-    monkeypatch.setattr(environment, "classpath", lambda version=None: f"{plain}{os.pathsep}{lake_jars}")
     warehouse = tmp_path / "lake"
     options = {
         "datalake.format": "paimon",
         "datalake.paimon.metastore": "filesystem",
         "datalake.paimon.warehouse": str(warehouse),
     }
-    with cluster.RealCluster(tablets=1, options=options) as servers:
+    with cluster.RealCluster(tablets=1, options=options, extra_jars=lake_jars) as servers:
         session = LakeSession({"bootstrap.servers": servers.plain})
         server: Any = SimpleNamespace(bootstrap_servers=servers.plain)
         harness = LakeHarness("paimon", server, warehouse, session, "lake_real")

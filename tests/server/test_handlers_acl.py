@@ -19,7 +19,7 @@ from tests.server.catalog.support import (
 
 from fluss.errors import AuthorizationError, ConfigError
 from fluss.metadata import TablePath
-from fluss.metadata.acl import AclFilter, OperationType, Resource, ResourceType
+from fluss.metadata.acl import AclBinding, AclFilter, OperationType, Resource, ResourceType
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.producers import ProducerEntry
 from fluss.server.handlers import acl, admin, cluster
@@ -235,6 +235,13 @@ def test_super_users_must_be_readable(tmp_path: Path) -> None:
 
 def test_filter_defaults_match_everything() -> None:
     assert AclFilter().resource_type is ResourceType.ANY
+
+
+def test_any_resource_as_the_flink_procedures_name_it() -> None:
+    one = AclBinding(ResourceType.TABLE, "fluss.t", "bob", OperationType.READ)
+    assert AclFilter(resource_name="any").matches(one)
+    assert not AclFilter(resource_name="fluss.other").matches(one)
+    assert not AclFilter(ResourceType.TABLE, "any").matches(one)
 
 
 # ---------------------------------------------------------------------- lists, existence, producers

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import fluss
 from fluss.db.figures import bucket_offsets
@@ -26,6 +25,7 @@ from fluss.spark.batches import source_schema
 from fluss.spark.options import read_options
 from fluss.spark.reader import FlussReader
 from fluss.spark.stream_reader import FlussStreamReader
+from fluss.spark.versions import ReadAllAvailable
 
 COLUMNS = "id bigint, day string, v bigint"
 TTL = {"table.log.ttl": "1ms"}

@@ -140,3 +140,37 @@ def test_partitioned_rows(harness: SparkHarness) -> None:
     harness.put(path, [{"id": i, "day": f"d{i % 2}", "v": i} for i in range(20)])
     assert harness.read(path).count() == 20
     assert sorted(row.id for row in harness.read(path).where("day = 'd1'").collect()) == list(range(1, 20, 2))
+
+
+def test_virtual_tables(harness: SparkHarness) -> None:
+    path = make(harness, buckets=1)
+    harness.put(path, users(0, 2))
+    harness.put(path, users(0, 1, age=7), deletes=[{"id": 1}])
+    changes = harness.read(f"{path}$changelog")
+    assert changes.columns == ["_change_type", "_log_offset", "_commit_timestamp", "id", "name", "age"]
+    found = changes.orderBy("_log_offset").collect()
+    assert [(row._change_type, row._log_offset, row.id, row.age) for row in found] == [
+        ("insert", 0, 0, 0),
+        ("insert", 1, 1, 1),
+        ("update_before", 2, 0, 0),
+        ("update_after", 3, 0, 7),
+        ("delete", 4, 1, 1),
+    ]
+    chosen = harness.read(f"{path}$changelog", columns="age,_change_type").where("_change_type = 'delete'")
+    assert [tuple(row) for row in chosen.collect()] == [(1, "delete")]
+    binlog = harness.read(f"{path}$binlog").orderBy("_log_offset").collect()
+    assert [(row._change_type, row.before and row.before.age, row.after and row.after.age) for row in binlog] == [
+        ("insert", None, 0),
+        ("insert", None, 1),
+        ("update", 0, 7),
+        ("delete", 1, None),
+    ]
+    for name, more, message in (
+        (f"{path}$lake", {}, "has no lake"),
+        (f"{path}$other", {}, "virtual tables"),
+        (f"{path}$binlog", {"scan.filter": "id = 1"}, "cannot be combined with scan.filter"),
+    ):
+        with pytest.raises(PySparkException, match=message):
+            harness.read(name, **more).collect()
+    with pytest.raises(PySparkException, match="can only be read"):
+        harness.write(harness.read(path), f"{path}$changelog")

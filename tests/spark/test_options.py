@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fluss.errors import ConfigError
-from fluss.spark.options import OPTIONS, BucketOffsets, Moment, read_options, write_options
+from fluss.spark.option_types import BucketOffsets, Moment
+from fluss.spark.options import OPTIONS, read_options, write_options
 
 BASE = {"bootstrap.servers": "localhost:9123", "path": "db.t"}
 

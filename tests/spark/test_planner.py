@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from fluss.spark import planner
+from fluss.spark.versions import VERSION
 
 if TYPE_CHECKING:
     from tests.spark.conftest import SparkHarness
@@ -55,9 +56,10 @@ def test_planning_is_forked_with_everything_loaded_but_pandas(harness: SparkHarn
     commands = {one: (PROC / str(one) / "cmdline").read_text().split("\0") for one in children(jvm)}
     daemon = [one for one, words in commands.items() if STEP in words][-1]  # other tests started some
     assert any("libarrow" in name for name in libraries(daemon)), "PyArrow is loaded after the fork"
-    worker = children(daemon)[-1]
-    assert not any("pandas" in name for name in libraries(worker))
-    assert cpu_s(worker) < 0.5
+    workers = children(daemon)[-1:]
+    assert workers or VERSION < (4, 3), "older versions end the worker of a step with the step"
+    assert not any("pandas" in name for one in workers or [daemon] for name in libraries(one))
+    assert all(cpu_s(one) < 0.5 for one in workers)
 
 
 def test_only_steps_of_planning_are_prepared() -> None:

@@ -15,7 +15,7 @@ from fluss.errors import LogOffsetOutOfRangeError
 from fluss.metadata import PartitionSpec, TablePath
 from fluss.spark.layout import Bucket
 from fluss.spark.stream_reader import FlussStreamReader, share
-from fluss.spark.versions import ReadAllAvailable
+from fluss.spark.versions import KNOWS_START, ReadAllAvailable
 
 if TYPE_CHECKING:
     from tests.spark.conftest import SparkHarness
@@ -168,7 +168,9 @@ def test_rows_that_vanish_unread_fail_the_stream(harness: SparkHarness, monkeypa
     harness.client.run(drop)
     with pytest.raises(LogOffsetOutOfRangeError, match="was dropped with 1 rows of bucket 0 not read"):
         strict.latestOffset(start, ReadAllAvailable())
-    with pytest.raises(LogOffsetOutOfRangeError, match="was dropped before it was read"):
+    # Before 4.2 what was planned without a start is compared with it here.
+    unread = "before it was read" if KNOWS_START else "with 1 rows of bucket 0 not read"
+    with pytest.raises(LogOffsetOutOfRangeError, match=f"was dropped {unread}"):
         strict.partitions(start, end)
     left = lenient.partitions(start, end)
     rows = [row for split in left for batch in lenient.read(split) for row in batch.to_pylist()]

@@ -13,8 +13,9 @@ from typing import Any
 
 import fluss
 from fluss.client.blocking_client import BlockingClient
+from fluss.lake import TieringService
 from fluss.metadata import BigIntType, Column, Schema, TableDescriptor, TablePath, TimeType
-from fluss.spark import create_table, read, session, tables, upsert_stream
+from fluss.spark import configure, create_table, read, session, tables, upsert_stream
 from fluss.spark.metrics import lag_in
 
 FEATURES: dict[str, Callable[[Probe], bool]] = {}
@@ -72,12 +73,43 @@ def batch(probe: Probe) -> bool:
     return bool(read(probe.spark, "probe.rows", probe.servers, columns=["id"], where="k = 1").count() == 10)
 
 
+@feature("a DataFrame keeps the ends of its first use")
+def pinned(probe: Probe) -> bool:
+    create_table(probe.spark.range(1), "probe.grows", probe.servers, buckets=1)
+    rows = probe.spark.range(5).write.format("fluss").option("bootstrap.servers", probe.servers).mode("append")
+    rows.save("probe.grows")
+    frame = read(probe.spark, "probe.grows", probe.servers)
+    before = frame.count()
+    rows.save("probe.grows")
+    return bool((before, frame.count()) == (5, 5))
+
+
+@feature("options of the session under `spark.fluss.`")
+def session_wide(probe: Probe) -> bool:
+    own = probe.spark.newSession()
+    own.conf.set("spark.fluss.bootstrap.servers", probe.servers)
+    configure(own)
+    create_table(own.range(1), "probe.wide", probe.servers, buckets=1)
+    own.range(1).write.format("fluss").mode("append").save("probe.wide")
+    return bool(own.read.format("fluss").load("probe.wide").count() == 1)
+
+
 @feature("`INSERT INTO`, `spark.table` with `fluss.spark.tables()`")
 def sql(probe: Probe) -> bool:
     create_table(probe.spark.range(1), "probe.target", probe.servers, buckets=1)
     tables(probe.spark, probe.servers, databases=["probe"])
     probe.spark.sql("INSERT INTO probe.target SELECT id FROM probe.rows")
     return bool(probe.spark.table("probe.target").count() == 20)
+
+
+@feature("`CREATE TABLE … USING fluss`, also with `AS SELECT`")
+def create(probe: Probe) -> bool:
+    servers = f"`bootstrap.servers` '{probe.servers}'"
+    probe.spark.sql("CREATE DATABASE IF NOT EXISTS probe")
+    probe.spark.sql(f"CREATE TABLE probe.made (id BIGINT, k BIGINT) USING fluss OPTIONS ({servers})")
+    probe.spark.sql("INSERT INTO probe.made VALUES (1, 2)")
+    probe.spark.sql(f"CREATE TABLE probe.ctas USING fluss OPTIONS ({servers}) AS SELECT id, k FROM probe.made")
+    return [tuple(row) for row in probe.spark.table("probe.ctas").collect()] == [(1, 2)]
 
 
 @feature("streams from and to tables, exactly once")
@@ -131,6 +163,22 @@ def limit_of_available_now(probe: Probe) -> bool:
     return len(sizes) == 3 and max(sizes) <= 25
 
 
+@feature("streams that start with the lake of a table")
+def lake(probe: Probe) -> bool:
+    numbers = probe.spark.range(20)
+    create_table(numbers, "probe.tiered", probe.servers, buckets=1, properties={"table.datalake.enabled": "true"})
+    into = {"bootstrap.servers": probe.servers}
+    numbers.write.format("fluss").options(**into).mode("append").save("probe.tiered")
+    TieringService(into).run_once()
+    probe.spark.range(20, 25).write.format("fluss").options(**into).mode("append").save("probe.tiered")
+    rows = read(probe.spark, "probe.tiered", probe.servers, stream=True)
+    found: list[int] = []
+    writer = rows.writeStream.foreachBatch(lambda batch, _: found.extend(row.id for row in batch.collect()))
+    query = writer.option("checkpointLocation", f"{probe.folder}/lake").trigger(availableNow=True).start()
+    query.awaitTermination(WAIT_S_MAX)
+    return sorted(found) == list(range(25))
+
+
 @feature("lag in the progress of a query, `LagListener`")
 def lag(probe: Probe) -> bool:
     _, query = probe.batches("lag", {"availableNow": True}, 60)
@@ -166,7 +214,8 @@ def main() -> None:
     import pyspark
 
     folder = tempfile.mkdtemp(prefix="fluss-probe-")
-    with fluss.LocalServer() as server:
+    options = {"datalake.format": "paimon", "datalake.paimon.warehouse": f"{folder}/warehouse"}
+    with fluss.LocalServer(options=options) as server:
         spark = session("probe", master="local[2]", config={"spark.sql.shuffle.partitions": "1"})
         try:
             probe = Probe(spark, server.bootstrap_servers, folder)

@@ -15,7 +15,9 @@ from fluss.metadata import TablePath
 class LakeReader(Protocol):
     """Reads tables from their lake and from the log after it."""
 
-    def union_read_once(self, options: Mapping[str, Any], path: TablePath, columns: Sequence[str], /) -> pa.Table:
+    def union_read_once(
+        self, options: Mapping[str, Any], path: TablePath, columns: Sequence[str], lake_only: bool = False, /
+    ) -> pa.Table:
         """Read these columns of a table, with these client options. Blocks the calling thread."""
         ...
 

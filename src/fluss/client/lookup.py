@@ -158,7 +158,8 @@ class TableLookup:
         """Insert a row with the key alone where a lookup finds none, and return it.
 
         The other columns are null, or get their next number where they are auto-increment columns: a table of
-        identifiers hands out numbers that way. Columns that may not be null must be one or the other.
+        identifiers hands out numbers that way. Columns that may not be null must be one or the other. No partition is
+        made: where it does not exist, nothing is found. Apache Fluss 0.9.1 cannot insert into partitioned tables.
 
         Example:
             ids = table.new_lookup().enable_insert_if_not_exists().create_lookuper()
@@ -210,11 +211,6 @@ class TablePrefixLookup:
 
 
 def _inserting(runner: Runner, info: TableInfo) -> InsertingLookupWire:
-    if info.is_partitioned():
-        raise InvalidArgumentError(
-            f"Lookups of table '{info.table_path}' cannot insert missing rows: the table is partitioned, and the keys "
-            "that servers are asked for lack the partition columns. Write such rows with new_upsert()"
-        )
     given = {*info.primary_keys, *info.schema.get_auto_increment_columns()}
     required = [c.name for c in info.schema.columns if not c.data_type.nullable and c.name not in given]
     if required:

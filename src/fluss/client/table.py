@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fluss.client.runner import Runner
 from fluss.client.state import TableState, require_primary_key
-from fluss.client.virtual import check_view
+from fluss.client.virtual import LAKE, check_view
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.merge_mode import MergeMode
 from fluss.metadata.path import TablePath
@@ -188,11 +188,19 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
     def arrow_schema(self) -> pa.Schema:
         """The columns as an Arrow schema."""
         base = self._state.schema.arrow_schema
-        if self._view is None:
+        if self._view is None or self._view == LAKE:
             return base
         from fluss.client.scan.views import VIEWS
 
         return VIEWS[self._view]().schema(base)
+
+    def _shown_info(self) -> TableInfo:
+        """The description of what is read: of the table, or of the virtual table as if it were one."""
+        if self._view is None:
+            return self._state.table_info
+        from fluss.client.scan.views import view_info
+
+        return view_info(self._state.table_info, self._view)
 
     def has_primary_key(self) -> bool:
         """Whether the table has a primary key."""

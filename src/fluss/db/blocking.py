@@ -582,7 +582,8 @@ class Database(DatabaseBase[Table[dict[str, Any]]]):
         """Open a table.
 
         Args:
-            name: ``"orders"`` or ``"shop.orders"``.
+            name: ``"orders"`` or ``"shop.orders"``. ``"orders$changelog"`` and ``"orders$binlog"`` (the changes) and
+                ``"orders$lake"`` (the newest snapshot of the lake) can be read like tables.
             model: A dataclass or pydantic model: rows are instances of it everywhere.
 
         Example:

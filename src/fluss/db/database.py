@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from fluss.client.core import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
-from fluss.client.virtual import split_virtual
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.connected import Connected
 from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, find_target, reach
@@ -131,19 +130,14 @@ class Database(Connected):
         """Open a table.
 
         Args:
-            name: ``"orders"`` or ``"shop.orders"``.
+            name: ``"orders"`` or ``"shop.orders"``. ``"orders$changelog"`` and ``"orders$binlog"`` (the changes) and
+                ``"orders$lake"`` (the newest snapshot of the lake) can be read like tables.
             model: A dataclass or pydantic model: rows are instances of it everywhere.
 
         Example:
             orders = await db.table("orders")
         """
         path = self._path(name)
-        base, view = split_virtual(path)
-        if view is not None:
-            raise InvalidArgumentError(
-                f"'{path}' is a virtual table: call changes() or follow() of db.table('{base.table_name}'), or scan it "
-                f"with db.connection.get_table('{path}')"
-            )
         try:
             handle = await self._connection.get_table(path)
         except (TableNotExistError, DatabaseNotExistError):

@@ -259,6 +259,8 @@ class _Translator:
         if literal is None:
             return None
         # NaN is greater than every number for us; for Arrow it is neither greater nor less, nor equal to itself.
+        if not self._as_sql and isinstance(literal, float) and math.isnan(literal):
+            return Translated(col(left.name).is_not_null() if name == "not_equal" else NOTHING, False)
         return self._checked(
             _COMPARISONS[name](col(left.name), literal), exact=self._as_sql or not isinstance(data_type, _FLOATS)
         )

@@ -18,6 +18,8 @@ from fluss.metadata import TableInfo
 
 def require_key(info: TableInfo, call: str, instead: str) -> None:
     """Refuse a call that only primary-key tables have."""
+    if "$" in info.table_path.table_name:
+        raise InvalidArgumentError(f"{info.table_path} can only be read, so {call} cannot be used")
     if not info.has_primary_key():
         raise NonPrimaryKeyTableError(
             f"table {info.table_path} has no primary key, so {call} cannot be used: {instead}. A primary key is chosen "

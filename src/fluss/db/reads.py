@@ -59,7 +59,7 @@ class Read:
     limit: int | None
     _open: Callable[[Read], _Batches] = field(repr=False)
     sources: str = ""
-    """Where the rows come from: ``log``, ``rows``, ``keys`` or ``lake``."""
+    """Where the rows come from: ``log``, ``rows``, ``keys``, ``lake`` or ``virtual``."""
     filtered: bool = False
     """Whether the source gives matching rows only."""
     cache: LogCache | None = None
@@ -156,7 +156,7 @@ async def plan_read(
     """
     if table is None:
         table = await connection.get_table(path)
-    info = table.get_table_info()
+    info = table._shown_info()
     names = list(info.schema.column_names)
     wanted = names if columns is None else check_columns(columns, info)
     if not wanted:
@@ -179,6 +179,10 @@ async def _choose(
     connection: FlussConnection, table: FlussTable, predicate: Predicate | None, limit: int | None, snapshot: int | None
 ) -> tuple[Callable[[Read], _Batches], str]:
     info = table.get_table_info()
+    if table._view is not None:
+        if snapshot is not None:
+            raise InvalidArgumentError(f"{table!r}: a snapshot of the lake is read from '{info.table_path}' itself")
+        return (lambda read: _virtual_rows(table)), "virtual"
     if snapshot is not None:
         return (lambda read: _from_lake(connection, read, snapshot)), "lake"
     if info.has_primary_key() and predicate is not None:
@@ -224,6 +228,13 @@ def python_rows(table: pa.Table, info: TableInfo) -> list[dict[str, Any]]:
     """The rows of an Arrow table that was read, as dicts."""
     types = [info.schema.column(name).data_type for name in table.column_names]
     return [row for batch in table.to_batches() for row in rows_to_python(batch, types)]
+
+
+async def _virtual_rows(table: FlussTable) -> _Batches:
+    """What `$changelog`, `$binlog` or `$lake` shows of a table."""
+    async with table.new_scan().create_table_batch_scanner() as scanner:
+        async for found in scanner:
+            yield found.batch
 
 
 # -- log tables ----------------------------------------------------------------------------------------------------

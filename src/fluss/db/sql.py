@@ -159,12 +159,14 @@ async def find_tables(database: SqlCatalog, chains: Iterable[Chain]) -> Tables:
             if chain[0].lower() in databases:
                 candidates.append((databases[chain[0].lower()], chain[1], chain[:2]))
         for name, table, key in candidates:
-            real = (await tables_of(name)).get(table.lower())
+            base, dollar, view = table.lower().partition("$")
+            known = await tables_of(name)
+            real = known.get(base)
             key = tuple(part.lower() for part in key)
             if real is not None and key not in found:
                 try:
-                    handles[key] = await connection.get_table(TablePath(name, real))
-                    found[key] = handles[key].get_table_info()
+                    handles[key] = await connection.get_table(TablePath(name, f"{real}{dollar}{view}"))
+                    found[key] = handles[key]._shown_info()
                 except TableNotExistError:  # dropped since it was listed
                     continue
     return Tables(found, handles, sorted(own.values()))
@@ -195,7 +197,7 @@ def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> 
     def dataset(handle: FlussTable) -> FlussDataset:
         from fluss.db.dataset import DatasetSource, FlussDataset
 
-        info = handle.get_table_info()
+        info = handle._shown_info()
 
         async def count() -> int:
             return await (await core.table(info.table_path)).count()

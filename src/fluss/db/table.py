@@ -16,6 +16,7 @@ from fluss.db.models import row_model
 from fluss.db.reads import python_rows
 from fluss.db.suggest import check_columns
 from fluss.db.table_writes import TableWrites
+from fluss.errors import InvalidArgumentError
 
 T = TypeVar("T")
 
@@ -175,5 +176,8 @@ class Table(TableWrites[T]):
         return Follow[ChangePair[T]](feed, lambda found: map(pairing.pairs, found._expand(feed.types, feed.model)))
 
     def _feed(self, start: Start, columns: Sequence[str] | None, stop_at_end: bool, timeout: float | None) -> Feed[T]:
+        if self._handle._view is not None:
+            base = self._handle.get_table_path()
+            raise InvalidArgumentError(f"'{self.path}' can only be read as a whole: follow '{base}' instead")
         model = self._model if columns is None else row_model(None, self._info)
         return Feed(self._database._connection, self.path, model, start, columns, stop_at_end, timeout)

@@ -33,7 +33,7 @@ class TableAbout(Generic[T]):
     def _use(self, handle: FlussTable) -> None:
         """Take a (new) description of the table; what was made for the old one is forgotten."""
         self._handle = handle
-        self._info = handle.get_table_info()
+        self._info = handle._shown_info()
         self._model = row_model(self._cls, self._info)
         self._sinks: dict[tuple[str, tuple[str, ...]], Sink] = {}
         self._lookuper: Lookuper | None = None

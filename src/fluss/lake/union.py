@@ -250,10 +250,12 @@ def union_read(
     return pa.Table.from_batches(batches, read_schema(info, names))
 
 
-def union_read_once(client: Mapping[str, Any], table_path: TablePath, columns: Sequence[str]) -> pa.Table:
+def union_read_once(
+    client: Mapping[str, Any], table_path: TablePath, columns: Sequence[str], lake_only: bool = False
+) -> pa.Table:
     """`union_read` with a connection of its own, closed at the end. Scanners find this function by its name."""
     session = LakeSession(client)
     try:
-        return union_read(session, table_path, columns=columns)
+        return union_read(session, table_path, columns=columns, lake_only=lake_only)
     finally:
         session.close()

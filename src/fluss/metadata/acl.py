@@ -113,9 +113,12 @@ class AclFilter:
 
     def matches(self, acl: AclBinding) -> bool:
         """Tell whether the filter selects this binding."""
+        # With any type, Apache Fluss does not look at the name, and its procedures for Flink send "any". A name that
+        # says more is respected here: a filter that drops rules must not be taken for a wider one.
+        name = None if self.resource_type is ResourceType.ANY and self.resource_name == "any" else self.resource_name
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
-            and self.resource_name in (None, acl.resource_name)
+            and name in (None, acl.resource_name)
             and self.principal_type in (None, acl.principal_type)
             and self.principal_name in (None, acl.principal_name)
             and self.host in (None, acl.host)

@@ -11,6 +11,8 @@ from pyspark.sql import types as s
 
 from fluss.aio import RecordBatch
 from fluss.client.scan.change_column import CHANGE_TYPE, change_names
+from fluss.client.scan.views import VIEWS, view_info
+from fluss.client.virtual import check_view
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import ChangeType, TableInfo
 from fluss.spark.types import to_spark_schema
@@ -27,8 +29,20 @@ METADATA_FIELDS: dict[str, s.StructField] = {
 }
 
 
-def source_schema(info: TableInfo, columns: tuple[str, ...] | None, *, metadata: bool, changelog: bool) -> s.StructType:
+def source_schema(
+    info: TableInfo,
+    columns: tuple[str, ...] | None,
+    *,
+    metadata: bool,
+    changelog: bool,
+    view: str | None = None,
+) -> s.StructType:
     """The schema of a read without one given by the user."""
+    if view is not None and view in VIEWS and not metadata:
+        check_view(info, view)
+        shown = to_spark_schema(view_info(info, view).schema)
+        shown = s.StructType([METADATA_FIELDS.get(field.name, field) for field in shown.fields])
+        return shown if columns is None else s.StructType([shown[name] for name in _known(columns, shown)])
     if columns is not None:
         for name in columns:
             if name not in info.schema.column_names and name not in METADATA_FIELDS:
@@ -51,6 +65,13 @@ def source_schema(info: TableInfo, columns: tuple[str, ...] | None, *, metadata:
         if name not in given:
             fields.append(METADATA_FIELDS[name])
     return s.StructType(fields)
+
+
+def _known(columns: tuple[str, ...], schema: s.StructType) -> tuple[str, ...]:
+    for name in columns:
+        if name not in schema.names:
+            raise InvalidArgumentError(f"columns: there is no column {name!r}; there are {', '.join(schema.names)}")
+    return columns
 
 
 def check_schema(info: TableInfo, schema: s.StructType) -> None:

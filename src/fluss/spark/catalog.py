@@ -22,7 +22,7 @@ from fluss.spark.source import FlussDataSource
 from fluss.spark.types import to_spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _PREFIX = "fluss_"
@@ -56,13 +56,7 @@ def tables(
         fluss.spark.tables(spark, "localhost:9123")
         spark.sql("INSERT INTO shop.copy SELECT * FROM shop.orders WHERE amount > 10")
     """
-    given = {**session_options(spark), **(options or {})}
-    client_options = client_options_of(
-        bootstrap_servers, {name: value for name, value in given.items() if is_client_option(name)}
-    )
-    lake_options = {name: value for name, value in given.items() if is_lake_option(name)}
-    shown = {name: value for name, value in given.items() if not is_client_option(name) and name not in lake_options}
-    shown["client.options.file"] = _private_file({**client_options, **lake_options})
+    client_options, shown = preset_options({**session_options(spark), **(options or {})}, bootstrap_servers)
     registered = []
     client = BlockingClient(client_options)
     try:
@@ -75,7 +69,7 @@ def tables(
                 except FlussError:
                     continue  # a type that Spark has not
                 try:
-                    _register(spark, path, {**shown, "table": str(path)})
+                    register(spark, path, {**shown, "table": str(path)})
                 except AnalysisException:
                     if "time(" not in schema.simpleString():
                         raise
@@ -86,15 +80,34 @@ def tables(
     return registered
 
 
-def _register(spark: SparkSession, path: TablePath, options: Mapping[str, Any]) -> None:
-    # Spark hands a Python source no options of a catalog table, neither for reads nor for writes. So each table has a
-    # source of its own, which knows them.
+def preset_options(
+    given: Mapping[str, Any], bootstrap_servers: str | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of the client, checked; and those for tables of the catalog, where the former stand in a file."""
+    client = client_options_of(bootstrap_servers, {k: v for k, v in given.items() if is_client_option(k)})
+    lake = {name: value for name, value in given.items() if is_lake_option(name)}
+    shown = {name: value for name, value in given.items() if not is_client_option(name) and name not in lake}
+    shown["client.options.file"] = _private_file({**client, **lake})
+    return client, shown
+
+
+def register(spark: SparkSession, path: TablePath, options: Mapping[str, Any]) -> DataFrame:
+    """Make a table of the session's catalog that stands for a table of a server; returns the result of the statement.
+
+    Spark hands a Python source no options of a catalog table, neither for reads nor for writes. So each table has a
+    source of its own, which knows them.
+
+    Args:
+        spark: The session.
+        path: Database and name in the catalog of the session.
+        options: Options of the data source, `table` among them.
+    """
     name = f"{_quoted(path.database_name)}.{_quoted(path.table_name)}"
     source = f"{_PREFIX}{path.database_name}__{path.table_name}".lower()
     preset = {key: str(value) for key, value in options.items()}
     own = {"PRESET": preset, "name": classmethod(lambda cls: source)}
     spark.dataSource.register(type("TableDataSource", (FlussDataSource,), own))
-    provider = _provider(spark, path)
+    provider = provider_of(spark, path)
     if provider is not None:
         if not provider.lower().startswith(_PREFIX):
             raise InvalidArgumentError(
@@ -102,10 +115,10 @@ def _register(spark: SparkSession, path: TablePath, options: Mapping[str, Any]) 
                 "databases"
             )
         spark.sql(f"DROP TABLE {name}")
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING {_quoted(source)}")
+    return spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING {_quoted(source)}")
 
 
-def _provider(spark: SparkSession, path: TablePath) -> str | None:
+def provider_of(spark: SparkSession, path: TablePath) -> str | None:
     """What a table of the catalog is made with; None if there is none, or if a Spark Connect server keeps it."""
     session = getattr(spark, "_jsparkSession", None)
     if session is None:

@@ -53,6 +53,8 @@ def lake_is_read(options: SourceOptions, info: TableInfo) -> bool:
     """Whether a batch read takes what is in the lake; ranges and changes of the log are the log's own."""
     if options["scan.snapshot-id"] is not None:
         return True
+    if options.view == "changelog":
+        return False
     if not info.config.lake_enabled or (options["read.changelog"] and info.has_primary_key()):
         return False
     ranged = options["endingOffsets"] is not None or options["scan.incremental.start.timestamp"] is not None

@@ -11,7 +11,7 @@ from typing import Any
 from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError, InvalidTimestampError, PartitionNotExistsError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo
-from fluss.spark.options import EARLIEST, LATEST, Offsets
+from fluss.spark.option_types import EARLIEST, LATEST, Offsets
 
 
 @dataclass(frozen=True, order=True)

@@ -7,108 +7,19 @@ table. Every option of the client (`bootstrap.servers`, `security.*`, `writer.*`
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from fluss.client.virtual import split_virtual
 from fluss.config import CONFIG_OPTIONS, Config
 from fluss.errors import ConfigError
 from fluss.metadata import TablePath
-from fluss.options import LONG_MAX, Boolean, Choice, Names, Option, OptionTable, OptionType, Text, Whole
-
-EARLIEST = -2
-"""In offsets given as JSON: the first offset of the bucket."""
-LATEST = -1
-"""In offsets given as JSON: the end of the bucket."""
-
-Offsets = dict[str, dict[int, int]]
-"""Partition name (empty for tables without partitions) to bucket to offset."""
-
-
-T = TypeVar("T")
-
-
-class Moment(OptionType[int]):
-    """A time, kept as milliseconds since 1970; text without a zone is in that of the driver."""
-
-    kind = "time"
-
-    def convert(self, value: object) -> int | None:
-        text = str(value).strip()
-        if text.isascii() and text.isdigit() and len(text) <= 18:
-            return int(text)
-        try:
-            moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
-            return int(moment.timestamp() * 1000)
-        except (ValueError, OverflowError, OSError):
-            return None
-
-    def allowed(self) -> str:
-        return "milliseconds since 1970 or 'yyyy-MM-dd HH:mm:ss'"
-
-
-class BucketOffsets(OptionType[Offsets]):
-    """Offsets by bucket, or by partition and bucket, as JSON; -2 is earliest, -1 is latest."""
-
-    kind = "offsets"
-
-    def convert(self, value: object) -> Offsets | None:
-        try:
-            document = json.loads(str(value))
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(document, dict) or not document:
-            return None
-        nested = all(isinstance(part, dict) for part in document.values())
-        offsets: Offsets = {}
-        for partition, buckets in (document if nested else {"": document}).items():
-            offsets[partition] = {}
-            for bucket, offset in buckets.items():
-                whole = isinstance(offset, int) and not isinstance(offset, bool) and EARLIEST <= offset <= LONG_MAX
-                if not bucket.isascii() or not bucket.isdigit() or not whole:
-                    return None
-                offsets[partition][int(bucket)] = offset
-        return offsets
-
-    def allowed(self) -> str:
-        return '{"<bucket>": <offset>} or {"<partition>": {"<bucket>": <offset>}} as JSON'
-
-
-class StartingPoint(OptionType["str | Offsets"]):
-    """Where a read starts: a mode, or offsets as JSON."""
-
-    kind = "choice"
-    modes = Choice("full", "earliest", "latest", "timestamp", "offsets")
-
-    def convert(self, value: object) -> str | Offsets | None:
-        return BucketOffsets().convert(value) if str(value).strip().startswith("{") else self.modes.convert(value)
-
-    def allowed(self) -> str:
-        return f"{self.modes.allowed()}, or offsets as JSON"
-
-
-class SparkOption(Option[T]):
-    """One option of the data source, for reads, for writes or for both."""
-
-    def __init__(
-        self,
-        key: str,
-        type: OptionType[T],
-        default: T,
-        doc: str,
-        *,
-        aliases: tuple[str, ...] = (),
-        reads: bool = False,
-        writes: bool = False,
-    ) -> None:
-        super().__init__(key, type, default, doc, aliases=aliases)
-        self.reads = reads
-        self.writes = writes
-
+from fluss.options import LONG_MAX, Boolean, Choice, Names, OptionTable, Text, Whole
+from fluss.spark.option_types import BucketOffsets, Moment, SparkOption, StartingPoint
 
 _COUNT = Whole(1, LONG_MAX)
 
@@ -411,6 +322,8 @@ class SourceOptions:
     client: dict[str, Any] = field(repr=False)
     values: dict[str, Any]
     lake: dict[str, str] = field(default_factory=dict, repr=False)
+    view: str | None = None
+    """The virtual table that is read: `changelog`, `binlog`, `lake`, or None for the table itself."""
 
     def __getitem__(self, name: str) -> Any:
         option = OPTIONS.require(name)
@@ -424,10 +337,25 @@ def read_options(options: Mapping[str, str], *, streaming: bool = False) -> Sour
     """The options of a read, checked; a ConfigError names what is wrong."""
     parsed = _parse(options, "reads")
     values = parsed.values
+    _settle_view(parsed, streaming)
     _settle_startup_mode(values)
     _check_startup(values)
     _check_side(values, streaming)
     return parsed
+
+
+def _settle_view(options: SourceOptions, streaming: bool) -> None:
+    """Set the options that the name of a virtual table stands for."""
+    if options.view is None:
+        return
+    name = f"{options.table_path}${options.view}"
+    if streaming and options.view != "changelog":
+        raise ConfigError(f"{name} is for batch reads; stream {options.table_path}, or its $changelog")
+    if options.view == "binlog":
+        for cutting in ("scan.filter", "scan.maxRecordsPerPartition", "minPartitions", "includeMetadata"):
+            if options.values.get(cutting):
+                raise ConfigError(f"{name} cannot be combined with {cutting}: choose from the rows it gives")
+    options.values["read.optimized" if options.view == "lake" else "read.changelog"] = True
 
 
 def _settle_startup_mode(values: dict[str, Any]) -> None:
@@ -488,6 +416,8 @@ def _check_side(values: Mapping[str, Any], streaming: bool) -> None:
 def write_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a write, checked; a ConfigError names what is wrong."""
     parsed = _parse(options, "writes")
+    if parsed.view is not None:
+        raise ConfigError(f"{parsed.table_path}${parsed.view} can only be read; write to {parsed.table_path}")
     values = parsed.values
     if ("txnAppId" in values) != ("txnVersion" in values):
         raise ConfigError("txnAppId and txnVersion belong together; give both or neither")
@@ -533,7 +463,7 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
         filed = _from_file(values.pop("client.options.file"))
         lake = {**{name: str(value) for name, value in filed.items() if is_lake_option(name)}, **lake}
         client = {**{name: value for name, value in filed.items() if not is_lake_option(name)}, **client}
-    path = _table_path(values.get("table"))
+    path, view = split_virtual(_table_path(values.get("table")))
     client = {**environment_options(), **client}
     if "bootstrap.servers" not in client:
         raise ConfigError(
@@ -542,7 +472,7 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
             "FLUSS_BOOTSTRAP_SERVERS of the driver"
         )
     Config(client).validate()
-    return SourceOptions(path, client, values, lake)
+    return SourceOptions(path, client, values, lake, view)
 
 
 def environment_options() -> dict[str, Any]:
@@ -604,8 +534,9 @@ def _table_path(text: str | None) -> TablePath:
     if not text:
         raise ConfigError(
             "no table is named: write load('database.table'), save('database.table'), or the option table. Spark keeps "
-            "the options of a CREATE TABLE statement to itself: make tables for SQL with fluss.spark.tables(), or name "
-            "the table in the statement: INSERT INTO t WITH (table = 'database.table') ..."
+            "the options of a CREATE TABLE statement to itself: call fluss.spark.configure(spark) before it, make "
+            "tables for SQL with fluss.spark.tables(), or name the table in the statement: INSERT INTO t WITH (table = "
+            "'database.table') ..."
         )
     parts = text.split(".")
     if len(parts) != 2 or not all(parts):

@@ -14,6 +14,8 @@ from fluss import aio
 from fluss.aio import RecordBatch
 from fluss.client.blocking_client import BlockingClient
 from fluss.client.scan.change_column import CHANGE_TYPE
+from fluss.client.scan.views import Binlog, view_info
+from fluss.client.virtual import LAKE, check_view
 from fluss.errors import (
     ConfigError,
     LeaderNotAvailableError,
@@ -28,7 +30,8 @@ from fluss.spark.failures import driver_side
 from fluss.spark.filters import parse_filter, prune_partitions, to_predicate
 from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part
 from fluss.spark.layout import Bucket, Layout
-from fluss.spark.options import EARLIEST, LATEST, SourceOptions
+from fluss.spark.option_types import EARLIEST, LATEST
+from fluss.spark.options import SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
 from fluss.spark.splits import FOLDED, LOG, ROWS, Nothing, Split, cut
 
@@ -50,7 +53,9 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         self._schema = schema
         self._filters: list[d.Filter] = []
         info = client_of(options.client).info(options.table_path)
-        check_schema(info, schema)
+        if options.view is not None:
+            check_view(info, options.view)
+        check_schema(view_info(info, options.view) if options.view == "binlog" else info, schema)
         self._check_metadata(info)
         check_filter(options, info)
 
@@ -80,6 +85,8 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
             )
             if plan is not None:
                 return parts_of(options, info, plan) or [Nothing()]
+            if options.view == LAKE:
+                return [Nothing()]
         layout = pruned(Layout.load(client, info, options["scan.partitions"]), options, self._filters)
         kind = self._kind(info)
         start, stop = self._range(layout, kind)
@@ -211,6 +218,11 @@ def read_split(
         raise TableNotExistError(
             f"table {options.table_path} was dropped and created again (id {split.table_id} is now {info.table_id})"
         )
+    if options.view == "binlog":
+        binlog = Binlog()
+        scan = _scan(client, table, list(info.schema.column_names), None)
+        changes = _log_batches(client, scan, split, info, go_on=not options["failOnDataLoss"])
+        return SparkBatchConverter(schema).convert(map(binlog.apply, changes))
     found = _batches(client, table, options, schema, split, choosing(options, info, filters))
     # Without the column that tells them apart, deletes and old images would look like rows that are there.
     drop_deletes = info.has_primary_key() and (options["ignoreDeletes"] or CHANGE_TYPE not in schema.names)

@@ -40,7 +40,11 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
         options = read_options(self._only_readable())
         info = client_of(options.client).info(options.table_path)
         schema = source_schema(
-            info, options["columns"], metadata=options["includeMetadata"], changelog=options["read.changelog"]
+            info,
+            options["columns"],
+            metadata=options["includeMetadata"],
+            changelog=options["read.changelog"],
+            view=options.view,
         )
         return with_options(schema, of_catalog(self.options))
 

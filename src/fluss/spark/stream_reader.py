@@ -5,6 +5,9 @@ An offset of a stream is a document of the next offset of every bucket. For `ful
 has a lake, it starts as `{"snapshot": true}`: the first micro-batch is the rows as of the offsets it ends with, the log
 follows them. Where those rows come from a snapshot of the lake, the end of the first micro-batch names it: Spark asks
 for the start again when it runs that micro-batch again, and the lake may have newer snapshots by then.
+
+Spark before 4.2 asks for the first end without saying whether the query is new. That end is the end of the log, and it
+names the snapshot and the offsets where the log goes on after it, which only a new query reads.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as d
 from pyspark.sql.types import StructType
 
-from fluss.errors import ConfigError, LogOffsetOutOfRangeError, TableNotExistError
+from fluss.errors import LogOffsetOutOfRangeError, TableNotExistError
 from fluss.lake.api import LakeTableChangedError
 from fluss.lake.session import session_of
 from fluss.metadata import LakeSnapshot, TableInfo
@@ -27,7 +30,8 @@ from fluss.spark.failures import driver_side
 from fluss.spark.lag import lag_of
 from fluss.spark.lake import parts_of, plan_lake
 from fluss.spark.layout import Bucket, Layout, from_json, rows_between, to_json
-from fluss.spark.options import EARLIEST, SourceOptions, read_options
+from fluss.spark.option_types import EARLIEST
+from fluss.spark.options import SourceOptions, read_options
 from fluss.spark.reader import check_filter, choosing, pruned, read_partition, read_split
 from fluss.spark.splits import ROWS, Split, cut
 from fluss.spark.versions import (
@@ -41,6 +45,7 @@ from fluss.spark.versions import (
 
 SNAPSHOT = "snapshot"
 LAKE = "lake"
+REST = "rest"
 _SAMPLE_ROWS = 1_000
 ROWS_PER_TRIGGER = 10_000_000
 ROWS_PER_BUCKET = 1_000_000
@@ -119,11 +124,23 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
             # goes on is not known yet, so its first micro-batch takes all there is.
             start, limit = self._position, self.getDefaultReadLimit()
         if start is None:
-            end = to_json(self._info, self._latest(self._layout()))
+            end = self._first_end()
         else:
             end = self._next(start, limit or ReadAllAvailable())
         self._position = end
         return end
+
+    def _first_end(self) -> dict[str, Any]:
+        """The end of all there is, for a query that may be new or may go on."""
+        full = self._options["scan.startup.mode"] == "full" and not self._info.has_primary_key()
+        found = self._lake_snapshot() if full else None  # before the ends, so that it does not lie behind them
+        layout = self._layout()
+        latest = self._latest(layout)
+        document = to_json(self._info, latest)
+        if found is not None:
+            rest, _ = after_snapshot(self._info, found, latest, layout)
+            document[LAKE] = {SNAPSHOT: found.snapshot_id, "listed": [], REST: to_json(self._info, rest)}
+        return document
 
     def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the micro-batch that starts there."""
@@ -263,20 +280,22 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         # A query that goes on after a restart has planned nothing yet in this process.
         self._planned = self._planned or stop
         self._position = self._position or end
-        if LAKE in end and LAKE not in start:
-            return self._snapshot_parts(stop, end[LAKE])
+        if start.get(SNAPSHOT) and LAKE in end:
+            parts = self._snapshot_parts(stop, end[LAKE])
+            return parts + (
+                self._log_parts(from_json(end[LAKE][REST]), stop, self._layout()) if REST in end[LAKE] else []
+            )
         if start.get(SNAPSHOT) and self._info.has_primary_key():
             return self._listed(stop)
-        if start.get(SNAPSHOT) and not KNOWS_START and self._lake_snapshot() is not None:
-            raise ConfigError(
-                f"table {self._info.table_path} has a lake, and this version of Spark plans the end of the first "
-                "micro-batch before it asks where to start; use Spark 4.2 or later, or scan.startup.mode 'earliest' "
-                "for what the log still holds"
-            )
         layout = self._layout()
         begin = self._begin(start, layout) if start.get(SNAPSHOT) else from_json(start)
         if not KNOWS_START:
             self._check_dropped(begin, layout)  # the end was planned without the start
+        return self._log_parts(begin, stop, layout)
+
+    def _log_parts(
+        self, begin: Mapping[Bucket, int], stop: Mapping[Bucket, int], layout: Layout
+    ) -> list[d.InputPartition]:
         gone = [b for b in stop if b.partition_id not in layout.partitions and stop[b] > begin.get(b, 0)]
         if gone and self._options["failOnDataLoss"]:
             raise LogOffsetOutOfRangeError(
@@ -287,7 +306,7 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if not unread:
             return []
         earliest = layout.earliest()
-        begins = self._first_rows(earliest) | begin
+        begins = self._first_rows(earliest) | dict(begin)
         first = {}
         for bucket in unread:
             wanted = begins.get(bucket, 0)

@@ -95,7 +95,7 @@ def test_the_changelog_of_a_log_table(run, config, database):
         ]
         with pytest.raises(fluss.InvalidArgumentError, match="only primary-key tables have a binlog"):
             await conn.get_table(f"{table.get_table_path()}$binlog")
-        with pytest.raises(fluss.InvalidArgumentError, match="include_lake"):
+        with pytest.raises(fluss.InvalidArgumentError, match="the table has no lake"):
             await conn.get_table(f"{table.get_table_path()}$lake")
         with pytest.raises(fluss.InvalidArgumentError, match=r"not \$other"):
             await conn.get_table(f"{table.get_table_path()}$other")

@@ -10,11 +10,12 @@ from fluss.client.admin.balance import BalanceAdmin
 from fluss.client.admin.base import taking_names
 from fluss.client.admin.catalog import CatalogAdmin
 from fluss.client.admin.lake import LakeAdmin
+from fluss.client.admin.leases import LeaseAdmin
 from fluss.client.admin.security import SecurityAdmin
 
 
 @taking_names
-class FlussAdmin(CatalogAdmin, SecurityAdmin, LakeAdmin, BalanceAdmin):
+class FlussAdmin(CatalogAdmin, SecurityAdmin, LakeAdmin, LeaseAdmin, BalanceAdmin):
     """Administration of a cluster. Obtain it with `conn.get_admin()`, awaited or not: awaiting gives it itself."""
 
     def __await__(self) -> Generator[Any, None, FlussAdmin]:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from fluss.client.admin.base import (
     AdminBase,
     bucket_from,
-    bucket_message,
     check_name,
     check_table_path,
     table_path_message,
@@ -184,42 +183,6 @@ class LakeAdmin(AdminBase):
         response = await self._ask(apis.GET_KV_SNAPSHOT_METADATA, request, timeout=timeout)
         files = {file.remote_path: file.local_file_name for file in response.snapshot_files}
         return KvSnapshotMetadata(bucket, snapshot_id, response.log_offset, files)
-
-    async def acquire_kv_snapshot_lease(
-        self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, timeout: float | None = None
-    ) -> dict[TableBucket, int]:
-        """Keep snapshots from being deleted for a while; gives those that were gone already."""
-        request = pb.AcquireKvSnapshotLeaseRequest(
-            lease_id=check_name(lease_id, "lease id"), lease_duration_ms=duration_ms
-        )
-        tables: dict[int, pb.PbKvSnapshotLeaseForTable] = {}
-        for bucket, snapshot_id in snapshots.items():
-            if bucket.table_id not in tables:
-                tables[bucket.table_id] = request.snapshots_to_lease.add(table_id=bucket.table_id)
-            tables[bucket.table_id].bucket_snapshots.add(
-                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, snapshot_id=snapshot_id
-            )
-        response = await self._change(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request, idempotent=True, timeout=timeout)
-        return {
-            bucket_from(
-                table.table_id, b.partition_id if b.HasField("partition_id") else None, b.bucket_id
-            ): b.snapshot_id
-            for table in response.unavailable_snapshots
-            for b in table.bucket_snapshots
-        }
-
-    async def release_kv_snapshot_lease(
-        self, lease_id: str, buckets: Iterable[TableBucket], *, timeout: float | None = None
-    ) -> None:
-        """Let go of the snapshots of some buckets."""
-        request = pb.ReleaseKvSnapshotLeaseRequest(lease_id=check_name(lease_id, "lease id"))
-        request.buckets_to_release.extend(bucket_message(bucket) for bucket in buckets)
-        await self._change(apis.RELEASE_KV_SNAPSHOT_LEASE, request, idempotent=True, timeout=timeout)
-
-    async def drop_kv_snapshot_lease(self, lease_id: str, *, timeout: float | None = None) -> None:
-        """Let go of everything a lease holds."""
-        request = pb.DropKvSnapshotLeaseRequest(lease_id=check_name(lease_id, "lease id"))
-        await self._change(apis.DROP_KV_SNAPSHOT_LEASE, request, idempotent=True, timeout=timeout)
 
     async def list_remote_log_manifests(
         self, table_path: TablePath, partition_name: str | None = None, *, timeout: float | None = None

@@ -18,6 +18,7 @@ from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.subscription import FetchOptions, Subscription
+from fluss.client.virtual import LAKE
 from fluss.config import Config
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Schema, TableBucket, TableInfo
@@ -43,7 +44,7 @@ class ScanPlan:
     limit: int | None = None
     fixed_schema: bool = True
     view: str | None = None
-    """The virtual table that is read: `changelog`, `binlog`, or None for the table itself."""
+    """The virtual table that is read: `changelog`, `binlog`, `lake`, or None for the table itself."""
 
     @property
     def config(self) -> Config:
@@ -189,14 +190,18 @@ class ScanPlan:
         return None if timeout is None else self.cluster.deadline(timeout)
 
     async def read_with_lake(self, timeout: float | None = None) -> pa.Table:
-        """Read the wanted rows and columns of the whole table, from the lake and from the log after it."""
+        """Read the wanted rows and columns of the whole table, from the lake and (but for `$lake`) the log after it."""
         read = lake_reader().union_read_once
         names = self.info.schema.column_names
         wanted = names if self.projection is None else [names[i] for i in self.projection]
         needed = read_columns(self.info, self.projection, self.predicate)
         columns = names if needed is None else [names[i] for i in needed]
         work = asyncio.to_thread(
-            read, self.config.to_dict(), self.info.table_path, list(dict.fromkeys([*wanted, *columns]))
+            read,
+            self.config.to_dict(),
+            self.info.table_path,
+            list(dict.fromkeys([*wanted, *columns])),
+            self.view == LAKE,
         )
         table: pa.Table = await within(work, timeout, f"Reading table '{self.info.table_path}' with its lake")
         if self.predicate is not None:
@@ -235,9 +240,17 @@ class ScanPlan:
         return replace(self, limit=n)
 
     def _check_no_view(self, what: str) -> None:
-        if self.view is not None:
+        if self.view is not None and self.view != LAKE:
             raise InvalidArgumentError(
                 f"{what} for the virtual table '{self.info.table_path}${self.view}': choose from what it gives"
+            )
+
+    def check_has_log(self) -> None:
+        """Refuse to read the lake of a table bucket by bucket or from an offset on."""
+        if self.view == LAKE:
+            raise InvalidArgumentError(
+                f"'{self.info.table_path}$lake' is read as a whole, with create_table_batch_scanner(); open "
+                f"'{self.info.table_path}' to read its log or a bucket"
             )
 
     def with_filter(self, predicate: Predicate) -> ScanPlan:

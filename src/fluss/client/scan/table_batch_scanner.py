@@ -16,12 +16,14 @@ from fluss.client.scan.one_shot import OneShotScanner
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.views import VIEWS
+from fluss.client.virtual import LAKE
 from fluss.errors import DeadlineExceededError
 from fluss.metadata import EARLIEST_OFFSET, TableBucket
 
 _BUCKETS_AT_A_TIME = 4
 _BATCHES_AHEAD = 4
 _CANCEL_AGAIN_S = 0.1
+_NO_BUCKET = -1
 
 
 class TableBatchScanner(OneShotScanner):
@@ -39,12 +41,16 @@ class TableBatchScanner(OneShotScanner):
     def __init__(self, plan: ScanPlan) -> None:
         super().__init__(plan)
         self._rows_left = plan.limit
-        self._view = VIEWS[plan.view]() if plan.view is not None else None
+        self._view = VIEWS[plan.view]() if plan.view in VIEWS else None
         if self._view is not None:
             self._arrow_schema = self._view.schema(plan.arrow_schema)
 
     async def _run(self) -> AsyncGenerator[RecordBatch, None]:
         plan = self._plan
+        if plan.view == LAKE:
+            async for rows in self._lake_rows():
+                yield rows
+            return
         buckets = await self._buckets()
         if self._view is not None or (
             not plan.info.has_primary_key() and (plan.limit is None or plan.predicate is not None)
@@ -60,6 +66,15 @@ class TableBatchScanner(OneShotScanner):
                     yield cut
                 if self._rows_left == 0:
                     return
+
+    async def _lake_rows(self) -> AsyncGenerator[RecordBatch, None]:
+        """The rows of the newest lake snapshot. They stand at no offset of a bucket's log."""
+        table = await self._plan.read_with_lake(self._deadline.remaining_ms / 1000)
+        nowhere = TableBucket(self._plan.info.table_id, _NO_BUCKET)
+        for batch in table.cast(self._arrow_schema).to_batches():
+            found = self._cut(RecordBatch(batch, nowhere, 0, batch.num_rows - 1))
+            if found.num_records:
+                yield found
 
     async def _buckets(self) -> list[TableBucket]:
         info = self._plan.info

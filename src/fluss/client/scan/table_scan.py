@@ -94,6 +94,7 @@ class TableScan:
             async for found in table.new_scan().read_batches({bucket: 0}, {bucket: 1000}):
                 print(found.base_offset, found.batch.num_rows)
         """
+        self._plan.check_has_log()
         return self._plan.read(start_offsets, stop_offsets, self._plan.read_deadline(timeout))
 
     @awaited
@@ -136,6 +137,7 @@ class TableScan:
             async for found in table.new_scan().limit(100).create_bucket_batch_scanner(bucket):
                 print(found.batch)
         """
+        self._plan.check_has_log()
         self._plan._check_no_view("a bucket cannot be read alone")
         from fluss.client.scan.batch_scanner import BatchScanner  # log scans do without its modules
 
@@ -153,6 +155,7 @@ class TableScan:
         return TableBatchScanner(self._plan)
 
     def _log_scanner(self, *, batches: bool, change_type_column: bool = True) -> LogScanner[Any]:
+        self._plan.check_has_log()
         if self._plan.limit is not None:
             raise InvalidArgumentError(
                 "a log scanner has no limit; use create_bucket_batch_scanner() or create_table_batch_scanner() "

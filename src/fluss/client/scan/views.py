@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,8 +24,12 @@ from fluss.metadata import (
     DataField,
     DataType,
     RowType,
+    Schema,
     StringType,
     TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
     TimestampLtzType,
 )
 
@@ -36,7 +41,9 @@ _METADATA = (
     pa.field("_log_offset", pa.int64(), nullable=False),
     pa.field("_commit_timestamp", pa.timestamp("ms", "UTC"), nullable=False),
 )
-_METADATA_TYPES: tuple[DataType, ...] = (StringType(), BigIntType(), TimestampLtzType(3))
+_METADATA_TYPES: tuple[DataType, ...] = tuple(
+    data_type.with_nullable(False) for data_type in (StringType(), BigIntType(), TimestampLtzType(3))
+)
 _BINLOG_NAMES = strings_array(["insert", "insert", "update", "update", "delete"])
 
 
@@ -133,6 +140,18 @@ class Binlog(View):
 
 
 VIEWS: dict[str, type[View]] = {"changelog": Changelog, "binlog": Binlog}
+
+
+def view_info(info: TableInfo, view: str) -> TableInfo:
+    """Describe a virtual table as if it were a log table without partitions: rows that can only be read."""
+    columns = list(info.schema.columns)
+    if view in VIEWS:
+        shown = VIEWS[view]()
+        names = shown.schema(info.schema.arrow_schema).names
+        columns = [Column(name, data_type) for name, data_type in zip(names, shown.types(columns))]
+    path = TablePath(info.table_path.database_name, f"{info.table_path.table_name}${view}")
+    descriptor = TableDescriptor(Schema.of(columns), bucket_count=info.num_buckets, comment=info.comment)
+    return replace(info, table_path=path, descriptor=descriptor)
 
 
 def _offsets(found: RecordBatch) -> npt.NDArray[np.int64]:

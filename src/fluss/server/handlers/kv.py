@@ -18,6 +18,7 @@ from fluss.errors import (
     StorageBackpressureError,
     UnknownScannerIdError,
     UnknownServerError,
+    UnknownTableOrBucketError,
     UnsupportedVersionError,
 )
 from fluss.metadata.validation import check_target_columns
@@ -306,7 +307,13 @@ async def _insert(
     if len(targets) < len(info.schema.columns):
         check_target_columns(info.schema, targets)
     distinct = list(dict.fromkeys(keys))
-    body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct), None)
+    partition = None
+    if tablet.log.bucket.partition_id is not None:
+        known = context.server.catalog.partition_by_id(tablet.log.bucket.partition_id)
+        if known is None:
+            raise UnknownTableOrBucketError(f"the partition of {tablet.log.bucket} is not known to this server")
+        partition = known[1].spec
+    body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct, partition), None)
     records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))
     result = await asyncio.shield(_kv(context).start(tablet.put(records, targets, 0)))
     if acks is None or acks == ACKS_ALL:

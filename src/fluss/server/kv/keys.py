@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -24,6 +24,7 @@ from fluss.metadata import (
     TableInfo,
     TimestampType,
     TimeType,
+    parse_partition_value,
 )
 from fluss.rows import (
     CompactedKeyEncoder,
@@ -43,21 +44,28 @@ _F32 = struct.Struct("<f")
 _F64 = struct.Struct("<d")
 
 
-def rows_of_keys(info: TableInfo, codec: ValueCodec, keys: Sequence[bytes]) -> Slices:
-    """One row per key in the table's kv format; every column that is not part of the key is null."""
-    partitioned = [name for name in info.schema.primary_key if name not in info.physical_primary_key]
-    if partitioned:
-        # A key says nothing of the partition it lies in, so such a row would lack part of its primary key.
-        raise UnknownServerError(
-            f"rows of the partitioned table {info.table_path} cannot be inserted by a lookup: their keys lack "
-            f"{', '.join(partitioned)}"
-        )
+def rows_of_keys(
+    info: TableInfo, codec: ValueCodec, keys: Sequence[bytes], partition: Mapping[str, str] | None = None
+) -> Slices:
+    """One row per key in the table's kv format; every column that is not part of the primary key is null.
+
+    A key says nothing of the partition it lies in: the columns of that are filled with the values in `partition`.
+    """
     encoder = kv_key_encoder(info)
     decoded = decode_keys(encoder, keys)
     if encoder.encode_columns(decoded).to_list() != list(keys):
         # The row would be stored under this key, but after a replay of the log under another one.
         raise FormatError(f"a key of table {info.table_path} is not encoded as its columns are")
     arrays = dict(zip(info.physical_primary_key, decoded))
+    for name, text in (partition or {}).items():
+        data_type = info.schema.column(name).data_type
+        value = parse_partition_value(data_type, text)
+        if value is None:
+            raise UnknownServerError(
+                f"rows of table {info.table_path} cannot be inserted by a lookup into partition {text!r}: its name is "
+                f"no {data_type} for column '{name}'"
+            )
+        arrays[name] = logical.to_arrow([value] * len(keys), data_type)
     columns = [
         arrays[column.name] if column.name in arrays else pa.nulls(len(keys), column.data_type.to_arrow())
         for column in info.schema.columns
