@@ -295,7 +295,7 @@ def test_many_buckets_share_few_file_handles(tmp_path: Path, monkeypatch: pytest
             await write(0)
             await write(3)
             # Beside those of logs, a thread that flushes a folder or registers a bucket opens one for a moment.
-            assert 30 < peak < 100
+            assert 30 < peak < 150  # without the bound there were 600
             for bucket in range(0, count, 100):
                 assert await read(client, table, bucket) == [0, 1, 2, 3, 4, 5]
 

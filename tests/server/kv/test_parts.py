@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -89,6 +90,7 @@ def test_a_layer_is_a_sorted_dict(parts: list[dict[bytes, bytes | None]], prefix
 
 def test_runs_of_a_layer_stay_few_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluss.server.kv.layer._RUN_KEYS_MAX", 64)
+    monkeypatch.setattr("fluss.server.kv.layer._MERGE_KEYS", 5)
     layer = Layer()
     for i in range(1000):
         layer.rows[(i * 7919 % 1000).to_bytes(2, "big")] = b""
@@ -392,6 +394,29 @@ def _tablet(number: int = 0) -> Any:
 
 def read(cursor: Cursor, size_max: int) -> list[bytes]:
     return run(cursor.read(size_max, Turns().begin()))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 300), max_size=80),
+    limit=st.none() | st.integers(0, 100),
+    sizes=st.lists(st.integers(1, 2_000), min_size=1, max_size=5),
+)
+def test_batches_of_a_cursor_are_full_and_lose_nothing(lengths: list[int], limit: int | None, sizes: list[int]) -> None:
+    values = [bytes([number % 256]) * length for number, length in enumerate(lengths)]
+    cursor = Cursor(_tablet(), iter([(b"", value) for value in values]), limit, 0.0)
+    found: list[bytes] = []
+    for size_max in itertools.cycle(sizes):
+        batch = read(cursor, size_max)
+        size = sum(len(value) + 4 for value in batch)
+        assert size <= size_max or len(batch) == 1
+        found += batch
+        if not cursor.has_more:
+            break
+        following = values[len(found)]
+        assert batch
+        assert size + len(following) + 4 > size_max, "another value would have fitted"
+    assert found == values[:limit]
 
 
 def test_cursors() -> None:

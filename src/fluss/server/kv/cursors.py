@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from fluss.errors import InvalidScanRequestError, ScannerExpiredError, TooManyScannersError, UnknownScannerIdError
 from fluss.metadata import TableBucket
@@ -20,6 +21,9 @@ _EXPIRED_REMEMBERED = 1_000
 _VALUE_OVERHEAD_BYTES = 4
 _VIEW_BYTES_PER_ROW = 100
 _VALUES_PER_STEP = 2_000
+_AHEAD_FIRST = 16
+_AHEAD_MAX = 512
+_AHEAD_BYTES = 256 * 1024
 
 
 @dataclass
@@ -35,8 +39,10 @@ class Cursor:
     row_count: int = 0
     """Rows that the view keeps in memory."""
     next_call: int = 1
-    peeked: bytes | None = None
     ended: bool = False
+    _ahead: list[bytes] = field(default_factory=list)
+    """Values that were taken out of `items` and not given out yet."""
+    _ahead_max: int = _AHEAD_FIRST
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held during a call: one that comes before the answer to the one before has to wait."""
     scanner_id: bytes = field(default_factory=lambda: os.urandom(16))
@@ -49,35 +55,44 @@ class Cursor:
         """The next values, at least one, up to about `size_max` bytes; in slices, of which each has its turn."""
         values: list[bytes] = []
         size = 0
-        while (value := self._next()) is not None:
-            if values and size + len(value) + _VALUE_OVERHEAD_BYTES > size_max:
-                self.peeked = value
+        while self.has_more:
+            # Many at a time: a step for each of millions of rows would take as long as reading them.
+            ahead = self._ahead
+            ahead_size = sum(map(len, ahead)) + _VALUE_OVERHEAD_BYTES * len(ahead)
+            if size + ahead_size > size_max:
+                fitting = self._fitting(size_max - size, at_least=0 if values else 1)
+                values += ahead[:fitting]
+                self._ahead = ahead[fitting:]
                 break
-            values.append(value)
-            size += len(value) + _VALUE_OVERHEAD_BYTES
-            if turn.is_over:
+            values += ahead
+            size += ahead_size
+            self._ahead = []
+            if turn.is_over_now:
                 await turn.next()
         return values
 
-    def _next(self) -> bytes | None:
-        if self.peeked is not None:
-            value, self.peeked = self.peeked, None
-            return value
-        if self.rows_left == 0:
-            return None
-        found = next(self.items, None)
-        if found is None:
-            return None
-        if self.rows_left is not None:
-            self.rows_left -= 1
-        return found[1]
+    def _fitting(self, size_max: int, at_least: int) -> int:
+        """How many of the values ahead fit into so many bytes."""
+        size = 0
+        for number, value in enumerate(self._ahead):
+            size += len(value) + _VALUE_OVERHEAD_BYTES
+            if size > size_max and number >= at_least:
+                return number
+        return len(self._ahead)
 
     @property
     def has_more(self) -> bool:
         """Whether another value follows; looks ahead."""
-        if self.peeked is None:
-            self.peeked = self._next()
-        return self.peeked is not None
+        if not self._ahead:
+            count = self._ahead_max if self.rows_left is None else min(self._ahead_max, self.rows_left)
+            self._ahead = [value for _, value in islice(self.items, count)]
+            if self.rows_left is not None:
+                self.rows_left -= len(self._ahead)
+            if self._ahead:
+                # Large values are few at a time, so that they do not take much memory.
+                mean = sum(map(len, self._ahead)) // len(self._ahead) + 1
+                self._ahead_max = max(1, min(_AHEAD_MAX, _AHEAD_BYTES // mean))
+        return bool(self._ahead)
 
 
 class Cursors:

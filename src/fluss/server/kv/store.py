@@ -358,6 +358,9 @@ class Store:
         # that ends meanwhile only adds rows to the disk that the layer has as well.
         for layer in (memory, spilling):
             layer.sort()
+        if not self._on_disk and not (len(memory) and len(spilling)):
+            # One layer has each key once.
+            return (item for item in (memory if len(memory) else spilling).items(prefix) if item[1] is not None)  # type: ignore[misc]
         sources: list[Iterator[tuple[bytes, int, bytes | None]]] = [
             _aged(layer.items(prefix), age) for age, layer in enumerate((memory, spilling)) if len(layer)
         ]
