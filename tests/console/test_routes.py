@@ -300,10 +300,12 @@ def test_clients_say_what_they_are_and_how_far_they_read(
                 assert (await scanner.poll(5_000)).count() == 10
                 while (await asyncio.to_thread(mine))["reads"][0]["lag"]:
                     await scanner.poll(50)
-                await asyncio.to_thread(table.append, [{"id": 11}, {"id": 12}])
+                # Blocks the event loop, on which the scanner would ask for more.
+                table.append([{"id": 11}, {"id": 12}])
                 assert mine()["reads"] == [{"table": "fluss.followed", "buckets": 1, "lag": 2}]
 
     asyncio.run(asyncio.wait_for(read(), 30))
+    db.drop_table("followed")
 
 
 def test_clients_access_and_log(browser: Browser) -> None:

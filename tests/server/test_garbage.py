@@ -29,15 +29,18 @@ def no_collector() -> Iterator[None]:
 def test_no_search_looks_at_everything() -> None:
     code = """
 import gc
-from fluss.server.garbage import bound_searches
+from fluss.server.garbage import short_searches
 
 searched = []
-bound_searches()
-gc.callbacks.insert(0, lambda phase, info: searched.append(len(gc.get_objects())) if phase == "start" else None)
-kept = [[number] for number in range(300_000)]
-assert len(searched) > 10, searched
-assert max(searched) < 40_000, max(searched)
-assert gc.get_freeze_count() > 250_000
+before = gc.get_threshold()
+gc.callbacks.append(lambda phase, info: searched.append(len(gc.get_objects())) if phase == "start" else None)
+with short_searches():
+    searched.clear()
+    kept = [[number] for number in range(300_000)]
+    assert len(searched) > 10, searched
+    assert max(searched) < 40_000, max(searched)
+    assert gc.get_freeze_count() > 250_000
+assert (gc.get_threshold(), gc.get_freeze_count(), len(gc.callbacks)) == (before, 0, 1)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,14 @@ def test_what_is_loaded_when_it_is_ready_is_not_searched_for_garbage(
 ) -> None:
     done: list[object] = []
     monkeypatch.setattr("gc.freeze", lambda: done.append("freeze"))
-    monkeypatch.setattr(runner, "bound_searches", lambda: done.append("bound"))
+
+    @contextlib.contextmanager
+    def short_searches() -> Iterator[None]:
+        done.append("short")
+        yield
+        done.append("as before")
+
+    monkeypatch.setattr(runner, "short_searches", short_searches)
     said = lambda line, flush: done.append(line.partition(" ")[0])  # noqa: E731
     monkeypatch.setattr(runner, "print", said, raising=False)
     options = {"data.dir": str(tmp_path), "bind.listeners": "FLUSS://127.0.0.1:0"}
@@ -47,4 +56,4 @@ def test_what_is_loaded_when_it_is_ready_is_not_searched_for_garbage(
 
     run(work())
     # Before tables are loaded, and then for those.
-    assert done == ["bound", "freeze", "ready"]
+    assert done == ["short", "freeze", "ready", "as before"]

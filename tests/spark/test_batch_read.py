@@ -320,7 +320,7 @@ def test_errors_are_one_sentence(harness: SparkHarness) -> None:
         (lambda: harness.spark.read.format("fluss").load(path), "bootstrap.servers is missing"),
         (
             lambda: harness.spark.read.format("fluss").option("bootstrap.servers", "127.0.0.1:1").load(path),
-            "No bootstrap server answered",
+            "No address of 'bootstrap.servers' answered",
         ),
     ]
     for act, text in cases:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.spark.conftest import SparkHarness
 
 STEP = "pyspark.sql.worker.plan_data_source_read"
+OWN_ENVIRONMENT = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
 PROC = Path("/proc")
 
 
@@ -50,14 +51,15 @@ def cpu_s(process_id: int) -> float:
 def test_planning_is_forked_with_everything_loaded_but_pandas(harness: SparkHarness) -> None:
     path = harness.create(pa.schema([("id", pa.int64())]), buckets=1)
     harness.put(path, [{"id": 1}])
-    assert harness.read(path).where("id > 0").count() == 1
+    # An environment of its own, so that the workers are not those that other tests had plan.
+    harness.spark.conf.set(OWN_ENVIRONMENT, "true")
+    try:
+        assert harness.read(path).where("id > 0").count() == 1
+    finally:
+        harness.spark.conf.unset(OWN_ENVIRONMENT)
     jvm = harness.spark._jvm.java.lang.ProcessHandle.current().pid()
-    commands = {one: (PROC / str(one) / "cmdline").read_text().split("\0") for one in children(jvm)}
-    # Other tests started some as well, whose workers Spark may have ended after a minute without work.
-    daemons = [one for one, words in commands.items() if STEP in words]
-    daemon, worker = max(
-        ((one, worker) for one in daemons for worker in children(one)), key=lambda found: int(stat(found[1])[19])
-    )
+    daemon = [one for one in children(jvm) if STEP in (PROC / str(one) / "cmdline").read_text().split("\0")][-1]
+    [worker] = children(daemon)
     assert any("libarrow" in name for name in libraries(daemon)), "PyArrow is loaded after the fork"
     assert not any("pandas" in name for name in libraries(worker))
     assert cpu_s(worker) < 0.5

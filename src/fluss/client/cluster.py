@@ -159,7 +159,9 @@ class Cluster:
         details = "; ".join(f"{address}: {error.message}" for address, error in failures.items())
         last = next(reversed(failures.values()))
         counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        raise type(last)(f"No bootstrap server answered after {counted}: {details}", last.error_code) from last
+        raise type(last)(
+            f"No address of 'bootstrap.servers' answered after {counted}: {details}", last.error_code
+        ) from last
 
     async def _bootstrap_from(self, host: str, port: int, deadline: Deadline) -> None:
         connection = await self._open(host, port, None, deadline)

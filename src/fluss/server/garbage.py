@@ -9,6 +9,8 @@ free them.
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _YOUNG_MAX = 5_000
@@ -18,16 +20,23 @@ _FROZEN_FROM = 1
 hundreds of thousands while thousands of buckets are opened, they would keep the event loop waiting for 40 to 120 ms."""
 
 
-def bound_searches() -> None:
-    """Search rarely, and never again what survived.
+@contextmanager
+def short_searches() -> Iterator[None]:
+    """Search rarely, and never again what survived, until the end of the block.
 
     Frozen objects are still freed when their reference count says so. Only a circle that survives and is given up later
     is never found.
     """
+    thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(_YOUNG_MAX, _OLDER_MAX, _OLDER_MAX)
-    if _freeze_survivors not in gc.callbacks:
-        gc.callbacks.append(_freeze_survivors)
+    gc.callbacks.append(_freeze_survivors)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(_freeze_survivors)
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def _freeze_survivors(phase: str, info: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager
 
 from fluss.server.address_file import forget_addresses, record_addresses
 from fluss.server.config import ServerConfig
-from fluss.server.garbage import bound_searches
+from fluss.server.garbage import short_searches
 from fluss.server.loop_watch import LoopErrors
 from fluss.server.server import Server
 
@@ -74,21 +74,21 @@ async def serve(config: ServerConfig, *, watch_stdin: bool = False, companion: C
     loop.set_exception_handler(LoopErrors(count=lambda: server.metrics.add("tabletserver_eventLoop_errors_total")))
     # Searching all objects after every 700 new ones would cost a twentieth of a busy server, and a tenth of a start
     # with a thousand tables.
-    bound_searches()
-    await server.start()
-    gc.freeze()
-    if watch_stdin:
-        watch_parent(loop, ended)
-    addresses = [listener.address for listener in server.listeners.values()]
-    data_dir = str(config.get("data.dir"))
-    record_addresses(data_dir, addresses)
-    print(f"ready {','.join(addresses)}", flush=True)
-    try:
-        async with companion(server) if companion is not None else contextlib.nullcontext():
-            await ended.wait()
-    finally:
-        forget_addresses(data_dir)
-        await server.stop()
+    with short_searches():
+        await server.start()
+        gc.freeze()
+        if watch_stdin:
+            watch_parent(loop, ended)
+        addresses = [listener.address for listener in server.listeners.values()]
+        data_dir = str(config.get("data.dir"))
+        record_addresses(data_dir, addresses)
+        print(f"ready {','.join(addresses)}", flush=True)
+        try:
+            async with companion(server) if companion is not None else contextlib.nullcontext():
+                await ended.wait()
+        finally:
+            forget_addresses(data_dir)
+            await server.stop()
 
 
 def watch_parent(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
