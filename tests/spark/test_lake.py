@@ -15,7 +15,7 @@ from tests.lake.support import PARTITIONED, LakeHarness, lake_harness, lake_serv
 from tests.spark.conftest import SparkHarness
 from tests.spark.marks import needs_start
 
-from fluss.errors import ConfigError, FlussError
+from fluss.errors import ConfigError, FlussError, LogOffsetOutOfRangeError
 from fluss.lake.api import LakeTableChangedError
 from fluss.lake.registry import FORMATS
 from fluss.lake.session import close_sessions
@@ -430,6 +430,25 @@ def test_a_first_end_without_a_start_serves_new_queries_and_those_that_go_on(lak
         assert going_on.latestOffset() == later, "nothing new"
 
 
+@quick("paimon")
+@pytest.mark.parametrize("knows_start", [True, False])
+def test_a_first_batch_from_the_log_does_not_start_later_when_it_runs_again(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, knows_start: bool
+) -> None:
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "1")  # set by the reader in its own process otherwise
+    path = lake.create(f"expired{knows_start}", buckets=1, **{"table.log.ttl": "500ms"})
+    for step in range(10):
+        lake.append(path, [row(i) for i in range(step * 50, step * 50 + 50)])
+    reader = stream_reader(lake, path)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable()) if knows_start else stream_reader(lake, path).latestOffset()
+    assert len(stream_rows(reader, start, end)) == 500
+    lake.tier(path)
+    wait_for(lambda: lake.session.run(lake.session.admin.list_offsets(path, [0], OffsetSpec.earliest()))[0] > 0)
+    with pytest.raises(LogOffsetOutOfRangeError, match="rows from 0 on are gone"):
+        stream_rows(stream_reader(lake, path), start, end)
+
+
 @keyed
 def test_planning_of_streams(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "1")  # set by the reader in its own process otherwise
@@ -440,7 +459,7 @@ def test_planning_of_streams(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch)
         start = reader.initialOffset()
         assert start["snapshot"] is True
         end = reader.latestOffset(start, ReadAllAvailable())
-        assert "lake" not in end, "no snapshot yet"
+        assert "snapshot" not in end.get("lake", {}), "no snapshot yet"
         assert stream_rows(reader, start, end) == []
     lake.append(log, [row(1)])
     lake.upsert(pk, [row(1)])

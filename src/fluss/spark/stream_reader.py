@@ -140,6 +140,8 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if found is not None:
             rest, _ = after_snapshot(self._info, found, latest, layout)
             document[LAKE] = {SNAPSHOT: found.snapshot_id, "listed": [], REST: to_json(self._info, rest)}
+        elif full and self._info.config.lake_enabled:
+            document[LAKE] = {REST: to_json(self._info, layout.earliest())}
         return document
 
     def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -161,6 +163,9 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
             self._check_dropped(begin, layout)
             end = {bucket: max(latest[bucket], begin.get(bucket, 0)) for bucket in latest}
             end = self._limited(begin, end, limit)
+            if start.get(SNAPSHOT):
+                # Kept, so that the micro-batch starts there again when it runs again: by then the log may start later.
+                lake = {REST: to_json(self._info, begin)}
         self._planned = end
         document = to_json(self._info, end)
         if document == {name: value for name, value in start.items() if name != LAKE}:
@@ -281,10 +286,9 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._planned = self._planned or stop
         self._position = self._position or end
         if start.get(SNAPSHOT) and LAKE in end:
-            parts = self._snapshot_parts(stop, end[LAKE])
-            return parts + (
-                self._log_parts(from_json(end[LAKE][REST]), stop, self._layout()) if REST in end[LAKE] else []
-            )
+            lake = end[LAKE]
+            parts = self._snapshot_parts(stop, lake) if SNAPSHOT in lake else []
+            return parts + (self._log_parts(from_json(lake[REST]), stop, self._layout()) if REST in lake else [])
         if start.get(SNAPSHOT) and self._info.has_primary_key():
             return self._listed(stop)
         layout = self._layout()
