@@ -17,6 +17,9 @@ from fluss.errors import ConnectionClosedError
 
 AHEAD_BYTES_MAX = 64 * 1024 * 1024
 """How much is read before it is asked for."""
+_FIRST_AHEAD_BYTES_MAX = 1024 * 1024
+"""At first it is less, and twice as much with every batch that is taken: decoding what comes later would take the
+processor from the thread that shows the first rows, which may be all that are wanted."""
 _CHECK_S = 0.5
 
 Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
@@ -51,6 +54,7 @@ class _Pipe:
         self._ready: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._bytes = 0
+        self._bytes_max = min(_FIRST_AHEAD_BYTES_MAX, AHEAD_BYTES_MAX)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_room = asyncio.Event()
 
@@ -61,7 +65,7 @@ class _Pipe:
                 async for batch in batches:
                     with self._lock:
                         self._bytes += batch.nbytes
-                        full = self._bytes > AHEAD_BYTES_MAX
+                        full = self._bytes > self._bytes_max
                         if full:
                             self._has_room.clear()
                     self._ready.put(batch)
@@ -91,9 +95,10 @@ class _Pipe:
             raise found
         if found is not None:
             with self._lock:
-                was_full = self._bytes > AHEAD_BYTES_MAX
+                was_full = self._bytes > self._bytes_max
                 self._bytes -= found.nbytes
-                wake = was_full and self._bytes <= AHEAD_BYTES_MAX
+                self._bytes_max = min(2 * self._bytes_max, AHEAD_BYTES_MAX)
+                wake = was_full and self._bytes <= self._bytes_max
             if wake and self._loop is not None:
                 with contextlib.suppress(RuntimeError):  # closed: `take` will find out
                     self._loop.call_soon_threadsafe(self._has_room.set)
