@@ -33,8 +33,10 @@ from fluss.errors import (
     KvStorageError,
     LogStorageError,
     NetworkError,
+    PartitionNotExistsError,
     StorageError,
     UnknownServerError,
+    UnknownTableOrBucketError,
     error_for_code,
 )
 from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket, TableInfo
@@ -64,6 +66,8 @@ _PASSING = (
     StorageError,
     UnknownServerError,
 )
+_GONE_PATIENCE_MS = 5_000.0
+"""How long a partition may not exist before that is an error: not every server may know a new one yet."""
 _REMOTE_FIRST = 1
 _EMPTY_ANSWER_PAUSE_S = 0.02
 _LAST_REQUEST_MS = 1000.0
@@ -558,16 +562,21 @@ class Fetcher:
             subscription.failing_since = now if started is None else started
         subscription.failures += 1
         subscription.last_error = error
-        passing = error.is_stale_metadata or isinstance(error, _PASSING)
-        if not passing or (now - subscription.failing_since) * 1000 > self.options.patience_ms:
+        patience_ms, gone = self.options.patience_ms, isinstance(error, PartitionNotExistsError)
+        if gone:
+            patience_ms = min(patience_ms, _GONE_PATIENCE_MS)
+        passing = gone or error.is_stale_metadata or isinstance(error, _PASSING)
+        if not passing or (now - subscription.failing_since) * 1000 > patience_ms:
             subscription.error = error
             subscription.failures = 0
             self._changed.set()
             return
-        if subscription.failures == 1 and not self._retry_logged:
+        # A partition that is dropped is nothing to warn of: its reader looks which ones there are.
+        gone = gone or (isinstance(error, UnknownTableOrBucketError) and subscription.bucket.partition_id is not None)
+        if subscription.failures == 1 and not self._retry_logged and not gone:
             # One warning for all buckets that fail at the same time, usually for the same reason.
             self._retry_logged = True
-            left_s = self.options.patience_ms / 1000 - (now - subscription.failing_since)
+            left_s = patience_ms / 1000 - (now - subscription.failing_since)
             text = "reading %s of table %s failed: %s; retrying for up to %.1f s"
             logger.warning(text, subscription.bucket, self.info.table_path, error, left_s)
         else:

@@ -64,7 +64,7 @@ from fluss.server.kv.keys import rows_of_keys
 from fluss.server.kv.service import Kv
 from fluss.server.kv.store import DamagedStoreError
 from fluss.server.kv.tablet import KvTablet
-from fluss.server.log.tablet import AppendResult
+from fluss.server.log.appends import AppendResult
 from fluss.server.turns import Turn
 
 logger = logging.getLogger("fluss.server.kv")

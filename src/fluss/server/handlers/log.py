@@ -50,7 +50,8 @@ from fluss.server.handlers.request import (
 )
 from fluss.server.handlers.rights import permitted_table, require_any_table
 from fluss.server.log import reader
-from fluss.server.log.tablet import AppendResult, LogTablet
+from fluss.server.log.appends import AppendResult
+from fluss.server.log.tablet import LogTablet
 from fluss.server.turns import Turn
 
 ACKS_ALL = -1

@@ -22,7 +22,7 @@ from fluss.server.kv.sequence import Sequence as NumberSequence
 from fluss.server.kv.snapshotter import Snapshotter
 from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
-from fluss.server.log.tablet import AppendResult
+from fluss.server.log.appends import AppendResult
 from fluss.server.tablets import Tablets
 from fluss.server.turns import Turn
 

@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 
-from fluss.errors import FlussError, LogStorageError
+from fluss.errors import FlussError, LogStorageError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
 from fluss.records.log_batch import patch_batch
 from fluss.server import disk
@@ -207,7 +207,7 @@ class LogTablet:
         if self.damage is not None:
             raise self.damage
         if self.deleted:
-            raise LogStorageError(f"{self.bucket} was dropped")
+            raise self._dropped()
 
     # Append ------------------------------------------------------------------------------------------------------
 
@@ -582,12 +582,15 @@ class LogTablet:
     def forget(self) -> None:
         """The bucket was dropped: fail everything that waits and close the files."""
         self.deleted = True
-        gone = LogStorageError(f"{self.bucket} was dropped")
+        gone = self._dropped()
         while self._queue:
             self._queue.popleft()[1](gone)
         self._commit_waiters.fail(gone)
         self.wake_fetches()
         self.release()
+
+    def _dropped(self) -> UnknownTableOrBucketError:
+        return UnknownTableOrBucketError(f"{self.bucket} was dropped")
 
     def release(self) -> None:
         """Close the files."""
@@ -595,6 +598,3 @@ class LogTablet:
         self._repair.close()
         self._dirty_files, self._end = [], None
         self.open_files.forget_under(self.folder)
-
-
-__all__ = ["INLINE_APPEND_BYTES_MAX", "AppendResult", "LogTablet"]
