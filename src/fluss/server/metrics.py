@@ -56,8 +56,10 @@ class ServerMetrics:
         self._histograms: dict[str, Distribution] = {}
 
     def add(self, name: str, amount: float = 1, labels: Labels = ()) -> None:
-        series = self._counters.setdefault(name, {})
-        series[labels] = series.get(labels, 0) + amount
+        try:
+            self._counters[name][labels] += amount
+        except KeyError:  # the first of its kind
+            self._counters.setdefault(name, {})[labels] = amount
 
     def gauge(self, name: str, read: Gauge) -> None:
         """A figure that is read when it is asked for."""
