@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.server.log_support import connected, make_batch, run, running_server, until
-from tests.server.metrics_support import check_page, figures
+from tests.server.metrics_support import check_page, figures, http
 
 import fluss.aio as fluss
 from fluss.server.distribution import Distribution
+from fluss.server.metrics import ServerMetrics
+from fluss.server.metrics_page import MetricsPage
 from fluss.server.server import Server
 
 _JAAS = 'org.apache.fluss.security.auth.sasl.plain.PlainLoginModule required user_alice="secret";'
@@ -180,6 +184,35 @@ def test_rocksdb_is_shown_when_rows_are_on_disk(tmp_path: Path) -> None:
             assert found[of_table("tabletserver_table_rocksdbTableReadersMemoryUsageTotal", "keyed")] > 0
             assert found["tabletserver_rocksdbMemoryUsageTotal"] > 0
             assert found["tabletserver_logicalStorage_kvSize"] > 0
+
+    run(work())
+
+
+def test_a_long_page_lets_requests_pass() -> None:
+    async def work() -> None:
+        metrics, order = ServerMetrics(), list[str]()
+
+        def slow() -> float:
+            time.sleep(0.01)
+            order.append("figure")
+            return 0
+
+        async def others() -> None:
+            while order.count("figure") < 3:
+                order.append("request")
+                await asyncio.sleep(0)
+
+        for name in ("a", "b", "c"):
+            metrics.gauge(name, slow)
+        page = MetricsPage(metrics, "127.0.0.1", 0, list)
+        await page.start()
+        running = asyncio.ensure_future(others())
+        _, body = await http(page.port, "GET /metrics HTTP/1.1\r\n\r\n")
+        await running
+        await page.stop()
+        assert all(f"fluss_{name} 0" in body for name in "abc")
+        first, last = order.index("figure"), len(order) - 1 - order[::-1].index("figure")
+        assert order[first:last].count("request") >= 2
 
     run(work())
 

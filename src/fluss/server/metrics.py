@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from fluss.errors import ErrorCode
@@ -115,39 +116,41 @@ class ServerMetrics:
             for labels in [labels for labels in series if gone <= set(labels)]:
                 del series[labels]
 
-    def lines(self) -> Iterator[str]:
-        """The figures in Prometheus' text form."""
+    def parts(self) -> Iterator[str]:
+        """The figures in Prometheus' text form, one metric after the other. Counts may change between two of them."""
         self._settle()
         for name, read in sorted(self._gauges.items()):
-            yield f"{_head(name, 'gauge')}{full_name(name)} {read():.15g}\n"
+            yield _series(name, "gauge", [((), read())])
         for name, read_all in sorted(self._series.items()):
-            yield _head(name, "gauge")
-            for labels, amount in read_all():
-                yield f"{full_name(name)}{_shown(labels)} {amount:.15g}\n"
-        for name, series in sorted(self._counters.items()):
-            yield _head(name, "counter")
-            for labels, amount in sorted(series.items()):
-                yield f"{full_name(name)}{_shown(labels)} {amount:.15g}\n"
+            yield _series(name, "gauge", read_all())
+        for name in sorted(self._counters):
+            yield _series(name, "counter", sorted(self._counters[name].items()))
         for name, values in sorted(self._histograms.items()):
-            yield from _histogram(name, [((), values)])
-        requests = self._requests.values()
-        yield from _histogram("tabletserver_request_totalTimeMs", [(one.labels, one.latencies) for one in requests])
-        yield from _histogram("tabletserver_request_requestBytes", [(one.labels, one.sizes) for one in requests])
+            yield _histogram(name, [((), values)])
+        requests = list(self._requests.values())
+        yield _histogram("tabletserver_request_totalTimeMs", [(one.labels, one.latencies) for one in requests])
+        yield _histogram("tabletserver_request_requestBytes", [(one.labels, one.sizes) for one in requests])
 
     def text(self) -> str:
-        return "".join(self.lines())
+        return "".join(self.parts())
 
 
-def _histogram(name: str, distributions: list[tuple[Labels, Distribution]]) -> Iterator[str]:
+def _series(name: str, kind: str, figures: Iterable[tuple[Labels, float]]) -> str:
+    full = full_name(name)
+    return _head(name, kind) + "".join([f"{full}{_shown(labels)} {amount:.15g}\n" for labels, amount in figures])
+
+
+def _histogram(name: str, distributions: list[tuple[Labels, Distribution]]) -> str:
     """A histogram whose bounds double."""
     full = full_name(name)
-    yield _head(name, "histogram")
+    lines = [_head(name, "histogram")]
     for labels, values in distributions:
         for bound, below in values.cumulative():
-            yield f"{full}_bucket{_shown((*labels, ('le', f'{bound:g}')))} {below}\n"
-        yield f"{full}_bucket{_shown((*labels, ('le', '+Inf')))} {values.count}\n"
-        yield f"{full}_sum{_shown(labels)} {values.total:.15g}\n"
-        yield f"{full}_count{_shown(labels)} {values.count}\n"
+            lines.append(f"{full}_bucket{_shown((*labels, ('le', f'{bound:g}')))} {below}\n")
+        lines.append(f"{full}_bucket{_shown((*labels, ('le', '+Inf')))} {values.count}\n")
+        lines.append(f"{full}_sum{_shown(labels)} {values.total:.15g}\n")
+        lines.append(f"{full}_count{_shown(labels)} {values.count}\n")
+    return "".join(lines)
 
 
 def _head(name: str, kind: str) -> str:
@@ -158,6 +161,7 @@ def _head(name: str, kind: str) -> str:
     return f"# HELP {full} {known.help}\n# TYPE {full} {known.kind}\n"
 
 
+@lru_cache(maxsize=4096)  # many series of a table or a bucket have the same ones
 def _shown(labels: Labels) -> str:
     text = ",".join(f'{key}="{_escape(value)}"' for key, value in labels)
     return f"{{{text}}}" if text else ""
