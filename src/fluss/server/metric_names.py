@@ -28,9 +28,9 @@ class Metric(NamedTuple):
 
 METRICS: dict[str, Metric] = {
     # -- the cluster ------------------------------------------------------------------------------------------------
-    "coordinator_activeCoordinatorCount": Metric("gauge", "Coordinators in office; always 1."),
-    "coordinator_aliveCoordinatorCount": Metric("gauge", "Coordinators that run; always 1."),
-    "coordinator_activeTabletServerCount": Metric("gauge", "Tablet servers that run; always 1."),
+    "coordinator_activeCoordinatorCount": Metric("gauge", "Active coordinators; always 1."),
+    "coordinator_aliveCoordinatorCount": Metric("gauge", "Live coordinators; always 1."),
+    "coordinator_activeTabletServerCount": Metric("gauge", "Live tablet servers; always 1."),
     "coordinator_tableCount": Metric("gauge", "Tables."),
     "coordinator_partitionCount": Metric("gauge", "Partitions of all tables."),
     "coordinator_bucketCount": Metric("gauge", "Buckets of all tables."),
@@ -87,45 +87,47 @@ METRICS: dict[str, Metric] = {
     "tabletserver_table_messagesIn_total": Metric("counter", "Records written to a table.", _TABLE),
     "tabletserver_table_bytesIn_total": Metric("counter", "Bytes of records written to a table.", _TABLE),
     "tabletserver_table_bytesOut_total": Metric("counter", "Bytes of records read from a table by fetches.", _TABLE),
-    "tabletserver_table_totalProduceLogRequests_total": Metric(
-        "counter", "Requests that write to the log of a table.", _TABLE
-    ),
+    "tabletserver_table_totalProduceLogRequests_total": Metric("counter", "Requests to append to a table.", _TABLE),
     "tabletserver_table_failedProduceLogRequests_total": Metric(
-        "counter", "Those of them in which a bucket was refused.", _TABLE
+        "counter", "Requests to append to a table in which a bucket was refused.", _TABLE
     ),
-    "tabletserver_table_totalFetchLogRequests_total": Metric(
-        "counter", "Requests that read the log of a table.", _TABLE
-    ),
+    "tabletserver_table_totalFetchLogRequests_total": Metric("counter", "Requests to read the log of a table.", _TABLE),
     "tabletserver_table_failedFetchLogRequests_total": Metric(
-        "counter", "Those of them in which a bucket was refused.", _TABLE
+        "counter", "Requests to read the log of a table in which a bucket was refused.", _TABLE
     ),
     "tabletserver_table_totalPutKvRequests_total": Metric(
-        "counter", "Requests that write to a primary-key table.", _TABLE
+        "counter", "Requests to write to a primary-key table.", _TABLE
     ),
     "tabletserver_table_failedPutKvRequests_total": Metric(
-        "counter", "Those of them in which a bucket was refused.", _TABLE
+        "counter", "Requests to write to a primary-key table in which a bucket was refused.", _TABLE
     ),
-    "tabletserver_table_totalLookupRequests_total": Metric("counter", "Requests that look up keys.", _TABLE),
+    "tabletserver_table_totalLookupRequests_total": Metric("counter", "Requests to look up keys.", _TABLE),
     "tabletserver_table_failedLookupRequests_total": Metric(
-        "counter", "Those of them in which a bucket was refused.", _TABLE
+        "counter", "Requests to look up keys in which a bucket was refused.", _TABLE
     ),
     "tabletserver_table_totalPrefixLookupRequests_total": Metric(
-        "counter", "Requests that look up prefixes of keys.", _TABLE
+        "counter", "Requests to look up key prefixes.", _TABLE
     ),
     "tabletserver_table_failedPrefixLookupRequests_total": Metric(
-        "counter", "Those of them in which a bucket was refused.", _TABLE
+        "counter", "Requests to look up key prefixes in which a bucket was refused.", _TABLE
     ),
-    "tabletserver_table_totalLimitScanRequests_total": Metric(
-        "counter", "Requests that read the first rows of a bucket.", _TABLE
+    "tabletserver_table_totalLimitScanRequests_total": Metric("counter", "Requests for a scan with a limit.", _TABLE),
+    "tabletserver_table_failedLimitScanRequests_total": Metric(
+        "counter", "Requests for a scan with a limit that were refused.", _TABLE
     ),
-    "tabletserver_table_failedLimitScanRequests_total": Metric("counter", "Those of them that were refused.", _TABLE),
     "tabletserver_table_remoteLogCopyBytes_total": Metric("counter", "Bytes copied to the remote log.", _TABLE),
-    "tabletserver_table_remoteLogCopyRequests_total": Metric("counter", "Segments to copy to the remote log.", _TABLE),
-    "tabletserver_table_remoteLogCopyError_total": Metric("counter", "Those of them that failed.", _TABLE),
-    "tabletserver_table_remoteLogDeleteRequests_total": Metric(
-        "counter", "Rounds in which expired segments of the remote log were deleted.", _TABLE
+    "tabletserver_table_remoteLogCopyRequests_total": Metric(
+        "counter", "Copies of segments to the remote log.", _TABLE
     ),
-    "tabletserver_table_remoteLogDeleteError_total": Metric("counter", "Those of them that failed.", _TABLE),
+    "tabletserver_table_remoteLogCopyError_total": Metric(
+        "counter", "Copies of segments to the remote log that failed.", _TABLE
+    ),
+    "tabletserver_table_remoteLogDeleteRequests_total": Metric(
+        "counter", "Deletions of expired remote segments, by round.", _TABLE
+    ),
+    "tabletserver_table_remoteLogDeleteError_total": Metric(
+        "counter", "Deletions of expired remote segments that failed.", _TABLE
+    ),
     "tabletserver_table_kvBackpressureRejectionsTotal": Metric(
         "counter", "Writes refused because the disk could not keep up.", _TABLE
     ),
