@@ -63,6 +63,11 @@ def open_db(folder: Path) -> Rdict:
     return Rdict(str(folder), options, column_families={"default": options})
 
 
+def cache_bytes() -> int:
+    """What the cache of blocks takes, which all databases of this process share."""
+    return 0 if _cache is None else _cache.get_usage()
+
+
 def write_rows(db: Rdict, changes: Mapping[bytes, bytes | None]) -> None:
     """Write changes and flush them: when this returns they are durable."""
     options = WriteOptions()

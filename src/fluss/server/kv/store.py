@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rocksdict import Rdict, RdictIter
+from rocksdict import DbClosedError, Rdict, RdictIter
 
 from fluss.errors import KvStorageError
 from fluss.server import disk
@@ -378,6 +378,21 @@ class Store:
         rows = _DiskRows(db, prefix, self._folder)
         self._reading.add(rows)
         return rows
+
+    # -- figures ----------------------------------------------------------------------------------------------------
+
+    def engine_property(self, name: str) -> int:
+        """What RocksDB says of the disk part; 0 as long as there is none."""
+        db = self._db
+        try:
+            return 0 if db is None else db.property_int_value(name) or 0
+        except DbClosedError:  # by another thread, meanwhile
+            return 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What the rows take in memory and on disk."""
+        return self.memory_bytes + self.spilling_bytes + self.engine_property("rocksdb.live-sst-files-size")
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

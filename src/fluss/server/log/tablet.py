@@ -118,8 +118,8 @@ class LogTablet:
         """Called on the event loop with the end of a log that lost what was not committed."""
         self._queue: deque[tuple[memoryview, WhenAppended]] = deque()
         self._writing = False
-        self._commit_waiters = CommitWaiters(bucket)
-        self._fetch_waiters: set[asyncio.Future[None]] = set()
+        self.commit_waiters = CommitWaiters(bucket)
+        self.fetch_waiters: set[asyncio.Future[None]] = set()
         self._dirty_files: list[SegmentFile] = []
         self._end: _End | None = None
         """The end of the log, all of it replaced at once: the file, the offset, the segment, the position in it."""
@@ -422,7 +422,7 @@ class LogTablet:
         elif offset <= self.high_watermark:
             done(None)
         else:
-            self._commit_waiters.add(offset, done, timeout_ms)
+            self.commit_waiters.add(offset, done, timeout_ms)
 
     def sync_plan(self, *, checkpoint: bool = False, checkpoint_due: bool = True, mark: bool = True) -> SyncPlan:
         """What to flush now. Taken on the event loop; the files themselves are flushed elsewhere.
@@ -462,7 +462,7 @@ class LogTablet:
         self.committed_position = plan.position
         if plan.offset == self.end_offset:
             self._end = None  # it would keep the file open
-        self._commit_waiters.serve(plan.offset)
+        self.commit_waiters.serve(plan.offset)
         self.wake_fetches()
 
     def fail(self, error: Exception) -> None:
@@ -474,7 +474,7 @@ class LogTablet:
             f"the log in '{self.folder}' could not be written ({reason}); the server is repairing it. Retry later."
         )
         self._dirty_files, self._end = [], None
-        self._commit_waiters.fail(self.failure)
+        self.commit_waiters.fail(self.failure)
         self._repair.start()
 
     def repaired(self, recovered: RecoveredLog | None) -> None:
@@ -527,13 +527,13 @@ class LogTablet:
     # Waiting readers ---------------------------------------------------------------------------------------------
 
     def add_fetch_waiter(self, future: asyncio.Future[None]) -> None:
-        self._fetch_waiters.add(future)
+        self.fetch_waiters.add(future)
 
     def remove_fetch_waiter(self, future: asyncio.Future[None]) -> None:
-        self._fetch_waiters.discard(future)
+        self.fetch_waiters.discard(future)
 
     def wake_fetches(self) -> None:
-        waiters, self._fetch_waiters = self._fetch_waiters, set()
+        waiters, self.fetch_waiters = self.fetch_waiters, set()
         for future in waiters:
             settle(future, None)
 
@@ -585,7 +585,7 @@ class LogTablet:
         gone = self._dropped()
         while self._queue:
             self._queue.popleft()[1](gone)
-        self._commit_waiters.fail(gone)
+        self.commit_waiters.fail(gone)
         self.wake_fetches()
         self.release()
 
@@ -594,7 +594,7 @@ class LogTablet:
 
     def release(self) -> None:
         """Close the files."""
-        self._commit_waiters.close()
+        self.commit_waiters.close()
         self._repair.close()
         self._dirty_files, self._end = [], None
         self.open_files.forget_under(self.folder)
