@@ -448,10 +448,8 @@ class Cluster:
         if bucket.partition_id is None:
             state = await self.table(table_path, refresh=True, deadline=deadline)
         else:
-            found = await self.partition_by_id(table_path, bucket.partition_id, refresh=True, deadline=deadline)
+            await self.partition_by_id(table_path, bucket.partition_id, refresh=True, deadline=deadline)
             state = await self.table(table_path, deadline=deadline)
-            if found is None and state.table_id == bucket.table_id:
-                raise PartitionNotExistsError(f"Partition {bucket.partition_id} of table '{table_path}' was dropped")
         known = self._cache.leaders.get(bucket)
         if known is not None:
             return known

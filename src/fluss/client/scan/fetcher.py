@@ -31,6 +31,7 @@ from fluss.errors import (
     FormatError,
     InvalidCoordinatorError,
     KvStorageError,
+    LeaderNotAvailableError,
     LogStorageError,
     NetworkError,
     PartitionNotExistsError,
@@ -323,8 +324,7 @@ class Fetcher:
         started = self._loop.time()
         for subscription in group:
             try:
-                deadline = self._deadline((subscription,))
-                await self.cluster.leader_id(subscription.bucket, self.info.table_path, deadline)
+                await self._find_leader(subscription.bucket, self._deadline((subscription,)))
             except FlussError as error:
                 self._record_error(subscription, error, started)
             except Exception as error:
@@ -332,6 +332,16 @@ class Fetcher:
             finally:
                 subscription.busy = False
         self.pump()
+
+    async def _find_leader(self, bucket: TableBucket, deadline: Deadline) -> None:
+        path = self.info.table_path
+        try:
+            await self.cluster.leader_id(bucket, path, deadline)
+        except LeaderNotAvailableError:
+            partition_id = bucket.partition_id
+            if partition_id is None or await self.cluster.partition_by_id(path, partition_id, deadline=deadline):
+                raise
+            raise PartitionNotExistsError(f"Partition {partition_id} of table '{path}' was dropped") from None
 
     async def _fetch(self, node_id: int, group: list[Subscription]) -> None:
         connection: Connection | None = None
@@ -562,9 +572,8 @@ class Fetcher:
             subscription.failing_since = now if started is None else started
         subscription.failures += 1
         subscription.last_error = error
-        patience_ms, gone = self.options.patience_ms, isinstance(error, PartitionNotExistsError)
-        if gone:
-            patience_ms = min(patience_ms, _GONE_PATIENCE_MS)
+        gone = isinstance(error, PartitionNotExistsError)
+        patience_ms = _GONE_PATIENCE_MS if gone else self.options.patience_ms
         passing = gone or error.is_stale_metadata or isinstance(error, _PASSING)
         if not passing or (now - subscription.failing_since) * 1000 > patience_ms:
             subscription.error = error
