@@ -171,6 +171,23 @@ def test_it_goes_on_while_old_partitions_are_dropped(
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
 
 
+@pytest.mark.parametrize("partition_by", [None, "day"])
+def test_a_table_that_is_created_again_is_another_one(db: fluss.Database, partition_by: str | None) -> None:
+    def create() -> fluss.Table:
+        table = db.create_table("t", "id int, day string", partition_by=partition_by, buckets=2)
+        table.append([(1, "mon")])
+        return table
+
+    changes = iter(create().follow(timeout=30))
+    assert next(changes).row["id"] == 1
+    db.drop_table("t")
+    create()
+    started = time.monotonic()
+    with pytest.raises(fluss.TableNotExistError, match="created again"):
+        next(changes)
+    assert time.monotonic() - started < 10
+
+
 def test_batches(db: fluss.Database) -> None:
     table = db.create_table("t", [{"id": i, "v": "x"} for i in range(100)], primary_key="id", buckets=2)
     rows = 0

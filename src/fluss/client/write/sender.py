@@ -39,9 +39,7 @@ from fluss.errors import (
     RecordTooLargeError,
     RequestTimeOutError,
     StorageBackpressureError,
-    TableNotExistError,
     UnknownServerError,
-    UnknownTableOrBucketError,
     UnknownWriterIdError,
     error_for_code,
 )
@@ -339,15 +337,7 @@ class Sender:
         if self.idempotent and lane.writer_id is None:
             lane.writer_id = await self._writer_id(lane, batch.deadline)
             lane.next_sequence = 0
-        try:
-            return await self.cluster.leader(lane.bucket, path, batch.deadline)
-        except UnknownTableOrBucketError:
-            now = await self.cluster.table(path, refresh=True, deadline=batch.deadline)
-            if now.table_id != lane.target.table_id:
-                raise TableNotExistError(
-                    f"table {path} was dropped and created again; get it from the connection again"
-                ) from None
-            raise
+        return await self.cluster.leader(lane.bucket, path, batch.deadline)
 
     def _number(self, lane: Lane, batch: WriteBatch) -> None:
         if not self.idempotent:
