@@ -53,6 +53,43 @@ def test_create_infers_and_shows_the_columns(call: Any, ok: Callable[..., str], 
     assert ok("count", "inferred") == "2\n"
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_header_shows_what_is_between_values(ok: Callable[..., str], tmp_path: Path, delimiter: str) -> None:
+    file, name = tmp_path / "rows.csv", f"between_{ord(delimiter)}"
+    file.write_text(f'id{delimiter}"two words"\n1{delimiter}"x{delimiter},y"\n')
+    ok("load", name, str(file), "--create")
+    assert json.loads(ok("cat", name, "--json")) == {"id": 1, "two words": f"x{delimiter},y"}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("latin.csv", "id,name\n1,Caf\xe9\n".encode("latin-1"), "is not a text in UTF-8; convert it"),
+        ("header.csv", "id,Caf\xe9\n1,a\n".encode("latin-1"), "is not a text in UTF-8; convert it"),
+        ("rows.txt", b"id,name\n1,a\n", "the format of"),
+        ("late.csv", b"id,name\n" + b"1,a\n" * 300_000 + b"x,a\n", "line 300002, column 'id'"),
+        ("first.jsonl", b'{"id": 1}\n' * 10_000 + b'{"id": "x"}\n', "line 10001"),
+    ],
+)
+def test_a_wrong_file_leaves_no_table_of_wrong_columns(
+    call: Any, ok: Callable[..., str], tmp_path: Path, file: str, content: bytes, says: str
+) -> None:
+    (tmp_path / file).write_bytes(content)
+    result = call("load", "wrong", str(tmp_path / file), "--create", "--atomic")
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert call("describe", "wrong").exit_code == 3, "the table is gone, if there was one"
+
+
+def test_columns_are_inferred_from_whole_lines(ok: Callable[..., str], tmp_path: Path) -> None:
+    """A line break in quotes may be where the part of the file ends that columns are inferred from."""
+    file = tmp_path / "lines.csv"
+    text = "\n".join(["word" * 5] * 20)
+    file.write_text("id,name\n" + "".join(f'{number},"{text}"\n' for number in range(5_000)))
+    ok("load", "lines", str(file), "--create")
+    assert ok("count", "lines", "-w", f"id = 4999 and name = '{text}'") == "1\n"
+
+
 BAD_CSV = 'id,item,price\n1,tea,2.50\n2,"two\nlines",1\n3,mug,cheap\nx,jug,1\n5,pot,9\n6,cup\n'
 BAD_JSON = '{"id": 1}\n\n{"id": 2, "item": "x"}\n{"id": "x"}\n{"id": 4, "itme": "y"}\n{broken\n[1]\n{}\n{"id": 9}\n'
 

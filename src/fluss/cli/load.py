@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -22,6 +22,9 @@ from fluss.cli.common import (
     table_argument,
 )
 from fluss.cli.read import columns_option, where_option
+
+if TYPE_CHECKING:
+    from fluss.db.blocking import Database, Table
 
 _FORMATS = click.Choice(["csv", "jsonl", "parquet", "arrow"])
 
@@ -86,6 +89,7 @@ def load(
 
     Example: fluss load orders orders.csv --create --key id
     """
+    from fluss.db.files import format_of
     from fluss.db.likes import draft_like
     from fluss.db.loading import Load, RejectedRowError
 
@@ -97,11 +101,11 @@ def load(
         raise click.UsageError("--key and --buckets are for new tables: add --create")
     name = check_table(table)
     paths = list(files) or ["-"]
-    with link.database() as db:
+    with link.database() as db, contextlib.ExitStack() as undo:
         if create and name not in db:
-            draft = draft_like(None, name, paths[0], names_of(key), kind)
+            draft = draft_like(None, name, paths[0], names_of(key), format_of(paths[0], kind))
             draft.buckets = buckets
-            draft.create(db)
+            undo.callback(_drop_if_empty, db, draft.create(db))
             note(f"created {name} ({draft.text})")
         opened = db.table(name)
         advance: Callable[[int], None] = lambda rows: None  # noqa: E731
@@ -125,6 +129,7 @@ def load(
             raise Failure(f"{error.message}; {written} written before it") from None
         except KeyboardInterrupt:
             raise Failure(f"interrupted; {count_text(work.report.written, 'row')} written{again}") from None
+        undo.pop_all()
     if link.as_json:
         print_json(
             {
@@ -144,6 +149,16 @@ def load(
         [f"{count_text(report.rejected, 'row')} rejected, the first: {report.first_bad}"] if report.rejected else []
     )
     note("; ".join(parts))
+
+
+def _drop_if_empty(db: Database, table: Table[Any]) -> None:
+    """Take back the table of a load that failed with its first row: its columns may be those of a wrong file."""
+    from fluss.errors import FlussError
+
+    with contextlib.suppress(FlussError):
+        if not table.count():
+            db.drop_table(table.name)
+            note(f"dropped {table.name} again, nothing was written")
 
 
 @click.command()

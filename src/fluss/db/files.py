@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import csv
 import datetime as dt
 import decimal
 import gzip
+import io
 import json
 import os
 import sys
@@ -35,6 +37,8 @@ _SUFFIXES = {
     ".ipc": "arrow",
 }
 _INFER_LINES = 10_000
+_INFER_BYTES = 1024 * 1024
+_DELIMITERS = (",", ";", "\t", "|")
 
 Write = Callable[[pa.RecordBatch], None]
 
@@ -70,9 +74,34 @@ def is_file_name(text: str) -> bool:
     return os.sep in text or os.path.splitext(name)[1] in _SUFFIXES
 
 
-def delimiter_of(path: str) -> str:
-    """What separates the values of a CSV file."""
-    return "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
+def delimiter_of(path: str, header: str) -> str:
+    """What separates the values of a CSV file: what splits its header into most names, a comma if nothing does.
+
+    Example:
+        delimiter_of("orders.csv", "id;item")  # ';'
+    """
+    if path.lower().removesuffix(".gz").endswith(".tsv"):
+        return "\t"
+    return max(_DELIMITERS, key=lambda one: len(next(csv.reader([header], delimiter=one), [])))
+
+
+def header_of(source: IO[bytes], label: str) -> str:
+    """The first line of a CSV file."""
+    try:
+        return source.readline().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise not_utf8(label) from None
+
+
+def not_utf8(label: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{label} is not a text in UTF-8; convert it, such as with iconv -f latin1 -t utf-8")
+
+
+def csv_error(label: str, error: pa.ArrowException) -> InvalidArgumentError:
+    """What is wrong with a CSV file, from what Arrow says of it."""
+    if "invalid UTF8" in str(error):
+        return not_utf8(label)
+    return InvalidArgumentError(f"{label} is not a CSV file with a header: {error}")
 
 
 def open_bytes(path: str) -> IO[bytes]:
@@ -135,13 +164,36 @@ def file_schema(path: str, given: str | None = None) -> pa.Schema:
 def _csv_schema(source: IO[bytes], path: str) -> pa.Schema:
     import pyarrow.csv as pc
 
+    label = f"'{path}'"
+    head = source.read(_INFER_BYTES)
+    if len(head) == _INFER_BYTES:
+        head = _whole_lines(head)
+    # Rows that do not fit the header are reported when they are loaded.
+    parse = pc.ParseOptions(
+        delimiter=delimiter_of(path, header_of(io.BytesIO(head), label)),
+        newlines_in_values=True,
+        invalid_row_handler=lambda row: "skip",
+    )
     try:
-        with pc.open_csv(source, parse_options=pc.ParseOptions(delimiter=delimiter_of(path))) as reader:
-            schema = reader.schema
+        # Not `open_csv`: its thread ends the process with an abort if that exits while it reads.
+        schema = pc.read_csv(io.BytesIO(head), pc.ReadOptions(use_threads=False), parse).schema
     except pa.ArrowException as error:
-        raise InvalidArgumentError(f"'{path}' is not a CSV file with a header: {error}") from None
+        raise csv_error(label, error) from None
+    if any(pa.types.is_binary(item.type) for item in schema):  # what cannot be decoded
+        raise not_utf8(label)
     # Times without a zone are the usual case, and seconds are too coarse for what comes later.
     return pa.schema([item.with_type(_wider(item.type)) for item in schema])
+
+
+def _whole_lines(text: bytes) -> bytes:
+    """A text without what follows its last line break outside of quotes."""
+    end, quotes = len(text), text.count(b'"')
+    while (at := text.rfind(b"\n", 0, end)) >= 0:
+        quotes -= text.count(b'"', at, end)
+        if quotes % 2 == 0:
+            return text[: at + 1]
+        end = at
+    return text
 
 
 def _json_schema(source: IO[bytes], path: str) -> pa.Schema:

@@ -13,7 +13,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.db.files import delimiter_of, format_of, open_arrow, open_bytes, open_parquet
+from fluss.db.files import csv_error, delimiter_of, format_of, header_of, open_arrow, open_bytes, open_parquet
 from fluss.db.json_rows import from_json
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
@@ -212,14 +212,11 @@ class RowFile:
             return "skip"
 
         from_stdin = self.path == "-"
-        try:
-            if from_stdin:
-                names = _header(source, self.path)
-            else:
-                with open_bytes(self.path) as peek:
-                    names = _header(peek, self.path)
-        except UnicodeDecodeError:
-            raise InvalidArgumentError(f"{self.label} is not a text in UTF-8") from None
+        if from_stdin:
+            names, delimiter = _header(source, self.path, self.label)
+        else:
+            with open_bytes(self.path) as peek:
+                names, delimiter = _header(peek, self.path, self.label)
         self._check_names(names)
         try:
             reader = csv.open_csv(
@@ -230,7 +227,7 @@ class RowFile:
                     column_names=names if from_stdin else None,
                 ),
                 parse_options=csv.ParseOptions(
-                    delimiter=delimiter_of(self.path), newlines_in_values=True, invalid_row_handler=wrong_length
+                    delimiter=delimiter, newlines_in_values=True, invalid_row_handler=wrong_length
                 ),
                 convert_options=csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
@@ -240,7 +237,11 @@ class RowFile:
                 ),
             )
         except pa.ArrowException as error:
-            raise InvalidArgumentError(f"{self.label} is not a CSV file with a header: {error}") from None
+            raise csv_error(self.label, error) from None
+        with reader:  # also for one who stops early: a thread reads ahead
+            yield from self._csv_pieces(reader, short, skip)
+
+    def _csv_pieces(self, reader: Any, short: list[BadLine], skip: int) -> Iterator[FilePiece]:
         next_row = newlines = 0
         while True:
             try:
@@ -248,7 +249,7 @@ class RowFile:
             except StopIteration:
                 break
             except pa.ArrowException as error:
-                raise InvalidArgumentError(f"{self.label}: {error}") from None
+                raise csv_error(self.label, error) from None
             positions: list[int] | range
             waiting = sorted(short, key=lambda one: one.row)
             if waiting and waiting[0].row <= next_row + batch.num_rows:
@@ -393,11 +394,13 @@ class RowFile:
             return pc.fill_null(array, filler) if not column.data_type.nullable and filler is not None else array
 
 
-def _header(source: IO[bytes], path: str) -> list[str]:
+def _header(source: IO[bytes], path: str, label: str) -> tuple[list[str], str]:
+    """The names in the first line of a CSV file, and what is between them."""
     import csv
 
-    line = source.readline().decode("utf-8-sig")
-    names = next(csv.reader([line], delimiter=delimiter_of(path)), [])
+    line = header_of(source, label)
+    delimiter = delimiter_of(path, line)
+    names = next(csv.reader([line], delimiter=delimiter), [])
     if not names or not any(names):
         raise InvalidArgumentError(
             f"{'standard input' if path == '-' else path} is empty; a CSV file begins with a header"
@@ -405,7 +408,7 @@ def _header(source: IO[bytes], path: str) -> list[str]:
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InvalidArgumentError(f"the header of {path} names {twice[0]!r} twice")
-    return names
+    return names, delimiter
 
 
 def _newlines(batch: pa.RecordBatch) -> int:

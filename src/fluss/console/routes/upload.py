@@ -12,6 +12,7 @@ import pyarrow as pa
 from fluss.console.settings import UPLOAD_BYTES_MAX
 from fluss.console.state import Call, read_body
 from fluss.console.values import to_json
+from fluss.db.files import delimiter_of, header_of, not_utf8
 from fluss.db.schemas import source_of
 from fluss.errors import InvalidArgumentError
 
@@ -28,9 +29,12 @@ def read_file(name: str, content: bytes) -> pa.Table:
         if name.lower().endswith((".csv", ".tsv", ".txt")):
             import pyarrow.csv
 
-            delimiter = "\t" if name.lower().endswith(".tsv") else ","
+            delimiter = delimiter_of(name, header_of(io.BytesIO(content), f"The file {name[:100]!r}"))
             options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-            return pyarrow.csv.read_csv(io.BytesIO(content), parse_options=options)
+            found = pyarrow.csv.read_csv(io.BytesIO(content), parse_options=options)
+            if any(pa.types.is_binary(column.type) for column in found.schema):  # what cannot be decoded
+                raise not_utf8(f"The file {name[:100]!r}")
+            return found
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidArgumentError(f"The file {name[:100]!r} cannot be read: {error}") from None
     raise InvalidArgumentError(f"The file {name[:100]!r} is neither CSV (.csv, .tsv) nor Parquet (.parquet).")
