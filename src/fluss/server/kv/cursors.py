@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from fluss.errors import InvalidScanRequestError, ScannerExpiredError, TooManyScannersError, UnknownScannerIdError
 from fluss.metadata import TableBucket
 from fluss.records import encode_values, value_batch_header
 from fluss.server.config import ServerConfig
+from fluss.server.kv.ordered import Values
 from fluss.server.kv.tablet import KvTablet
 from fluss.server.turns import Turn
 
@@ -21,9 +21,6 @@ _EXPIRED_REMEMBERED = 1_000
 _VALUE_OVERHEAD_BYTES = 4
 _VIEW_BYTES_PER_ROW = 100
 _VALUES_PER_STEP = 2_000
-_AHEAD_FIRST = 16
-_AHEAD_MAX = 512
-_AHEAD_BYTES = 256 * 1024
 
 
 @dataclass
@@ -31,7 +28,7 @@ class Cursor:
     """One scan of one bucket."""
 
     tablet: KvTablet
-    items: Iterator[tuple[bytes, bytes]]
+    parts: Values
     rows_left: int | None
     used_at: float
     log_offset: int = 0
@@ -41,8 +38,7 @@ class Cursor:
     next_call: int = 1
     ended: bool = False
     _ahead: list[bytes] = field(default_factory=list)
-    """Values that were taken out of `items` and not given out yet."""
-    _ahead_max: int = _AHEAD_FIRST
+    """Values that were taken out of `parts` and not given out yet."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held during a call: one that comes before the answer to the one before has to wait."""
     scanner_id: bytes = field(default_factory=lambda: os.urandom(16))
@@ -56,7 +52,6 @@ class Cursor:
         values: list[bytes] = []
         size = 0
         while self.has_more:
-            # Many at a time: a step for each of millions of rows would take as long as reading them.
             ahead = self._ahead
             ahead_size = sum(map(len, ahead)) + _VALUE_OVERHEAD_BYTES * len(ahead)
             if size + ahead_size > size_max:
@@ -83,15 +78,11 @@ class Cursor:
     @property
     def has_more(self) -> bool:
         """Whether another value follows; looks ahead."""
-        if not self._ahead:
-            count = self._ahead_max if self.rows_left is None else min(self._ahead_max, self.rows_left)
-            self._ahead = [value for _, value in islice(self.items, count)]
+        if not self._ahead and self.rows_left != 0:
+            self._ahead = next(self.parts, [])
             if self.rows_left is not None:
+                self._ahead = self._ahead[: self.rows_left]
                 self.rows_left -= len(self._ahead)
-            if self._ahead:
-                # Large values are few at a time, so that they do not take much memory.
-                mean = sum(map(len, self._ahead)) // len(self._ahead) + 1
-                self._ahead_max = max(1, min(_AHEAD_MAX, _AHEAD_BYTES // mean))
         return bool(self._ahead)
 
 
@@ -132,14 +123,14 @@ class Cursors:
     def open(
         self,
         tablet: KvTablet,
-        items: Iterator[tuple[bytes, bytes]],
+        parts: Values,
         limit: int | None,
         log_offset: int = 0,
         row_count: int = 0,
     ) -> Cursor:
         """A new cursor over a view of `row_count` rows in memory, taken at `log_offset`."""
         self.check_room(tablet.log.bucket)
-        cursor = Cursor(tablet, items, limit, self._now(), log_offset, row_count)
+        cursor = Cursor(tablet, parts, limit, self._now(), log_offset, row_count)
         self._cursors[cursor.scanner_id] = cursor
         return cursor
 

@@ -38,6 +38,10 @@ _FORMAT_VERSION = 5
 _cache: Cache | None = None
 
 
+class DamagedStoreError(Exception):
+    """The files of a store cannot be read, or were replaced meanwhile; its contents are rebuilt from the log."""
+
+
 def open_db(folder: Path) -> Rdict:
     """Open the database in a folder, and create it if there is none."""
     global _cache
