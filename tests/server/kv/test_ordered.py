@@ -6,17 +6,19 @@ from __future__ import annotations
 import itertools
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rocksdict import Rdict
 
+from fluss.errors import KvStorageError
 from fluss.server.kv import engine, ordered
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, Layer
-from fluss.server.kv.ordered import DiskReaders, DiskRows, OrderedValues
+from fluss.server.kv.ordered import DiskReaders, DiskRows, DiskValues, OrderedValues
 
 KEYS = st.binary(max_size=3)
 CHANGES = st.dictionaries(KEYS, st.booleans(), max_size=60)
@@ -37,7 +39,7 @@ def layer_of(rows: Changes) -> Layer:
     return layer
 
 
-def flat(values: OrderedValues) -> list[bytes]:
+def flat(values: Iterator[list[bytes]]) -> list[bytes]:
     parts = list(values)
     assert all(parts), "an empty part would look like the end"
     return list(itertools.chain.from_iterable(parts))
@@ -96,7 +98,6 @@ def test_runs_of_a_layer_stay_few_and_short(monkeypatch: pytest.MonkeyPatch) -> 
     disk=st.dictionaries(KEYS, st.just(True), max_size=120),
     prefix=st.binary(max_size=2),
     window_max=st.sampled_from([1, 3, 16, 1_024]),
-    sparse=st.sampled_from([0, 3, 1_000]),
 )
 def test_sources_are_merged_and_the_newest_row_counts(
     memory: dict[bytes, bool],
@@ -104,25 +105,25 @@ def test_sources_are_merged_and_the_newest_row_counts(
     disk: dict[bytes, bool],
     prefix: bytes,
     window_max: int,
-    sparse: int,
 ) -> None:
     sources = [changed(memory, 0), changed(spilling, 1), changed(disk, 2)]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ordered, "_WINDOW_FIRST", min(window_max, 16))
         patch.setattr(ordered, "_WINDOW_MAX", window_max)
         patch.setattr(ordered, "_RUN_WINDOW_MIN", min(window_max, 16))
-        patch.setattr(ordered, "_SPARSE", sparse)
         patch.setattr("fluss.server.kv.layer._RUN_KEYS_MAX", 20)
         db = engine.open_db(Path(folder))
         engine.write_rows(db, sources[2])
         layers = [layer_of(rows) for rows in sources[:2] if rows]
-        with_keys = bool(layers or prefix)
-        rows = DiskRows(db, Path(folder), DiskReaders(), prefix, with_keys=with_keys, many=True)
+        rows = DiskRows(db, Path(folder), DiskReaders(), prefix, many=True)
+        plain = DiskValues(db, Path(folder), DiskReaders(), many=True)
         reading = OrderedValues(layers, rows, prefix)
+        assert flat(plain) == in_order(sources[2:])
         # The view is that of its making.
         engine.write_rows(db, dict.fromkeys([*disk, b"new", b"\xff\xff\xff\xff"], b"\x01\x00later"))
         assert flat(reading) == in_order(sources, prefix)
         rows.close()
+        plain.close()
         db.close()
 
 
@@ -133,9 +134,17 @@ def _filled(folder: Path, count: int) -> tuple[list[bytes], list[bytes]]:
     return keys, [value_of(key, 2) for key in keys]
 
 
-@pytest.mark.parametrize("with_keys", [False, True], ids=["values", "keys and values"])
+def _values(db: Rdict, folder: Path) -> DiskValues:
+    return DiskValues(db, folder, DiskReaders(), many=True)
+
+
+def _rows(db: Rdict, folder: Path) -> DiskRows:
+    return DiskRows(db, folder, DiskReaders(), b"", many=True)
+
+
+@pytest.mark.parametrize("reading", [_values, _rows])
 def test_a_damaged_block_is_an_error_and_not_the_end(
-    tmp_path: Path, with_keys: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, reading: Callable[[Rdict, Path], DiskValues | DiskRows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The iterators of rocksdict just end there."""
     _, values = _filled(tmp_path / "kv", 20_000)
@@ -147,26 +156,30 @@ def test_a_damaged_block_is_an_error_and_not_the_end(
         file.write_bytes(damaged)
         monkeypatch.setattr(engine, "_cache", None)  # it has the block as it was
         db = engine.open_db(tmp_path / "kv")
-        rows = DiskRows(db, tmp_path, DiskReaders(), b"", with_keys=with_keys, many=True)
+        rows = reading(db, tmp_path)
         found: list[list[bytes]] = []
         with pytest.raises(DamagedStoreError, match=r"cannot be read: .*(checksum|before the last row)"):
-            found.extend(OrderedValues([], rows, b""))
+            found.extend(OrderedValues([], rows, b"") if isinstance(rows, DiskRows) else rows)
         flat_found = list(itertools.chain.from_iterable(found))
         assert flat_found == values[: len(flat_found)]
         rows.close()
         db.close()
 
 
-def test_a_closed_part_is_not_read_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reading", [_values, _rows])
+def test_a_closed_part_is_not_read_on(tmp_path: Path, reading: Callable[[Rdict, Path], DiskValues | DiskRows]) -> None:
     _, values = _filled(tmp_path, 1_000)
     db = engine.open_db(tmp_path)
-    rows = DiskRows(db, tmp_path, DiskReaders(), b"", with_keys=False, many=False)
-    reading = OrderedValues([], rows, b"")
-    assert next(reading) == values[:16]
+    rows = reading(db, tmp_path)
+    parts = OrderedValues([], rows, b"") if isinstance(rows, DiskRows) else rows
+    assert next(parts) == values[:16]
     rows.close()
     db.close()
     with pytest.raises(DamagedStoreError, match="closed or rebuilt"):
-        next(reading)
+        next(parts)
+    rows.close(reopened=True)
+    with pytest.raises(KvStorageError, match="begin the scan again"):
+        next(parts)
     engine.open_db(tmp_path).close()  # nothing holds the folder
 
 
@@ -174,7 +187,7 @@ def test_large_values_are_few_at_a_time(tmp_path: Path) -> None:
     rows: Changes = {bytes([i]): bytes([1, 0, i]) + random.Random(i).randbytes(100_000) for i in range(60)}
     engine.export(rows, tmp_path)
     db = engine.open_db(tmp_path)
-    disk = DiskRows(db, tmp_path, DiskReaders(), b"", with_keys=True, many=True)
+    disk = DiskRows(db, tmp_path, DiskReaders(), b"", many=True)
     parts = list(OrderedValues([layer_of({b"\0": None})], disk, b""))
     assert [value for part in parts for value in part] == [rows[key] for key in sorted(rows)][1:]
     assert max(map(len, parts[1:])) <= 3

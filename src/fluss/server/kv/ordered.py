@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
 from fluss.errors import KvStorageError
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, Layer, prefix_end
+
+T = TypeVar("T")
+C = TypeVar("C", bound=Collection[Any])
 
 Values = Iterator[list[bytes]]
 """Stored values in the order of their keys, some at a time."""
@@ -31,9 +35,6 @@ _WINDOW_MAX = 1_024
 _WINDOW_BYTES = 256 * 1024
 _RUN_WINDOW_MIN = 16
 _SAMPLED = 8
-_SPARSE = 6
-"""With fewer changes than one in so many rows it is cheaper to put each into its place than to sort them all."""
-_READ_AHEAD_BYTES = 512 * 1024
 
 
 class DiskReaders:
@@ -63,114 +64,159 @@ class DiskReaders:
             yield
 
 
-class DiskRows:
-    """The rows of a RocksDB as of its making, in key order, a window at a time.
+class DiskReading(ABC, Generic[T]):
+    """An iterator of a RocksDB, over the rows as of its making. It ends when the store closes the folder.
 
-    An open iterator keeps RocksDB and its lock on the folder alive, so the store ends it when it closes the folder.
-
-    Args:
-        with_keys: Read the keys too. Reading values alone takes half as long.
-        many: Most rows will be read, so they should not take the place of others in the cache.
+    An open iterator keeps RocksDB and its lock on the folder alive, so the store closes this first.
     """
 
-    def __init__(
-        self, db: Rdict, folder: Path, readers: DiskReaders, prefix: bytes, *, with_keys: bool, many: bool
-    ) -> None:
-        assert with_keys or not prefix
+    def __init__(self, db: Rdict, folder: Path, readers: DiskReaders) -> None:
         self._folder = folder
         self._readers = readers
-        self._prefix = prefix
-        self._with_keys = with_keys
         # Made before the iterator that is read: a spill may write between the two, and then this one has fewer rows.
         self._second: RdictIter | None = db.iter()
-        options = ReadOptions()
-        if many:
-            options.fill_cache(False)
-            options.set_readahead_size(_READ_AHEAD_BYTES)
-        read = db.items if with_keys else db.values
-        self._rows: Iterator[Any] | None = iter(read(from_key=prefix, read_opt=options))
-        self._last: bytes | None = None
-        """The last key read, or the last value where keys are not read."""
-        self._ended = False
+        self._rows: Iterator[T] | None = None
         self._reopened = False
-        self._at = 0
-        self.keys: Sequence[bytes] = ()
-        self._values: Sequence[bytes] = ()
+        self.has_ended = False
 
     def close(self, *, reopened: bool = False) -> None:
+        """Let go of RocksDB. A read that comes later is refused."""
         self._rows = self._second = None
         self._reopened = reopened
 
-    def fill(self, count: int) -> bool:
-        """Have a window of at least one row, of up to `count` if a new one is read; False when no row is left."""
-        if self._at < len(self._values):
-            return True
-        if self._ended:
-            return False
+    def _read(self, collect: Callable[[Iterable[T]], C], count: int) -> C:
+        """Collect the next rows, fewer than `count` only at the end."""
         self._readers.begin()
         try:
-            found = self._read(count)
+            if self._rows is None and self._reopened:
+                raise KvStorageError(f"the store in '{self._folder}' was opened again meanwhile; begin the scan again")
+            if self._rows is None:
+                raise DamagedStoreError(f"the store in '{self._folder}' was closed or rebuilt meanwhile")
+            try:
+                found = collect(islice(self._rows, count))
+                self._see_last(found)
+                if len(found) < count:
+                    self.has_ended = True
+                    self._check_end()
+            except Exception as error:  # RocksDB raises plain exceptions
+                raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
+            return found
         finally:
             self._readers.end()
-        if self._with_keys:
-            self.keys, self._values = zip(*found) if found else ((), ())
-            beyond = prefix_end(self._prefix)
-            if beyond is not None and found and self.keys[-1] >= beyond:
-                self._ended = True
-                end = bisect_left(self.keys, beyond)
-                self.keys, self._values = self.keys[:end], self._values[:end]
-        else:
-            self._values = found
-        self._at = 0
-        return len(self._values) > 0
-
-    def _read(self, count: int) -> list[Any]:
-        if self._rows is None and self._reopened:
-            raise KvStorageError(f"the store in '{self._folder}' was opened again meanwhile; begin the scan again")
-        if self._rows is None:
-            raise DamagedStoreError(f"the store in '{self._folder}' was closed or rebuilt meanwhile")
-        try:
-            found = list(islice(self._rows, count))
-            if found:
-                self._last = found[-1][0] if self._with_keys else found[-1]
-            if len(found) < count:
-                self._ended = True
-                self._check_end()
-        except Exception as error:  # RocksDB raises plain exceptions
-            raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
-        return found
 
     def _check_end(self) -> None:
         """Raise what ended the iteration, unless it was the end of the rows: rocksdict's iterators end silently."""
-        rows, last = self._second, self._last
+        rows = self._second
         if rows is None:
             raise ValueError("it was closed meanwhile")
-        if self._with_keys or last is None:
-            rows.seek(self._prefix if last is None else last)
-            if rows.valid() and rows.key() == last:
-                rows.next()
-            is_end = not rows.valid()
-        else:
-            # Nothing is written as long as no layer has rows, and no two values are equal: rows contain their key.
-            rows.seek_to_last()
-            is_end = rows.valid() and rows.value() == last
+        is_end = self._is_end(rows)
         rows.status()
         if not is_end:
             raise ValueError("reading ended before the last row")
 
-    def take(self, last: bytes) -> tuple[Sequence[bytes], Sequence[bytes]]:
-        """Take keys and values up to and with the key `last` out of the window."""
-        start, end = self._at, bisect_right(self.keys, last, self._at)
-        self._at = end
-        if end - start == len(self.keys):
-            return self.keys, self._values
-        return self.keys[start:end], self._values[start:end]
+    @abstractmethod
+    def _see_last(self, found: Any) -> None:
+        """Remember the last of the rows that were read."""
+
+    @abstractmethod
+    def _is_end(self, rows: RdictIter) -> bool:
+        """Whether no row follows that last one."""
+
+
+class DiskValues(DiskReading[bytes], Values):
+    """The values of all rows on disk, some at a time: without their keys, which takes half the time.
+
+    For stores that have no rows in memory. Nothing is written to RocksDB as long as that is so.
+    """
+
+    def __init__(self, db: Rdict, folder: Path, readers: DiskReaders, *, many: bool) -> None:
+        super().__init__(db, folder, readers)
+        self._rows = iter(db.values(read_opt=_read_options(many=many)))
+        self._last: bytes | None = None
+        self._window = _Window()
+
+    def __next__(self) -> list[bytes]:
+        if not self.has_ended and (values := self._read(list, self._window.rows)):
+            self._window.adapt(values)
+            return values
+        raise StopIteration
+
+    def _see_last(self, found: list[bytes]) -> None:
+        if found:
+            self._last = found[-1]
+
+    def _is_end(self, rows: RdictIter) -> bool:
+        # No two values are equal: rows contain their key.
+        rows.seek_to_last()
+        return (rows.value() if rows.valid() else None) == self._last
+
+
+class DiskRows(DiskReading["tuple[bytes, bytes]"]):
+    """The rows on disk whose keys start with a prefix, a window at a time."""
+
+    def __init__(self, db: Rdict, folder: Path, readers: DiskReaders, prefix: bytes, *, many: bool) -> None:
+        super().__init__(db, folder, readers)
+        self._prefix = prefix
+        self._prefix_end = prefix_end(prefix)
+        self._rows = iter(db.items(from_key=prefix, read_opt=_read_options(many=many)))
+        self._window: dict[bytes, bytes] = {}
+        self.last_key = b""
+        """The last key of the window."""
+
+    def fill(self, count: int) -> bool:
+        """Have a window of at least one row, of up to `count` if a new one is read; False when no row is left."""
+        if not self._window and not self.has_ended:
+            self._window = self._read(dict, count)
+            if self._prefix_end is not None and self._window and self.last_key >= self._prefix_end:
+                self.has_ended = True
+                self._window = {key: value for key, value in self._window.items() if key < self._prefix_end}
+                self.last_key = next(reversed(self._window), b"")
+        return bool(self._window)
+
+    def _see_last(self, found: dict[bytes, bytes]) -> None:
+        self.last_key = next(reversed(found), self.last_key)
+
+    def _is_end(self, rows: RdictIter) -> bool:
+        rows.seek(max(self._prefix, self.last_key))
+        if rows.valid() and rows.key() == self.last_key:
+            rows.next()
+        return not rows.valid()
+
+    def take(self, last: bytes) -> dict[bytes, bytes]:
+        """Take the rows up to and with the key `last` out of the window."""
+        window, self._window = self._window, {}
+        if last >= self.last_key:
+            return window
+        keys = list(window)
+        end = bisect_right(keys, last)
+        self._window = {key: window[key] for key in keys[end:]}
+        return {key: window[key] for key in keys[:end]}
 
     def take_all(self) -> list[bytes]:
         """Take all values out of the window."""
-        values = self._values[self._at :] if self._at else self._values
-        self._at = len(self._values)
-        return values if isinstance(values, list) else list(values)
+        return list(self.take(self.last_key).values())
+
+
+def _read_options(*, many: bool) -> ReadOptions:
+    options = ReadOptions()
+    # A read of everything should not replace what lookups have in the cache.
+    options.fill_cache(not many)
+    return options
+
+
+class _Window:
+    """How many rows are read at a time: few at first, and few where values are large, because they take memory."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows = _WINDOW_FIRST
+
+    def adapt(self, values: list[bytes]) -> None:
+        """Choose the next window by the values of the last one."""
+        sample = values[::_SAMPLED]
+        mean = sum(map(len, sample)) // len(sample) + 1
+        self.rows = max(1, min(self.rows * 2, _WINDOW_MAX, _WINDOW_BYTES // mean))
 
 
 class _SortedRun:
@@ -204,7 +250,7 @@ class OrderedValues(Values):
 
     Args:
         layers: What is in memory, newest first, sorted.
-        disk: What is on disk, and is older than all layers; with keys if any layer has rows.
+        disk: What is on disk, and is older than all layers.
     """
 
     def __init__(self, layers: Sequence[Layer], disk: DiskRows | None, prefix: bytes) -> None:
@@ -213,12 +259,12 @@ class OrderedValues(Values):
         self._runs = [
             _SortedRun(layer.rows, keys, span) for layer in reversed(layers) for keys, span in layer.runs(prefix)
         ]
-        self._window = _WINDOW_FIRST
+        self._window = _Window()
 
     def __next__(self) -> list[bytes]:
         while True:
             disk = self._disk
-            if disk is not None and not disk.fill(self._window):
+            if disk is not None and not disk.fill(self._window.rows):
                 disk = self._disk = None
             if self._runs:
                 values = self._merged(disk)
@@ -227,49 +273,24 @@ class OrderedValues(Values):
             else:
                 raise StopIteration
             if values:
-                # Large values are few at a time, so that they do not take much memory.
-                sample = values[::_SAMPLED]
-                mean = sum(map(len, sample)) // len(sample) + 1
-                self._window = max(1, min(self._window * 2, _WINDOW_MAX, _WINDOW_BYTES // mean))
+                self._window.adapt(values)
                 return values
 
     def _merged(self, disk: DiskRows | None) -> list[bytes]:
         """The next rows of all sources. Up to the least of the keys at which their windows end, none can be missing."""
         runs = self._runs
-        share = max(_RUN_WINDOW_MIN, self._window // len(runs))
+        share = max(_RUN_WINDOW_MIN, self._window.rows // len(runs))
         last = min([run.last_of(share) for run in runs])
         if disk is not None:
-            last = min(last, disk.keys[-1])
+            last = min(last, disk.last_key)
         changes: Changes = {}
         for run in runs:
             changes.update(run.take(last, share))
         self._runs = [run for run in runs if not run.is_used_up]
-        keys, values = disk.take(last) if disk is not None else ((), ())
-        return _overlaid(keys, values, changes)
-
-
-def _overlaid(keys: Sequence[bytes], values: Sequence[bytes], changes: Changes) -> list[bytes]:
-    """The values of sorted rows after changes, in key order."""
-    if not changes:
-        return list(values)
-    if len(changes) * _SPARSE < len(keys):
-        return _spliced(keys, values, changes)
-    rows: Changes = dict(zip(keys, values))
-    rows.update(changes)
-    # Two sorted sequences behind one another: sorting merges them.
-    found = list(map(rows.__getitem__, sorted(rows)))
-    return [value for value in found if value is not None]
-
-
-def _spliced(keys: Sequence[bytes], values: Sequence[bytes], changes: Changes) -> list[bytes]:
-    found: list[bytes] = []
-    start = 0
-    for key in sorted(changes):
-        end = bisect_left(keys, key, start)
-        found += values[start:end]
-        value = changes[key]
-        if value is not None:
-            found.append(value)
-        start = end + 1 if end < len(keys) and keys[end] == key else end
-    found += values[start:]
-    return found
+        rows: Changes = disk.take(last) if disk is not None else {}  # type: ignore[assignment]
+        count = len(rows)
+        rows.update(changes)
+        if len(rows) > count:
+            # Inserts came behind the other rows, in order, and sorting merges the two.
+            return [value for value in map(rows.__getitem__, sorted(rows)) if value is not None]
+        return [value for value in rows.values() if value is not None]

@@ -32,7 +32,7 @@ from fluss.server.kv import engine
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, Layer
-from fluss.server.kv.ordered import DiskReaders, DiskRows, OrderedValues, Values
+from fluss.server.kv.ordered import DiskReaders, DiskReading, DiskRows, DiskValues, OrderedValues, Values
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -108,7 +108,7 @@ class Store:
         """Whether there are rows on disk. They are, while `_db` is opened again, without being reachable."""
         self._write_failed = False
         self._readers = DiskReaders()
-        self._reading: weakref.WeakSet[DiskRows] = weakref.WeakSet()
+        self._reading: weakref.WeakSet[DiskReading[Any]] = weakref.WeakSet()
         self._view: weakref.ref[Layer] | None = None
         self._view_of: tuple[int, int, int, int] | None = None
         self._entry_bytes = float(_ENTRY_OVERHEAD_BYTES)
@@ -304,12 +304,16 @@ class Store:
         layers = [layer for layer in (memory, spilling) if len(layer)]
         for layer in layers:
             layer.sort()
-        disk = None
-        if self._on_disk:
-            with_keys = bool(layers or prefix)
-            disk = DiskRows(self._open_part(), self._folder, self._readers, prefix, with_keys=with_keys, many=many)
-            self._reading.add(disk)
-        return OrderedValues(layers, disk, prefix)
+        if not self._on_disk:
+            return OrderedValues(layers, None, prefix)
+        db = self._open_part()
+        if not layers and not prefix:
+            values = DiskValues(db, self._folder, self._readers, many=many)
+            self._reading.add(values)
+            return values
+        rows = DiskRows(db, self._folder, self._readers, prefix, many=many)
+        self._reading.add(rows)
+        return OrderedValues(layers, rows, prefix)
 
     def _open_part(self) -> Rdict:
         """What is on disk. It could not be opened again after a failed write if it is not there now."""
