@@ -49,6 +49,7 @@ from fluss.metadata import (
     TimeType,
     TinyIntType,
 )
+from fluss.records import decode_value_batch
 from fluss.rows import CompactedKeyEncoder, IcebergKeyEncoder, PaimonKeyEncoder
 from fluss.rows.logical import from_arrow, to_arrow
 from fluss.server.config import ServerConfig
@@ -355,12 +356,13 @@ def _tablet(number: int = 0) -> Any:
 
 
 def read(cursor: Cursor, size_max: int) -> list[bytes]:
-    return run(cursor.read(size_max, Turns().begin()))
+    batch = b"".join(run(cursor.read(size_max, Turns().begin())))
+    return decode_value_batch(batch).to_list() if batch else []
 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    lengths=st.lists(st.integers(0, 300), max_size=80),
+    lengths=st.lists(st.integers(2, 300), max_size=80),
     limit=st.none() | st.integers(0, 100),
     sizes=st.lists(st.integers(1, 2_000), min_size=1, max_size=5),
 )

@@ -59,7 +59,7 @@ from fluss.server.handlers.request import (
     receive_message,
 )
 from fluss.server.handlers.rights import permits, permitted_table
-from fluss.server.kv.cursors import Cursor, encode_values_in_turns
+from fluss.server.kv.cursors import Cursor
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.keys import rows_of_keys
 from fluss.server.kv.service import Kv
@@ -424,12 +424,12 @@ async def _read_on(
     try:
         async with context.session.reading, cursor.reading:
             await context.session.wait_for_room()
-            values = await cursor.read(min(batch_bytes, cursors.batch_bytes_max), turn)
+            records = await cursor.read(min(batch_bytes, cursors.batch_bytes_max), turn)
             if cursor.ended:
                 raise UnknownScannerIdError("the scan was ended meanwhile, or its table was dropped")
             answer = ScanKvResponse[Sequence[Buffer]](has_more_results=cursor.has_more, log_offset=log_offset)
-            if values:
-                answer.records = await encode_values_in_turns(values, turn)
+            if records:
+                answer.records = records
         finished = True
     except DamagedStoreError as error:
         cursor.tablet.damaged(error)

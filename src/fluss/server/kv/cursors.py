@@ -17,6 +17,8 @@ from fluss.server.kv.ordered import Values
 from fluss.server.kv.tablet import KvTablet
 from fluss.server.turns import Turn
 
+Buffer = bytes | memoryview
+
 _EXPIRED_REMEMBERED = 1_000
 _VALUE_OVERHEAD_BYTES = 4
 _VIEW_BYTES_PER_ROW = 100
@@ -47,33 +49,29 @@ class Cursor:
     def bucket(self) -> TableBucket:
         return self.tablet.log.bucket
 
-    async def read(self, size_max: int, turn: Turn) -> list[bytes]:
-        """The next values, at least one, up to about `size_max` bytes; in slices, of which each has its turn."""
-        values: list[bytes] = []
-        size = 0
+    async def read(self, size_max: int, turn: Turn) -> list[Buffer]:
+        """The next values, at least one, up to about `size_max` bytes, as the parts of a value batch.
+
+        Nothing when no value is left. Read and encoded in slices, of which each has its turn.
+        """
+        parts: list[Buffer] = [b""]
+        size = count = 0
         while self.has_more:
-            ahead = self._ahead
-            ahead_size = sum(map(len, ahead)) + _VALUE_OVERHEAD_BYTES * len(ahead)
-            if size + ahead_size > size_max:
-                fitting = self._fitting(size_max - size, at_least=0 if values else 1)
-                values += ahead[:fitting]
-                self._ahead = ahead[fitting:]
+            values, self._ahead = self._ahead, []
+            encoded = encode_values(values)
+            if size + len(encoded) > size_max:
+                fitting = _fitting(values, size_max - size, at_least=0 if count else 1)
+                values, self._ahead = values[:fitting], values[fitting:]
+                encoded = encode_values(values)
+            parts.append(encoded)
+            size += len(encoded)
+            count += len(values)
+            if self._ahead:
                 break
-            values += ahead
-            size += ahead_size
-            self._ahead = []
             if turn.is_over_now:
                 await turn.next()
-        return values
-
-    def _fitting(self, size_max: int, at_least: int) -> int:
-        """How many of the values ahead fit into so many bytes."""
-        size = 0
-        for number, value in enumerate(self._ahead):
-            size += len(value) + _VALUE_OVERHEAD_BYTES
-            if size > size_max and number >= at_least:
-                return number
-        return len(self._ahead)
+        parts[0] = value_batch_header(count, size)
+        return parts if count else []
 
     @property
     def has_more(self) -> bool:
@@ -84,6 +82,16 @@ class Cursor:
                 self._ahead = self._ahead[: self.rows_left]
                 self.rows_left -= len(self._ahead)
         return bool(self._ahead)
+
+
+def _fitting(values: Sequence[bytes], size_max: int, at_least: int) -> int:
+    """How many of the values fit into so many bytes."""
+    size = 0
+    for number, value in enumerate(values):
+        size += len(value) + _VALUE_OVERHEAD_BYTES
+        if size > size_max and number >= at_least:
+            return number
+    return len(values)
 
 
 class Cursors:
@@ -173,9 +181,9 @@ class Cursors:
         self._cursors.clear()
 
 
-async def encode_values_in_turns(values: Sequence[bytes], turn: Turn) -> list[bytes | memoryview]:
+async def encode_values_in_turns(values: Sequence[bytes], turn: Turn) -> list[Buffer]:
     """A value batch as parts; many values are encoded in slices, of which each has its turn."""
-    parts: list[bytes | memoryview] = [b""]
+    parts: list[Buffer] = [b""]
     size_bytes = 0
     for at in range(0, len(values), _VALUES_PER_STEP):
         parts.append(encode_values(values[at : at + _VALUES_PER_STEP]))
