@@ -193,3 +193,26 @@ def test_large_values_are_few_at_a_time(tmp_path: Path) -> None:
     assert max(map(len, parts[1:])) <= 3
     disk.close()
     db.close()
+
+
+# -- many keys --------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    stored=st.sets(st.binary(max_size=12), max_size=200),
+    asked=st.lists(st.binary(max_size=12), max_size=50),
+    seed=st.integers(0, 1_000),
+)
+def test_many_keys_are_found_in_the_order_in_which_they_were_asked_for(
+    stored: set[bytes], asked: list[bytes], seed: int
+) -> None:
+    rows: Changes = {key: value_of(key, 0) for key in stored}
+    keys = [*asked, *stored, *asked]
+    random.Random(seed).shuffle(keys)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "_GET_KEYS", 7)
+        db = engine.open_db(Path(folder))
+        engine.write_rows(db, rows)
+        assert engine.get_many(db, keys) == [rows.get(key) for key in keys]
+        db.close()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from rocksdict import (
     AccessType,
     BlockBasedOptions,
@@ -26,12 +27,15 @@ from rocksdict import (
     WriteOptions,
 )
 
+from fluss.rows.slices import WORD_BYTES, starts_of, words_at
 from fluss.server import disk
 
 _WRITE_ROWS = 1_000
 """Rows per write to RocksDB. A write keeps every other thread waiting, so it must be short."""
 _WRITE_PAUSE_SECONDS = 0.0003
 """Lets the threads that waited go first."""
+_GET_KEYS = 512
+"""Keys per read from RocksDB. More of them do not stay in the cache of the processor until their values are taken."""
 _CACHE_BYTES = 64 * 1024 * 1024
 _BLOCK_BYTES = 2048
 _FORMAT_VERSION = 5
@@ -65,6 +69,26 @@ def open_db(folder: Path) -> Rdict:
     # Without naming the column family, a store that is there already would be opened as it once was, and without its
     # filter and cache, which are not written down.
     return Rdict(str(folder), options, column_families={"default": options})
+
+
+def get_many(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
+    """The values of keys in their order; None where a key is absent.
+
+    Many keys are read in the order in which they lie on disk, some at a time: rows that share a block then find it in
+    the cache of the processor. That takes two thirds of the time.
+    """
+    if len(keys) <= _GET_KEYS:
+        return db.get(keys)  # type: ignore[no-any-return]
+    data = np.frombuffer(b"".join((*keys, bytes(WORD_BYTES))), np.uint8)
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    # By their first bytes; where a key is shorter than that, the next one's follow, and the order is nearly right.
+    order = np.argsort(words_at(data)[starts_of(lengths)].byteswap()).tolist()
+    found: list[bytes | None] = [None] * len(keys)
+    for start in range(0, len(keys), _GET_KEYS):
+        places = order[start : start + _GET_KEYS]
+        for place, value in zip(places, db.get([keys[place] for place in places])):
+            found[place] = value
+    return found
 
 
 def write_rows(db: Rdict, changes: Mapping[bytes, bytes | None]) -> None:

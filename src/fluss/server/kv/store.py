@@ -20,7 +20,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -250,7 +250,7 @@ class Store:
         if not on_disk and not spilling:
             found: list[Any] = list(map(memory.get, keys))
         else:
-            found = [memory.get(key, _MISSING) for key in keys]
+            found = list(map(memory.get, keys, repeat(_MISSING)))
             if spilling:
                 for i, value in enumerate(found):
                     if value is _MISSING:
@@ -267,7 +267,7 @@ class Store:
     def _from_disk(self, keys: list[bytes]) -> list[bytes | None]:
         self._readers.begin()
         try:
-            return self._open_part().get(keys)  # type: ignore[no-any-return]
+            return engine.get_many(self._open_part(), keys)
         except KvStorageError:
             raise
         except Exception as error:
