@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from rocksdict import (
     AccessType,
     BlockBasedOptions,
@@ -32,6 +32,9 @@ from fluss.server import disk
 
 _WRITE_ROWS = 1_000
 """Rows per write to RocksDB. A write keeps every other thread waiting, so it must be short."""
+_ORDER_KEYS = 1 << 15
+"""Keys that are looked at in one go, for the same reason."""
+_SAMPLE_KEYS = 256
 _WRITE_PAUSE_SECONDS = 0.0003
 """Lets the threads that waited go first."""
 _GET_KEYS = 512
@@ -79,10 +82,7 @@ def get_many(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
     """
     if len(keys) <= _GET_KEYS:
         return db.get(keys)  # type: ignore[no-any-return]
-    data = np.frombuffer(b"".join((*keys, bytes(WORD_BYTES))), np.uint8)
-    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
-    # By their first bytes; where a key is shorter than that, the next one's follow, and the order is nearly right.
-    order = np.argsort(words_at(data)[starts_of(lengths)].byteswap()).tolist()
+    order = _disk_order(keys).tolist()
     found: list[bytes | None] = [None] * len(keys)
     for start in range(0, len(keys), _GET_KEYS):
         places = order[start : start + _GET_KEYS]
@@ -91,18 +91,45 @@ def get_many(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
     return found
 
 
+def _disk_order(keys: list[bytes]) -> npt.NDArray[np.intp]:
+    """The places of keys in the order in which RocksDB keeps them, or nearly so.
+
+    They are sorted by the eight bytes behind what they have in common, as far as some of them tell.
+    """
+    if not keys:
+        return np.empty(0, np.intp)
+    sample = keys[:: len(keys) // _SAMPLE_KEYS + 1]
+    least, greatest = min(sample), max(sample)
+    common = next((i for i, pair in enumerate(zip(least, greatest)) if pair[0] != pair[1]), len(least))
+    room = bytes(common + WORD_BYTES)
+    words: list[npt.NDArray[np.uint64]] = []
+    for start in range(0, len(keys), _ORDER_KEYS):
+        part = keys[start : start + _ORDER_KEYS]
+        data = np.frombuffer(b"".join((*part, room)), np.uint8)
+        lengths = np.fromiter(map(len, part), np.int64, len(part))
+        # Where a key ends sooner, bytes of the next one follow. They only count between keys that are alike so far.
+        words.append(words_at(data)[starts_of(lengths) + common].byteswap())
+    return np.argsort(np.concatenate(words))
+
+
 def write_rows(db: Rdict, changes: Mapping[bytes, bytes | None]) -> None:
-    """Write changes and flush them: when this returns they are durable."""
+    """Write changes and flush them: when this returns they are durable.
+
+    In the order in which RocksDB keeps them, which takes a sixth of the time: where the last row was inserted, the
+    place of the next one is found at once.
+    """
     options = WriteOptions()
     options.disable_wal = True
-    items = iter(changes.items())
-    while part := list(islice(items, _WRITE_ROWS)):
+    keys, values = list(changes), list(changes.values())
+    order = _disk_order(keys)
+    for start in range(0, len(keys), _WRITE_ROWS):
         batch = WriteBatch(raw_mode=True)
-        for key, value in part:
+        for place in order[start : start + _WRITE_ROWS].tolist():
+            value = values[place]
             if value is None:
-                batch.delete(key)
+                batch.delete(keys[place])
             else:
-                batch.put(key, value)
+                batch.put(keys[place], value)
         db.write(batch, options)
         time.sleep(_WRITE_PAUSE_SECONDS)
     db.flush(True)
