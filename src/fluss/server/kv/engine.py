@@ -37,8 +37,9 @@ _ORDER_KEYS = 1 << 15
 _SAMPLE_KEYS = 256
 _WRITE_PAUSE_SECONDS = 0.0003
 """Lets the threads that waited go first."""
-_GET_KEYS = 512
-"""Keys per read from RocksDB. More of them do not stay in the cache of the processor until their values are taken."""
+_GET_KEYS = 4_096
+"""Keys per read from RocksDB. Many more do not stay in the cache of the processor until their values are taken; with
+fewer, a thread would wait for the others more often, because it lets them run while RocksDB reads."""
 _CACHE_BYTES = 64 * 1024 * 1024
 _BLOCK_BYTES = 2048
 _FORMAT_VERSION = 5

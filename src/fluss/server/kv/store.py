@@ -18,7 +18,7 @@ import os
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice, repeat
 from pathlib import Path
@@ -252,14 +252,8 @@ class Store:
         else:
             found = list(map(memory.get, keys, repeat(_MISSING)))
             if spilling:
-                for i, value in enumerate(found):
-                    if value is _MISSING:
-                        found[i] = spilling.get(keys[i], _MISSING)
-            at = [i for i, value in enumerate(found) if value is _MISSING]
-            if at:
-                values = self._from_disk([keys[i] for i in at]) if on_disk else [None] * len(at)
-                for i, value in zip(at, values):
-                    found[i] = value
+                _fill(found, keys, lambda missing: map(spilling.get, missing, repeat(_MISSING)))
+            _fill(found, keys, self._from_disk if on_disk else lambda missing: repeat(None))
         if generation != self.generation:
             raise DamagedStoreError(f"the store in '{self._folder}' was rebuilt meanwhile")
         return found
@@ -463,3 +457,11 @@ class Store:
         if self._spill is not None and not self._spill.cancelled():
             self._spill.exception()  # waits
         return self.finish_spill()
+
+
+def _fill(found: list[Any], keys: Sequence[bytes], look_up: Callable[[list[bytes]], Iterable[Any]]) -> None:
+    """Look up the keys that were not found before."""
+    at = [i for i, value in enumerate(found) if value is _MISSING]
+    if at:
+        for i, value in zip(at, look_up([keys[i] for i in at])):
+            found[i] = value
