@@ -118,6 +118,9 @@ def test_sources_are_merged_and_the_newest_row_counts(
         rows = DiskRows(db, Path(folder), DiskReaders(), prefix, many=True)
         plain = DiskValues(db, Path(folder), DiskReaders(), many=True)
         reading = OrderedValues(layers, rows, prefix)
+        at_once = DiskRows(db, Path(folder), DiskReaders(), prefix, many=False)
+        assert flat(OrderedValues(layers, at_once, prefix)) == in_order(sources, prefix)
+        at_once.close()
         assert flat(plain) == in_order(sources[2:])
         # The view is that of its making.
         engine.write_rows(db, dict.fromkeys([*disk, b"new", b"\xff\xff\xff\xff"], b"\x01\x00later"))
@@ -142,7 +145,11 @@ def _rows(db: Rdict, folder: Path) -> DiskRows:
     return DiskRows(db, folder, DiskReaders(), b"", many=True)
 
 
-@pytest.mark.parametrize("reading", [_values, _rows])
+def _few_rows(db: Rdict, folder: Path) -> DiskRows:
+    return DiskRows(db, folder, DiskReaders(), b"", many=False)
+
+
+@pytest.mark.parametrize("reading", [_values, _rows, _few_rows])
 def test_a_damaged_block_is_an_error_and_not_the_end(
     tmp_path: Path, reading: Callable[[Rdict, Path], DiskValues | DiskRows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +173,7 @@ def test_a_damaged_block_is_an_error_and_not_the_end(
         db.close()
 
 
-@pytest.mark.parametrize("reading", [_values, _rows])
+@pytest.mark.parametrize("reading", [_values, _rows, _few_rows])
 def test_a_closed_part_is_not_read_on(tmp_path: Path, reading: Callable[[Rdict, Path], DiskValues | DiskRows]) -> None:
     _, values = _filled(tmp_path, 1_000)
     db = engine.open_db(tmp_path)

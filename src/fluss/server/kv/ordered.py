@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
@@ -22,8 +21,7 @@ from fluss.errors import KvStorageError
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, Layer, prefix_end
 
-T = TypeVar("T")
-C = TypeVar("C", bound=Collection[Any])
+C = TypeVar("C")
 
 Values = Iterator[list[bytes]]
 """Stored values in the order of their keys, some at a time."""
@@ -64,7 +62,7 @@ class DiskReaders:
             yield
 
 
-class DiskReading(ABC, Generic[T]):
+class DiskReading:
     """An iterator of a RocksDB, over the rows as of its making. It ends when the store closes the folder.
 
     An open iterator keeps RocksDB and its lock on the folder alive, so the store closes this first.
@@ -73,57 +71,43 @@ class DiskReading(ABC, Generic[T]):
     def __init__(self, db: Rdict, folder: Path, readers: DiskReaders) -> None:
         self._folder = folder
         self._readers = readers
-        # Made before the iterator that is read: a spill may write between the two, and then this one has fewer rows.
-        self._second: RdictIter | None = db.iter()
-        self._rows: Iterator[T] | None = None
+        self._db: Rdict | None = db
+        # Slow, and tells of errors: rocksdict's other iterators just end at a damaged block. Made before the other one:
+        # a spill may write between the two, and then this one has fewer rows.
+        self._careful: RdictIter | None = db.iter()
+        self._quick: Iterator[Any] | None = None
         self._reopened = False
-        self.has_ended = False
+        self._ended = False
 
     def close(self, *, reopened: bool = False) -> None:
         """Let go of RocksDB. A read that comes later is refused."""
-        self._rows = self._second = None
+        self._db = self._careful = self._quick = None
         self._reopened = reopened
 
-    def _read(self, collect: Callable[[Iterable[T]], C], count: int) -> C:
-        """Collect the next rows, fewer than `count` only at the end."""
+    def _guarded(self, read: Callable[[Rdict, RdictIter, int], C], count: int) -> C:
+        """Read rows while RocksDB stays open."""
         self._readers.begin()
         try:
-            if self._rows is None and self._reopened:
+            if self._db is None and self._reopened:
                 raise KvStorageError(f"the store in '{self._folder}' was opened again meanwhile; begin the scan again")
-            if self._rows is None:
+            if self._db is None or self._careful is None:
                 raise DamagedStoreError(f"the store in '{self._folder}' was closed or rebuilt meanwhile")
             try:
-                found = collect(islice(self._rows, count))
-                self._see_last(found)
-                if len(found) < count:
-                    self.has_ended = True
-                    self._check_end()
+                return read(self._db, self._careful, count)
             except Exception as error:  # RocksDB raises plain exceptions
                 raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
-            return found
         finally:
             self._readers.end()
 
-    def _check_end(self) -> None:
-        """Raise what ended the iteration, unless it was the end of the rows: rocksdict's iterators end silently."""
-        rows = self._second
-        if rows is None:
-            raise ValueError("it was closed meanwhile")
-        is_end = self._is_end(rows)
-        rows.status()
-        if not is_end:
-            raise ValueError("reading ended before the last row")
 
-    @abstractmethod
-    def _see_last(self, found: Any) -> None:
-        """Remember the last of the rows that were read."""
-
-    @abstractmethod
-    def _is_end(self, rows: RdictIter) -> bool:
-        """Whether no row follows that last one."""
+def _check_end(careful: RdictIter, is_end: bool) -> None:
+    """Raise what ended an iteration, unless it was the end of the rows."""
+    careful.status()
+    if not is_end:
+        raise ValueError("reading ended before the last row")
 
 
-class DiskValues(DiskReading[bytes], Values):
+class DiskValues(DiskReading, Values):
     """The values of all rows on disk, some at a time: without their keys, which takes half the time.
 
     For stores that have no rows in memory. Nothing is written to RocksDB as long as that is so.
@@ -131,61 +115,99 @@ class DiskValues(DiskReading[bytes], Values):
 
     def __init__(self, db: Rdict, folder: Path, readers: DiskReaders, *, many: bool) -> None:
         super().__init__(db, folder, readers)
-        self._rows = iter(db.values(read_opt=_read_options(many=many)))
+        self._quick = iter(db.values(read_opt=_read_options(many=many)))
         self._last: bytes | None = None
         self._window = _Window()
 
     def __next__(self) -> list[bytes]:
-        if not self.has_ended and (values := self._read(list, self._window.rows)):
+        if not self._ended and (values := self._guarded(self._read, self._window.rows)):
             self._window.adapt(values)
             return values
         raise StopIteration
 
-    def _see_last(self, found: list[bytes]) -> None:
+    def _read(self, _: Rdict, careful: RdictIter, count: int) -> list[bytes]:
+        assert self._quick is not None
+        found = list(islice(self._quick, count))
         if found:
             self._last = found[-1]
+        if len(found) < count:
+            self._ended = True
+            # No two values are equal: rows contain their key.
+            careful.seek_to_last()
+            _check_end(careful, (careful.value() if careful.valid() else None) == self._last)
+        return found
 
-    def _is_end(self, rows: RdictIter) -> bool:
-        # No two values are equal: rows contain their key.
-        rows.seek_to_last()
-        return (rows.value() if rows.valid() else None) == self._last
 
+class DiskRows(DiskReading):
+    """The rows on disk whose keys start with a prefix, a window at a time.
 
-class DiskRows(DiskReading["tuple[bytes, bytes]"]):
-    """The rows on disk whose keys start with a prefix, a window at a time."""
+    Args:
+        many: All of them will be read, while others are written. Otherwise mostly the first window is all that is
+            wanted, and everything is read before the store changes.
+    """
 
     def __init__(self, db: Rdict, folder: Path, readers: DiskReaders, prefix: bytes, *, many: bool) -> None:
         super().__init__(db, folder, readers)
         self._prefix = prefix
         self._prefix_end = prefix_end(prefix)
-        self._rows = iter(db.items(from_key=prefix, read_opt=_read_options(many=many)))
         self._window: dict[bytes, bytes] = {}
         self.last_key = b""
         """The last key of the window."""
+        self._begun = many
+        if many:
+            self._quick = iter(db.items(from_key=prefix, read_opt=_read_options(many=True)))
 
     def fill(self, count: int) -> bool:
         """Have a window of at least one row, of up to `count` if a new one is read; False when no row is left."""
-        if not self._window and not self.has_ended:
-            self._window = self._read(dict, count)
-            if self._prefix_end is not None and self._window and self.last_key >= self._prefix_end:
-                self.has_ended = True
-                self._window = {key: value for key, value in self._window.items() if key < self._prefix_end}
-                self.last_key = next(reversed(self._window), b"")
+        if not self._window and not self._ended:
+            self._window = self._guarded(self._read if self._begun else self._read_first, count)
+            self._begun = True
+            self.last_key = next(reversed(self._window), self.last_key)
         return bool(self._window)
 
-    def _see_last(self, found: dict[bytes, bytes]) -> None:
-        self.last_key = next(reversed(found), self.last_key)
+    def _read_first(self, _: Rdict, careful: RdictIter, count: int) -> dict[bytes, bytes]:
+        """Read row by row: of the few rows of most prefixes none is read in vain."""
+        beyond = self._prefix_end
+        found: dict[bytes, bytes] = {}
+        careful.seek(self._prefix)
+        while careful.valid():
+            key = careful.key()
+            if beyond is not None and key >= beyond:
+                self._ended = True
+                return found
+            found[key] = careful.value()
+            if len(found) == count:
+                return found
+            careful.next()
+        careful.status()
+        self._ended = True
+        return found
 
-    def _is_end(self, rows: RdictIter) -> bool:
-        rows.seek(max(self._prefix, self.last_key))
-        if rows.valid() and rows.key() == self.last_key:
-            rows.next()
-        return not rows.valid()
+    def _read(self, db: Rdict, careful: RdictIter, count: int) -> dict[bytes, bytes]:
+        if self._quick is None:
+            self._quick = iter(db.items(from_key=self.last_key + b"\0"))
+        found = dict(islice(self._quick, count))
+        last = next(reversed(found), self.last_key)
+        if len(found) < count:
+            self._ended = True
+            careful.seek(max(self._prefix, last))
+            if careful.valid() and careful.key() == last:
+                careful.next()
+            _check_end(careful, not careful.valid())
+        if self._prefix_end is not None and found and last >= self._prefix_end:
+            self._ended = True
+            return {key: value for key, value in found.items() if key < self._prefix_end}
+        return found
 
-    def take(self, last: bytes) -> dict[bytes, bytes]:
+    @property
+    def has_more(self) -> bool:
+        """Whether rows may follow the window."""
+        return not self._ended
+
+    def take(self, last: bytes | None = None) -> dict[bytes, bytes]:
         """Take the rows up to and with the key `last` out of the window."""
         window, self._window = self._window, {}
-        if last >= self.last_key:
+        if last is None or last >= self.last_key:
             return window
         keys = list(window)
         end = bisect_right(keys, last)
@@ -194,7 +216,7 @@ class DiskRows(DiskReading["tuple[bytes, bytes]"]):
 
     def take_all(self) -> list[bytes]:
         """Take all values out of the window."""
-        return list(self.take(self.last_key).values())
+        return list(self.take().values())
 
 
 def _read_options(*, many: bool) -> ReadOptions:
@@ -220,7 +242,7 @@ class _Window:
 
 
 class _SortedRun:
-    """Sorted keys of a layer, and how far they were read."""
+    """Sorted keys of a layer that were not read yet."""
 
     __slots__ = ("_at", "_keys", "_rows", "_stop")
 
@@ -229,17 +251,16 @@ class _SortedRun:
         self._keys = keys
         self._at, self._stop = span.start, span.stop
 
-    @property
-    def is_used_up(self) -> bool:
-        return self._at == self._stop
+    def __len__(self) -> int:
+        return self._stop - self._at
 
-    def last_of(self, count: int) -> bytes:
+    def key_before(self, count: int) -> bytes:
         """The last of the next `count` keys."""
-        return self._keys[min(self._at + count, self._stop) - 1]
+        return self._keys[self._at + count - 1]
 
-    def take(self, last: bytes, count: int) -> Iterable[tuple[bytes, bytes | None]]:
-        """Take those of the next `count` keys that do not come after `last`, with their values."""
-        end = bisect_right(self._keys, last, self._at, min(self._at + count, self._stop))
+    def take(self, last: bytes | None) -> Iterable[tuple[bytes, bytes | None]]:
+        """Take the keys that do not come after `last`, with their values."""
+        end = self._stop if last is None else bisect_right(self._keys, last, self._at, self._stop)
         keys = self._keys[self._at : end]
         self._at = end
         return zip(keys, map(self._rows.__getitem__, keys))
@@ -280,13 +301,14 @@ class OrderedValues(Values):
         """The next rows of all sources. Up to the least of the keys at which their windows end, none can be missing."""
         runs = self._runs
         share = max(_RUN_WINDOW_MIN, self._window.rows // len(runs))
-        last = min([run.last_of(share) for run in runs])
-        if disk is not None:
-            last = min(last, disk.last_key)
+        ends = [run.key_before(share) for run in runs if len(run) > share]
+        if disk is not None and disk.has_more:
+            ends.append(disk.last_key)
+        last = min(ends) if ends else None
         changes: Changes = {}
         for run in runs:
-            changes.update(run.take(last, share))
-        self._runs = [run for run in runs if not run.is_used_up]
+            changes.update(run.take(last))
+        self._runs = [run for run in runs if len(run)] if ends else []
         rows: Changes = disk.take(last) if disk is not None else {}  # type: ignore[assignment]
         count = len(rows)
         rows.update(changes)

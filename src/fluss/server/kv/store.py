@@ -18,7 +18,7 @@ import os
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice, repeat
 from pathlib import Path
@@ -108,7 +108,7 @@ class Store:
         """Whether there are rows on disk. They are, while `_db` is opened again, without being reachable."""
         self._write_failed = False
         self._readers = DiskReaders()
-        self._reading: weakref.WeakSet[DiskReading[Any]] = weakref.WeakSet()
+        self._reading: weakref.WeakSet[DiskReading] = weakref.WeakSet()
         self._view: weakref.ref[Layer] | None = None
         self._view_of: tuple[int, int, int, int] | None = None
         self._entry_bytes = float(_ENTRY_OVERHEAD_BYTES)
@@ -252,8 +252,14 @@ class Store:
         else:
             found = list(map(memory.get, keys, repeat(_MISSING)))
             if spilling:
-                _fill(found, keys, lambda missing: map(spilling.get, missing, repeat(_MISSING)))
-            _fill(found, keys, self._from_disk if on_disk else lambda missing: repeat(None))
+                for i, value in enumerate(found):
+                    if value is _MISSING:
+                        found[i] = spilling.get(keys[i], _MISSING)
+            at = [i for i, value in enumerate(found) if value is _MISSING]
+            if at:
+                values = self._from_disk([keys[i] for i in at]) if on_disk else [None] * len(at)
+                for i, value in zip(at, values):
+                    found[i] = value
         if generation != self.generation:
             raise DamagedStoreError(f"the store in '{self._folder}' was rebuilt meanwhile")
         return found
@@ -457,11 +463,3 @@ class Store:
         if self._spill is not None and not self._spill.cancelled():
             self._spill.exception()  # waits
         return self.finish_spill()
-
-
-def _fill(found: list[Any], keys: Sequence[bytes], look_up: Callable[[list[bytes]], Iterable[Any]]) -> None:
-    """Look up the keys that were not found before."""
-    at = [i for i, value in enumerate(found) if value is _MISSING]
-    if at:
-        for i, value in zip(at, look_up([keys[i] for i in at])):
-            found[i] = value
