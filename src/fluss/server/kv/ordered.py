@@ -316,3 +316,13 @@ class OrderedValues(Values):
             # Inserts came behind the other rows, in order, and sorting merges the two.
             return [value for value in map(rows.__getitem__, sorted(rows)) if value is not None]
         return [value for value in rows.values() if value is not None]
+
+
+def first_values(parts: Values, count: int) -> list[bytes]:
+    """The first values, as many as there are up to `count`."""
+    values: list[bytes] = []
+    for part in parts:
+        values += part
+        if len(values) >= count:
+            return values[:count]
+    return values

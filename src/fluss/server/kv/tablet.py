@@ -50,7 +50,7 @@ from fluss.server.kv.merge import (
     version_wins,
     versioned_rules,
 )
-from fluss.server.kv.ordered import Values
+from fluss.server.kv.ordered import Values, first_values
 from fluss.server.kv.sequence import Sequence as NumberSequence
 from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, restore
 from fluss.server.kv.store import Checkpointed, Store
@@ -525,7 +525,7 @@ class KvTablet:
 
         async def read() -> list[bytes]:
             await self._sort()
-            values = _first(self.store.values(prefix), few)
+            values = first_values(self.store.values(prefix), few)
             if len(values) < few or few == limit:
                 self._check_size(sum(map(len, values)), bytes_max)
                 return values
@@ -582,16 +582,6 @@ class KvTablet:
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
-
-
-def _first(parts: Values, count: int) -> list[bytes]:
-    """The first values, as many as there are up to `count`."""
-    values: list[bytes] = []
-    for part in parts:
-        values += part
-        if len(values) >= count:
-            return values[:count]
-    return values
 
 
 def number_limit(info: TableInfo) -> int:
