@@ -7,7 +7,9 @@ import itertools
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from rocksdict import Rdict
 
 from fluss.errors import KvStorageError
 from fluss.server.kv import engine, ordered
+from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, Layer
 from fluss.server.kv.ordered import DiskReaders, DiskRows, DiskValues, OrderedValues
@@ -234,3 +237,40 @@ def test_keys_that_have_a_beginning_in_common_are_ordered_by_the_rest(
     assert [keys[place] for place in engine._disk_order(keys).tolist()] == sorted(keys)
     assert engine._disk_order([]).tolist() == []
     assert engine._disk_order([prefix]).tolist() == [0]
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_writing_that_is_not_urgent_leaves_time_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: Changes = {i.to_bytes(8, "big"): b"\1\0" + bytes(100) for i in range(5_000)}
+    paused: list[float] = []
+
+    def pauses(urgency: float) -> list[float]:
+        paused.clear()
+        db = engine.open_db(tmp_path / str(urgency))
+        clock = itertools.count(step=0.01)  # processor time that is used between two looks
+        time = SimpleNamespace(sleep=paused.append, thread_time=lambda: next(clock))
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "time", time)
+            engine.write_rows(db, rows, lambda: urgency)
+        assert engine.get_many(db, list(rows)) == list(rows.values())
+        db.close()
+        return list(paused)
+
+    shortest = engine._WRITE_PAUSE_SECONDS
+    assert set(pauses(1.0)) == {shortest}
+    relaxed = pauses(0.0)
+    assert len(relaxed) == 5_000 / engine._WRITE_ROWS
+    assert relaxed == pytest.approx([0.01 * engine._PAUSE_TIMES_MAX] * len(relaxed))
+    assert pauses(0.5) == pytest.approx([pause / 2 for pause in relaxed])
+
+
+def test_writing_becomes_urgent_as_memory_fills() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        budget = StoreBudget(1_000, executor)
+        urgencies = []
+        for memory_bytes in (0, 500, 750, 1_000, 2_000):
+            budget.memory_bytes = memory_bytes
+            urgencies.append(budget.urgency)
+        assert urgencies == [0.0, 0.0, 0.5, 1.0, 1.0]

@@ -8,7 +8,7 @@ checksums, which that release knows, and are not compressed. Rows are written wi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from rocksdict import (
 from fluss.rows.slices import WORD_BYTES, starts_of, words_at
 from fluss.server import disk
 
-_WRITE_ROWS = 1_000
+_WRITE_ROWS = 500
 """Rows per write to RocksDB. A write keeps every other thread waiting, so it must be short."""
 _ORDER_KEYS = 1 << 15
 """Keys that are looked at in one go, for the same reason."""
@@ -40,6 +40,8 @@ _WRITE_PAUSE_SECONDS = 0.0003
 _GET_KEYS = 4_096
 """Keys per read from RocksDB. Many more do not stay in the cache of the processor until their values are taken; with
 fewer, a thread would wait for the others more often, because it lets them run while RocksDB reads."""
+_PAUSE_TIMES_MAX = 4.0
+"""How many times as long as it writes, a thread pauses at most."""
 _CACHE_BYTES = 64 * 1024 * 1024
 _BLOCK_BYTES = 2048
 _FORMAT_VERSION = 5
@@ -113,17 +115,18 @@ def _disk_order(keys: list[bytes]) -> npt.NDArray[np.intp]:
     return np.argsort(np.concatenate(words))
 
 
-def write_rows(db: Rdict, changes: Mapping[bytes, bytes | None]) -> None:
+def write_rows(db: Rdict, changes: Mapping[bytes, bytes | None], urgency: Callable[[], float] = lambda: 1.0) -> None:
     """Write changes and flush them: when this returns they are durable.
 
     In the order in which RocksDB keeps them, which takes a sixth of the time: where the last row was inserted, the
-    place of the next one is found at once.
+    place of the next one is found at once. The less urgent it is (0 to 1), the more time is left to other threads.
     """
     options = WriteOptions()
     options.disable_wal = True
     keys, values = list(changes), list(changes.values())
     order = _disk_order(keys)
     for start in range(0, len(keys), _WRITE_ROWS):
+        used = time.thread_time()
         batch = WriteBatch(raw_mode=True)
         for place in order[start : start + _WRITE_ROWS].tolist():
             value = values[place]
@@ -132,7 +135,8 @@ def write_rows(db: Rdict, changes: Mapping[bytes, bytes | None]) -> None:
             else:
                 batch.put(keys[place], value)
         db.write(batch, options)
-        time.sleep(_WRITE_PAUSE_SECONDS)
+        used = time.thread_time() - used
+        time.sleep(max(_WRITE_PAUSE_SECONDS, used * _PAUSE_TIMES_MAX * (1.0 - urgency())))
     db.flush(True)
 
 

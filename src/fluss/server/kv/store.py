@@ -425,7 +425,8 @@ class Store:
         if self._db is None:
             self._db = engine.open_db(self._folder)
             self._on_disk = True
-        engine.write_rows(self._db, changes)
+        # A server that stops waits for it.
+        engine.write_rows(self._db, changes, lambda: 1.0 if self.closed else self.budget.urgency)
         self._written = reached._replace(sequence=self._db.latest_sequence_number())
         self._written.write(self._folder)
 
