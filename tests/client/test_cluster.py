@@ -22,7 +22,6 @@ from fluss.errors import (
     LeaderNotAvailableError,
     NetworkError,
     TableNotExistError,
-    UnknownTableOrBucketError,
 )
 from fluss.metadata import Schema, TableBucket, TableDescriptor, TablePath
 from fluss.server.local import LocalServer
@@ -144,7 +143,7 @@ def test_missing_things(run, config, database):
         state = await cluster.table(path)
         with pytest.raises(LeaderNotAvailableError, match="No leader found"):
             await cluster.leader_id(TableBucket.with_partition(state.table_id, 10**9, 0), path)
-        with pytest.raises(UnknownTableOrBucketError, match="created again"):
+        with pytest.raises(TableNotExistError, match="created again"):
             await cluster.leader_id(TableBucket(state.table_id + 10**6, 0), path)
         with pytest.raises(LeaderNotAvailableError, match="not in the cluster"):
             await cluster.node(10**6)

@@ -64,6 +64,16 @@ def test_snapshot_has_every_name_and_sums_gauges():
     assert metrics.snapshot()["lookups_pending"] == 10
 
 
+def test_what_is_gone_is_forgotten_without_a_snapshot():
+    metrics, kept = Metrics(), [Part(1), Part(2)]
+    for part in kept:
+        metrics.gauge("lookups_pending", part.read)
+    for _ in range(1_000):
+        metrics.gauge("lookups_pending", Part(1).read)
+    assert len(metrics._gauges["lookups_pending"]) < 10
+    assert metrics.snapshot()["lookups_pending"] == 3
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(KeyError):
         Metrics().add("no_such_metric")

@@ -150,6 +150,44 @@ def test_new_and_dropped_partitions(db: fluss.Database) -> None:
     assert sorted(c.row["id"] for c in table.follow(position, stop_at_end=True)) == [5, 6]
 
 
+def test_it_goes_on_while_old_partitions_are_dropped(
+    db_server: fluss.LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As retention does every day: neither an error after some time, nor a warning, nor memory for what is gone."""
+    with fluss.connect(db_server.bootstrap_servers, timeout=20) as db:
+        table = db.create_table("aging", "id int, day string", partition_by="day", buckets=2, replace=True)
+        with table.follow(timeout=20) as follow:
+            changes = iter(follow)
+            for day in range(8):
+                table.append([(day, str(day))])
+                change = next(changes)
+                assert change.row["id"] == day
+                if day >= 2:
+                    table.drop_partition(str(day - 2))
+                time.sleep(0.5)
+        assert len(change.position.offsets) <= 2 * 5, change.position
+        assert len(db.connection._background.cluster._cache.tables[table.path].partitions) <= 4
+        db.drop_table("aging")
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+@pytest.mark.parametrize("partition_by", [None, "day"])
+def test_a_table_that_is_created_again_is_another_one(db: fluss.Database, partition_by: str | None) -> None:
+    def create() -> fluss.Table:
+        table = db.create_table("t", "id int, day string", partition_by=partition_by, buckets=2)
+        table.append([(1, "mon")])
+        return table
+
+    changes = iter(create().follow(timeout=30))
+    assert next(changes).row["id"] == 1
+    db.drop_table("t")
+    create()
+    started = time.monotonic()
+    with pytest.raises(fluss.TableNotExistError, match="created again"):
+        next(changes)
+    assert time.monotonic() - started < 10
+
+
 def test_batches(db: fluss.Database) -> None:
     table = db.create_table("t", [{"id": i, "v": "x"} for i in range(100)], primary_key="id", buckets=2)
     rows = 0

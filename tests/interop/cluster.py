@@ -169,6 +169,10 @@ class Server:
         shutil.rmtree(self.home, ignore_errors=True)
 
 
+_SMALL_SEGMENTS = {"log.segment.file-size": "1 mb", "remote.log.task-interval-duration": "1 s"}
+"""So that a table of some megabytes has segments in remote storage after a few seconds."""
+
+
 class RealCluster(Server):
     """Apache Fluss itself: ZooKeeper, one coordinator and several tablet servers, each a JVM of its own."""
 
@@ -218,6 +222,7 @@ class RealCluster(Server):
                 "default.bucket.number": "3",
                 "default.replication.factor": "1",
                 "remote.data.dir": str(self.home / "remote"),
+                **_SMALL_SEGMENTS,
                 # A dead server must be noticed in a time a test can wait for.
                 "zookeeper.client.session-timeout": "6 s",
                 "log.replica.max-lag-time": "5 s",
@@ -284,6 +289,8 @@ class OurServer(Server):
             "internal.listener.name": "FLUSS",
             **_SECURITY,
             "default.bucket.number": "3",
+            "remote.data.dir": str(self.home / "remote"),
+            **_SMALL_SEGMENTS,
             # So that the state of a table of some size is on disk, as that of a large one always is.
             "kv.memory-size": "1 mb",
             **self.options,

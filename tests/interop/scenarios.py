@@ -358,6 +358,35 @@ def large_batches(c: Context) -> None:
         raise Mismatch("the rows differ from those written")
 
 
+@scenario("log with segments in remote storage")
+def remote_segments(c: Context) -> None:
+    properties = {"table.log.arrow.compression.type": "NONE", "table.log.tiered.local-segments": "1"}
+    columns = [column("id", INT), column("text", STRING)]
+    one = c.create(table(c.database, "t", columns, buckets=1, properties=properties))
+    rows = [[i, f"{i:08d}" * 250] for i in range(2000)]
+    for start in range(0, len(rows), 250):
+        c.client.call("append", table=one, rows=rows[start : start + 250])
+    _wait_until_remote(c)
+    found = c.scan(one, len(rows))
+    same([record[2] for record in found], list(range(len(rows))), "offsets without a gap")
+    if [record[4] for record in found] != rows:
+        raise Mismatch("the rows differ from those written")
+
+
+def _wait_until_remote(c: Context) -> None:
+    """Until the first segment of a log is in remote storage and not with the server any more."""
+    first = f"{0:020d}.log"
+    deadline = time.monotonic() + 60
+    while True:
+        places = {path.relative_to(c.server.home).parts for path in c.server.home.rglob(first) if path.is_file()}
+        own = {parts[0].partition("-")[0] for parts in places if c.database in parts}
+        if own == {"remote"}:
+            return
+        if time.monotonic() > deadline:
+            raise Mismatch(f"the first segment is in {sorted(own)} after a minute, expected it in remote storage only")
+        time.sleep(0.5)
+
+
 @scenario("many buckets")
 def many_buckets(c: Context) -> None:
     one = c.create(

@@ -563,6 +563,24 @@ def test_the_lake_is_changed_first_and_may_refuse(tmp_path: Path) -> None:
     harness.close()
 
 
+def test_lookups_of_expired_partitions_are_refused_with_the_reason(tmp_path: Path) -> None:
+    harness = lake_harness(tmp_path)
+    schema = (
+        Schema.builder()
+        .column("id", DataTypes.int())
+        .column("dt", DataTypes.string())
+        .primary_key(["id", "dt"])
+        .build()
+    )
+    on = {"table.datalake.enabled": "true", "table.auto-partition.enabled": "true"}
+    wanted = {"table.datalake.historical-partition.enabled": "true"}
+    both = TableDescriptor(schema, partition_keys=["dt"], properties={**on, **wanted})
+    harness.fails(39, admin.create_table, create(both), "historical-partition", "has expired", "$lake")
+    harness.call(admin.create_table, create(TableDescriptor(schema, partition_keys=["dt"], properties=on)))
+    harness.fails(39, admin.alter_table, alter(wanted), "historical-partition")
+    harness.close()
+
+
 # ---------------------------------------------------------------------- alter table
 
 

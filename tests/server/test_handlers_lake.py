@@ -80,6 +80,26 @@ def test_a_table_is_handed_out_when_its_freshness_has_passed(harness: Harness) -
     assert worker.take() == (table_id, 2)
 
 
+def test_what_a_worker_tells_of_its_lake_is_kept(harness: Harness) -> None:
+    table_id = new_table(harness)
+    worker = Worker(harness)
+    harness.clock.now_ms += FRESHNESS_MS
+    worker.beat()
+    table = harness.catalog.lake.tiering.tables[table_id]
+    assert table.pending_since_ms == harness.clock.now_ms
+    assert (table.lake_bytes, table.lake_rows) == (None, None)
+    assert worker.take() == (table_id, 1)
+    message = pb.LakeTieringHeartbeatRequest()
+    finished = message.finished_tables.add(table_id=table_id, coordinator_epoch=worker.epoch, tiering_epoch=1)
+    finished.lake_tiering_stats.file_size, finished.lake_tiering_stats.record_count = 4096, 7
+    harness.call(lake.lake_tiering_heartbeat, message)
+    assert (table.lake_bytes, table.lake_rows) == (4096, 7)
+    harness.clock.now_ms += FRESHNESS_MS
+    assert worker.take() == (table_id, 2)
+    worker.beat(finished=(table_id, 2))
+    assert (table.lake_bytes, table.lake_rows) == (4096, 7)
+
+
 def test_first_in_first_out_one_at_a_time(harness: Harness) -> None:
     first = new_table(harness, "a")
     harness.clock.now_ms += 10

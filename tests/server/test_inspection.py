@@ -7,8 +7,9 @@ import logging
 
 import pytest
 
+from fluss.server.distribution import percentile_ms
 from fluss.server.inspection import RecentLog
-from fluss.server.metrics import ServerMetrics, percentile_ms
+from fluss.server.metrics import ServerMetrics
 
 
 def test_percentiles_are_close_to_the_true_ones() -> None:

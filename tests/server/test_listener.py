@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from tests.server.log_support import connected, make_batch, run, running_server, until
+from tests.server.metrics_support import check_page, http
 
 from fluss.errors import ConfigError
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.metric_names import METRICS
 from fluss.server.metrics import ServerMetrics
 
 
@@ -62,38 +62,6 @@ def test_a_second_server_in_this_process_is_refused_too(tmp_path: Path) -> None:
                     pass
 
     run(work())
-
-
-async def http(port: int, request: str) -> tuple[str, str]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request.encode())
-    answer = (await asyncio.wait_for(reader.read(), 5)).decode()
-    writer.close()
-    await writer.wait_closed()
-    head, _, body = answer.partition("\r\n\r\n")
-    return head, body
-
-
-def check_page(body: str) -> None:
-    """Every series has a meaning, a kind and the labels of the table that docs/metrics.md is made from."""
-    described: set[str] = set()
-    kinds: dict[str, str] = {}
-    for line in body.splitlines():
-        if line.startswith("# "):
-            _, word, name, text = line.split(" ", 3)
-            if word == "HELP":
-                described.add(name)
-            else:
-                kinds[name] = text
-            continue
-        series, _ = line.rsplit(" ", 1)
-        name, _, rest = series.partition("{")
-        base = name if name in kinds else name.rsplit("_", 1)[0]
-        known = METRICS[base.removeprefix("fluss_")]
-        assert base in described
-        assert kinds[base] == known.kind
-        labels = {label.partition("=")[0] for label in rest.rstrip("}").split('",') if label}
-        assert labels - {"le", "partition"} == set(known.labels) - {"partition"}, series
 
 
 def test_figures_for_prometheus(tmp_path: Path) -> None:

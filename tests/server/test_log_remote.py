@@ -152,6 +152,12 @@ def test_expired_remote_segments_go(tmp_path: Path) -> None:
             kept = server.tablets.tablet(TableBucket(table, 0)).remote
             assert kept is not None
             assert {p.name for p in folder.iterdir()} == {s.segment_id for s in kept.segments} | {"metadata"}
+            entry = server.catalog.table_by_id(table)
+            assert entry is not None
+            counters = entry.counters
+            assert counters.remote_copy_bytes > sum(s.size_in_bytes for s in kept.segments) > 0
+            assert counters.remote_copy > len(kept.segments)
+            assert (counters.remote_copy_failed, counters.remote_delete, counters.remote_delete_failed) == (0, 1, 0)
 
     run(work())
 
@@ -235,6 +241,10 @@ def test_damaged_segments_are_not_copied(tmp_path: Path) -> None:
             assert tablet.remote is not None
             assert tablet.remote.segments == ()
             assert tablet.start_offset == 0
+            entry = server.catalog.table_by_id(table)
+            assert entry is not None
+            assert entry.counters.remote_copy == entry.counters.remote_copy_failed > 0
+            assert entry.counters.remote_copy_bytes == 0
             answer = await client.fetch(table, 0)
             assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ten browsers look at a large table that changes 5,000 times a second: how late they show it, and what it costs.
 
-Prints the figures; `make test-ui ARGS="-m slow -s tests/ui/test_load.py"`. On a machine where ten windows of Chromium
-are no load, a change is shown within 200 ms and the server takes at least 90 % of the rows it takes without browsers.
+Prints the figures; `make test-ui ARGS="-m slow -s tests/ui/test_load.py"`. A change is shown within 200 ms, and the
+server takes at least 90 % of the rows it takes without browsers. Those would run on other machines, so here they get
+what the server and the writer leave of the processor: ten windows of Chromium need about one and a half cores.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -90,6 +92,22 @@ class Writer:
         return (self.rows - before) / (time.monotonic() - began)
 
 
+def yield_processor(pid: int) -> None:
+    """Let a process and all that it started wait for others; what it starts later does so too."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            if folder.name.isdigit():
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(folder.name))
+    waiting = [pid]
+    while waiting:
+        one = waiting.pop()
+        waiting += children.get(one, [])
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, one, 10)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ten_browsers_on_a_busy_table(console: Running, driver: Any) -> None:
@@ -99,14 +117,17 @@ def test_ten_browsers_on_a_busy_table(console: Running, driver: Any) -> None:
             ids = pa.array(range(first, min(ROWS, first + 100_000)), pa.int64())
             table.upsert(pa.table({"id": ids, "item": ["new"] * len(ids), "at": ["0"] * len(ids)}))
         assert table.count() == ROWS
+    yield_processor(driver.service.process.pid)
     with Writer(console.server).running() as writer:
         time.sleep(2)
         alone = writer.rate(SECONDS)
         windows = []
-        for _ in range(BROWSERS):
+        # Ten browsers have more than six connections, which is what windows of one browser have to each name.
+        urls = [console.url, console.url.replace("127.0.0.1", "localhost")]
+        for number in range(BROWSERS):
             driver.switch_to.new_window("window")
             windows.append(driver.current_window_handle)
-            page = Page(driver, console.url).open("live", "fluss.busy")
+            page = Page(driver, urls[number % 2]).open("live", "fluss.busy")
             page.until(lambda page=page: page.elements("tbody tr"))
             page.script(WATCH)
         watched = writer.rate(SECONDS)

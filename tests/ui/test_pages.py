@@ -72,6 +72,36 @@ def test_live(page: Page, console: Running) -> None:
     assert page.problems() == []
 
 
+def test_many_tabs(page: Page, console: Running) -> None:
+    """A browser has six connections to one address: tabs in the background leave them to the one that is seen."""
+    first = page.driver.current_window_handle
+    tabs = []
+    try:
+        for _ in range(8):
+            page.driver.switch_to.new_window("tab")
+            tabs.append(page.driver.current_window_handle)
+            page.open("live", "fluss.orders").wait_for("live")
+        with changes(console.server):
+            page.until(lambda: page.elements("tbody tr"))
+            # One that was hidden goes on from where it was: it has them all.
+            page.driver.switch_to.window(tabs[0])
+            page.until(lambda: page.elements("tbody tr"))
+    finally:
+        for tab in tabs:
+            page.driver.switch_to.window(tab)
+            page.driver.close()
+        page.driver.switch_to.window(first)
+
+
+def test_a_refused_stream_says_why(page: Page) -> None:
+    page.open("live", "fluss.orders").wait_for("live")
+    begin = page.field("Begin at")
+    page.script("arguments[0].value = 'position'; arguments[0].dispatchEvent(new Event('change'))", begin)
+    page.field("Position").send_keys("yesterday\n")
+    page.wait_for("stopped")
+    assert "not 'yesterday'" in page.element(".problem").text
+
+
 def test_lookup_and_edit(page: Page, console: Running) -> None:
     page.open("edit", "fluss.orders")
     page.field("id").send_keys("15000\n")

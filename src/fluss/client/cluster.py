@@ -35,7 +35,6 @@ from fluss.errors import (
     PartitionNotExistsError,
     TableNotExistError,
     UnknownServerError,
-    UnknownTableOrBucketError,
     error_for_code,
 )
 from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
@@ -454,7 +453,7 @@ class Cluster:
         if known is not None:
             return known
         if state.table_id != bucket.table_id:
-            raise UnknownTableOrBucketError(
+            raise TableNotExistError(
                 f"Table '{table_path}' was dropped and created again (id {bucket.table_id} is now {state.table_id}); "
                 "get the table from the connection again"
             )

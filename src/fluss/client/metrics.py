@@ -70,7 +70,17 @@ class Metrics:
         """
         if name not in NAMES:
             raise KeyError(name)
-        self._gauges.setdefault(name, []).append(weakref.WeakMethod(read))
+        reads = self._gauges.setdefault(name, [])
+        reads.append(weakref.WeakMethod(read))
+        if len(reads) & (len(reads) - 1) == 0:  # now and then, for those who never take a snapshot
+            self._alive(reads)
+
+    @staticmethod
+    def _alive(reads: list[weakref.WeakMethod[Callable[[], float]]]) -> list[Callable[[], float]]:
+        """Forget the methods of what is gone, and return the others."""
+        alive = [(reference, read) for reference in reads if (read := reference()) is not None]
+        reads[:] = [reference for reference, _ in alive]
+        return [read for _, read in alive]
 
     def snapshot(self) -> dict[str, float]:
         result: dict[str, float] = dict.fromkeys(NAMES, 0)
@@ -78,9 +88,7 @@ class Metrics:
             for name, value in values.items():
                 result[name] = max(result[name], value) if name.endswith("_max") else result[name] + value
         for name, reads in list(self._gauges.items()):
-            alive = [(reference, read) for reference in reads if (read := reference()) is not None]
-            reads[:] = [reference for reference, _ in alive]
-            for _, read in alive:
+            for read in self._alive(reads):
                 result[name] += read()
         return result
 

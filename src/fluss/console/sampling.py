@@ -11,7 +11,7 @@ from typing import Any
 
 from fluss.console.inspection import Inspection, parse_metrics
 from fluss.errors import FlussError
-from fluss.server.metrics import percentile_ms
+from fluss.server.distribution import percentile_ms
 
 SAMPLE_S = 1.0
 SAMPLES_MAX = 300

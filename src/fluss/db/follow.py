@@ -222,6 +222,7 @@ class Feed(Generic[T]):
             return
         self._checked_at = now
         buckets = await list_buckets(self._connection, self._info)
+        await self._keep_partitions(buckets)
         new = [bucket for bucket in buckets if bucket not in self._read]
         if new:
             plan = ScanPlan(self._connection._cluster, self._info)
@@ -233,17 +234,26 @@ class Feed(Generic[T]):
     async def _drop_partitions(self) -> bool:
         """Forget the partitions that are gone; False if none is, and the error must have another reason."""
         assert self._info is not None
-        assert self._scanner is not None
         if not self._info.is_partitioned():
             return False
         try:
-            left = set(await list_buckets(self._connection, self._info))
+            return await self._keep_partitions(await list_buckets(self._connection, self._info))
         except FlussError:
             return False
+
+    async def _keep_partitions(self, buckets: Iterable[TableBucket]) -> bool:
+        """Stop reading buckets that are not among these; whether there were any."""
+        assert self._info is not None
+        assert self._scanner is not None
+        left = set(buckets)
         gone = [bucket for bucket in self._read if bucket not in left]
         for bucket in gone:
             self._scanner.unsubscribe_partition(bucket.partition_id or 0, bucket.bucket_id)
-        self._read = {bucket: offset for bucket, offset in self._read.items() if bucket in left}
+        if gone:
+            self._read = {bucket: offset for bucket, offset in self._read.items() if bucket in left}
+        for partition_id in {bucket.partition_id for bucket in gone if bucket.partition_id is not None}:
+            # Asked for again, it is not found, and the connection forgets what it knew.
+            await self._connection._cluster.partition_by_id(self._info.table_path, partition_id, refresh=True)
         return bool(gone)
 
 

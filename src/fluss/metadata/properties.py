@@ -155,7 +155,7 @@ class TableConfig:
         "table.datalake.historical-partition.enabled",
         Boolean(),
         False,
-        "Look up expired partitions in the lake.",
+        "Look up expired partitions in the lake; not with our server, which refuses it.",
         dynamic=True,
     )
     merge_engine = TableProperty(

@@ -10,7 +10,7 @@ NAMES = {
     """,
     "fluss.records.evolution": "align_batch column_mapping",
     "fluss.records.formats": "decode_log_batch",
-    "fluss.records.kv_batch": "EncodedKvBody KvBatch encode_kv_body encode_kv_records seal_kv_batch",
+    "fluss.records.kv_batch": "EncodedKvBody KvBatch encode_kv_body encode_kv_records kv_record_count seal_kv_batch",
     "fluss.records.log_batch": """
         HEADER_SIZE_MIN LogBatch LogBatchHeader MAGIC_V0 MAGIC_V1 MAGIC_V2 NO_BATCH_SEQUENCE NO_WRITER_ID
         iter_log_batches patch_batch read_header

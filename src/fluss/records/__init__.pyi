@@ -15,6 +15,7 @@ from fluss.records.kv_batch import EncodedKvBody as EncodedKvBody
 from fluss.records.kv_batch import KvBatch as KvBatch
 from fluss.records.kv_batch import encode_kv_body as encode_kv_body
 from fluss.records.kv_batch import encode_kv_records as encode_kv_records
+from fluss.records.kv_batch import kv_record_count as kv_record_count
 from fluss.records.kv_batch import seal_kv_batch as seal_kv_batch
 from fluss.records.log_batch import HEADER_SIZE_MIN as HEADER_SIZE_MIN
 from fluss.records.log_batch import MAGIC_V0 as MAGIC_V0
@@ -77,6 +78,7 @@ __all__ = [
     "encode_values",
     "has_columns",
     "iter_log_batches",
+    "kv_record_count",
     "may_match",
     "patch_batch",
     "project_batch",

@@ -21,6 +21,8 @@ _LENGTH_END = 4
 _CRC_POSITION = 5
 _SCHEMA_ID_POSITION = 9
 _HEADER = struct.Struct("<ibIhbqii")
+_COUNT = struct.Struct("<i")
+_COUNT_POSITION = _HEADER.size - _COUNT.size
 _RECORD_SIZE_MIN = 1
 """A key length at least; an empty key is the encoding of no column at all and is left to the key coder to refuse."""
 _WHAT = "KV batch"
@@ -78,6 +80,11 @@ class KvBatch(NamedTuple):
             row_lengths == 0,
             size,
         )
+
+
+def kv_record_count(view: memoryview) -> int:
+    """The number of records that the header of a KV batch announces."""
+    return _COUNT.unpack_from(view, _COUNT_POSITION)[0]  # type: ignore[no-any-return]
 
 
 def _read_key_lengths(

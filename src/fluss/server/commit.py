@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
+from fluss.server.distribution import Distribution
 from fluss.server.environment import Worker
 from fluss.server.flush_policy import LOGS_PER_THREAD, FlushPolicy, FlushStrategy
 from fluss.server.log.flush import CommittableLog, SyncPlan, run_checkpoint, run_sync
@@ -49,6 +50,8 @@ class GroupCommitter:
         self._flusher = flusher
         self._policy = FlushPolicy(sync=sync, is_quiet=quiet)
         self._metrics = metrics or ServerMetrics()
+        self._latencies = Distribution.of_latencies()
+        self._metrics.histogram("tabletserver_logFlushLatencyMs", self._latencies)
         self._dirty: dict[CommittableLog, None] = {}
         self._appends = 0
         """Since the last round began."""
@@ -204,7 +207,7 @@ class GroupCommitter:
             if not self._threads_busy:
                 seconds = time.perf_counter() - started
                 self._policy.round_took(seconds)
-                self._metrics.add("tabletserver_logFlushLatencyMs_total", seconds * 1000)
+                self._latencies.add_seconds(seconds)
                 self._turn_over()
 
     async def _in_threads(self, work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:

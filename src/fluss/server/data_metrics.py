@@ -3,21 +3,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar
 
+from fluss.metadata import TableBucket
 from fluss.server.catalog.entries import TableEntry
 from fluss.server.catalog.tiering import TieringEntry, TieringState
+from fluss.server.kv_metrics import BUCKETS_MAX, KvMetrics
 from fluss.server.metrics import Labels
+from fluss.server.table_counters import TableCounters
 
 if TYPE_CHECKING:
     from fluss.server.log.tablet import LogTablet
     from fluss.server.services import Services
 
-_BUCKETS_MAX = 1000
-"""With more buckets their series are left out: a page of them all would keep the event loop busy."""
-
 Series = Iterator[tuple[Labels, float]]
+T = TypeVar("T")
+
+
+_TABLE_COUNTERS = {
+    "messagesIn_total": "messages_in",
+    "totalProduceLogRequests_total": "produce_log",
+    "failedProduceLogRequests_total": "produce_log_failed",
+    "totalFetchLogRequests_total": "fetch_log",
+    "failedFetchLogRequests_total": "fetch_log_failed",
+    "totalPutKvRequests_total": "put_kv",
+    "failedPutKvRequests_total": "put_kv_failed",
+    "totalLookupRequests_total": "lookup",
+    "failedLookupRequests_total": "lookup_failed",
+    "totalPrefixLookupRequests_total": "prefix_lookup",
+    "failedPrefixLookupRequests_total": "prefix_lookup_failed",
+    "totalLimitScanRequests_total": "limit_scan",
+    "failedLimitScanRequests_total": "limit_scan_failed",
+    "remoteLogCopyBytes_total": "remote_copy_bytes",
+    "remoteLogCopyRequests_total": "remote_copy",
+    "remoteLogCopyError_total": "remote_copy_failed",
+    "remoteLogDeleteRequests_total": "remote_delete",
+    "remoteLogDeleteError_total": "remote_delete_failed",
+    "kvBackpressureRejectionsTotal": "backpressure_rejections",
+}
+"""Names of metrics, and where `TableCounters` has their figures."""
 
 
 class DataMetrics:
@@ -25,26 +52,55 @@ class DataMetrics:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        metrics = services.metrics
-        tiering = services.catalog.lake.tiering
+        self._add_coordinator_figures()
+        self._add_table_figures()
+        self._add_bucket_figures()
+        KvMetrics(services, self._of_kv_buckets)
+
+    def _add_coordinator_figures(self) -> None:
+        metrics, tiering = self._services.metrics, self._services.catalog.lake.tiering
         metrics.gauge("coordinator_bucketCount", lambda: sum(count for _, count in self._bucket_counts()))
         metrics.gauge("coordinator_lakeTiering_pendingTablesCount", lambda: tiering.count(TieringState.PENDING))
         metrics.gauge("coordinator_lakeTiering_runningTablesCount", lambda: tiering.count(TieringState.TIERING))
-        metrics.gauge("tabletserver_physicalStorage_remoteLogSize", lambda: sum(map(_remote_bytes, services.tablets)))
         metrics.series("coordinator_table_bucketCount", self._bucket_counts)
         metrics.series("coordinator_table_partitionCount", self._partition_counts)
-        metrics.series("coordinator_lakeTiering_table_tierLag", self._tier_lags)
-        metrics.series("coordinator_lakeTiering_table_freshness", self._freshness)
-        metrics.series("coordinator_lakeTiering_table_failuresTotal", self._tier_failures)
+        now_ms = self._services.catalog.clock_ms
+        scope = "coordinator_lakeTiering_table_"
+        self._tiering_series(f"{scope}tierLag", lambda t: max(0, now_ms() - t.last_tiered_ms))
+        self._tiering_series(f"{scope}tieredTimestamp", lambda t: t.last_tiered_ms)
+        self._tiering_series(f"{scope}tierDuration", lambda t: t.duration_ms_last)
+        self._tiering_series(f"{scope}freshness", lambda t: t.freshness_ms)
+        self._tiering_series(f"{scope}failuresTotal", lambda t: t.failures)
+        self._tiering_series(
+            f"{scope}pendingTime",
+            lambda t: max(0, now_ms() - t.pending_since_ms) if t.state is TieringState.PENDING else 0,
+        )
+        self._tiering_series(f"{scope}fileSize", lambda t: -1 if t.lake_bytes is None else t.lake_bytes)
+        self._tiering_series(f"{scope}recordCount", lambda t: -1 if t.lake_rows is None else t.lake_rows)
+
+    def _add_table_figures(self) -> None:
+        for name, attribute in _TABLE_COUNTERS.items():
+            self._services.metrics.series(f"tabletserver_table_{name}", partial(self._counted, attrgetter(attribute)))
+
+    def _add_bucket_figures(self) -> None:
+        metrics, tablets = self._services.metrics, self._services.tablets
+        metrics.gauge("tabletserver_physicalStorage_remoteLogSize", lambda: sum(map(_remote_bytes, tablets)))
+        metrics.gauge("tabletserver_delayedWriteCount", lambda: sum(len(t.commit_waiters) for t in tablets))
+        metrics.gauge(
+            "tabletserver_delayedFetchCount", lambda: len({fetch for t in tablets for fetch in t.fetch_waiters})
+        )
         scope = "tabletserver_table_bucket_"
         metrics.series(f"{scope}log_numSegments", lambda: self._of_buckets(lambda t: len(t.segments)))
         metrics.series(f"{scope}log_startOffset", lambda: self._of_buckets(lambda t: t.start_offset))
         metrics.series(f"{scope}log_endOffset", lambda: self._of_buckets(lambda t: t.high_watermark))
         metrics.series(f"{scope}logicalStorage_logSize", lambda: self._of_buckets(lambda t: t.size_bytes))
+        metrics.series(f"{scope}physicalStorage_localLogSize", lambda: self._of_buckets(lambda t: t.size_bytes))
         metrics.series(f"{scope}remoteLog_numSegments", lambda: self._of_buckets(_remote_segments))
+        metrics.series(f"{scope}remoteLog_startOffset", lambda: self._of_buckets(_remote_start))
         metrics.series(f"{scope}remoteLog_endOffset", lambda: self._of_buckets(_remote_end))
         metrics.series(f"{scope}remoteLog_size", lambda: self._of_buckets(lambda t: _remote_bytes(t) or None))
         metrics.series(f"{scope}lakeTiering_pendingRecords", lambda: self._of_buckets(self._pending_records))
+        metrics.series(f"{scope}lakeTiering_timestampLag", lambda: self._of_buckets(self._timestamp_lag))
 
     def _tables(self) -> list[TableEntry]:
         return list(self._services.catalog.tables_by_id.values())
@@ -62,27 +118,38 @@ class DataMetrics:
             if entry.table_id in known:
                 yield entry.labels, known[entry.table_id]
 
-    def _tier_lags(self) -> Series:
-        now_ms = self._services.catalog.clock_ms()
-        return ((labels, max(0, now_ms - table.last_tiered_ms)) for labels, table in self._tiered())
+    def _tiering_series(self, name: str, read: Callable[[TieringEntry], float | None]) -> None:
+        def series() -> Series:
+            for labels, table in self._tiered():
+                value = read(table)
+                if value is not None:
+                    yield labels, value
 
-    def _freshness(self) -> Series:
-        return ((labels, table.freshness_ms) for labels, table in self._tiered())
+        self._services.metrics.series(name, series)
 
-    def _tier_failures(self) -> Series:
-        return ((labels, table.failures) for labels, table in self._tiered())
+    def _counted(self, read: Callable[[TableCounters], int]) -> Series:
+        # What has not happened to a table is left out: a page with all counters of 1000 tables would be long.
+        for entry in self._tables():
+            if count := read(entry.counters):
+                yield entry.labels, count
 
     def _of_buckets(self, read: Callable[[LogTablet], float | None]) -> Series:
-        catalog, tablets = self._services.catalog, self._services.tablets
-        if len(tablets) > _BUCKETS_MAX:
-            return
-        for tablet in tablets:
-            entry = catalog.table_by_id(tablet.bucket.table_id)
-            value = read(tablet) if entry is not None else None
-            if entry is not None and value is not None:
-                partition = tablet.bucket.partition_id
-                where = () if partition is None else (("partition", str(partition)),)
-                yield (*entry.labels, *where, ("bucket", str(tablet.bucket.bucket_id))), value
+        tablets = self._services.tablets
+        if len(tablets) <= BUCKETS_MAX:
+            for tablet in tablets:
+                yield from self._labelled(tablet.bucket, read, tablet)
+
+    def _of_kv_buckets(self, read: Callable[[T], float | None], buckets: Sequence[tuple[TableBucket, T]]) -> Series:
+        if len(buckets) <= BUCKETS_MAX:
+            for bucket, found in buckets:
+                yield from self._labelled(bucket, read, found)
+
+    def _labelled(self, bucket: TableBucket, read: Callable[[T], float | None], found: T) -> Series:
+        entry = self._services.catalog.table_by_id(bucket.table_id)
+        value = read(found) if entry is not None else None
+        if entry is not None and value is not None:
+            where = () if bucket.partition_id is None else (("partition", str(bucket.partition_id)),)
+            yield (*entry.labels, *where, ("bucket", str(bucket.bucket_id))), value
 
     def _pending_records(self, tablet: LogTablet) -> float | None:
         entry = self._services.catalog.table_by_id(tablet.bucket.table_id)
@@ -91,9 +158,21 @@ class DataMetrics:
         tiered = entry.lake.end_offset(tablet.bucket.partition_id, tablet.bucket.bucket_id) if entry.lake else None
         return max(0, tablet.high_watermark - (tiered or 0))
 
+    def _timestamp_lag(self, tablet: LogTablet) -> float | None:
+        entry = self._services.catalog.table_by_id(tablet.bucket.table_id)
+        newest = entry.lake.latest if entry is not None and entry.lake is not None else None
+        if newest is None or tablet.max_timestamp < 0:
+            return None
+        tiered = newest.max_timestamps.get((tablet.bucket.partition_id, tablet.bucket.bucket_id))
+        return None if tiered is None else max(0, tablet.max_timestamp - tiered)
+
 
 def _remote_segments(tablet: LogTablet) -> float | None:
     return None if tablet.remote is None else len(tablet.remote.segments)
+
+
+def _remote_start(tablet: LogTablet) -> float | None:
+    return None if tablet.remote is None else tablet.remote.start_offset
 
 
 def _remote_end(tablet: LogTablet) -> float | None:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from fluss.errors import ErrorCode
-from fluss.protocol.apis import api_name
+from fluss.protocol.apis import FETCH_LOG, GET_METADATA, api_name
+from fluss.server.distribution import Distribution
 from fluss.server.metric_names import METRICS, full_name
 
 _EXPECTED_CODES = frozenset(
@@ -24,41 +26,24 @@ Labels = tuple[tuple[str, str], ...]
 Gauge = Callable[[], float]
 
 
-_LATENCY_SLOTS = 64
-"""One slot for each power of two of microseconds: counting a request costs 0.1 µs, an exact histogram several times
-that."""
-_BOUND_FIRST = 6
-"""The first bound of the histogram is 64 µs: no request is answered much quicker."""
+_REQUEST_NAMES = {FETCH_LOG.key: "fetchLogClient", GET_METADATA.key: "metadata"}
+"""Requests whose name in Apache Fluss's metrics is not the one of the protocol."""
 
 
-def percentile_ms(slots: Sequence[int], part: float) -> float | None:
-    """The time within which a part of the requests was answered, at most twice too much; None without requests."""
-    wanted = sum(slots) * part
-    below = 0
-    for slot, count in enumerate(slots):
-        if count and below + count >= wanted:
-            floor_us, width_us = (2.0 ** (slot - 1), 2.0 ** (slot - 1)) if slot else (0.0, 1.0)
-            return (floor_us + width_us * (wanted - below) / count) / 1000
-        below += count
-    return None
-
-
-def _camel(api: str) -> str:
-    head, *tail = api.lower().split("_")
-    return head + "".join(part.capitalize() for part in tail)
+def _request_name(api_key: int) -> str:
+    head, *tail = api_name(api_key).lower().split("_")
+    return _REQUEST_NAMES.get(api_key) or head + "".join(part.capitalize() for part in tail)
 
 
 class _Requests:
     """Figures of the requests of one API."""
 
-    __slots__ = ("count", "labels", "latencies", "milliseconds", "size_bytes")
+    __slots__ = ("labels", "latencies", "sizes")
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
-        self.count = 0
-        self.milliseconds = 0.0
-        self.size_bytes = 0
-        self.latencies = [0] * _LATENCY_SLOTS
+        self.latencies = Distribution.of_latencies()
+        self.sizes = Distribution.of_sizes()
 
 
 class ServerMetrics:
@@ -69,10 +54,13 @@ class ServerMetrics:
         self._gauges: dict[str, Gauge] = {}
         self._series: dict[str, Callable[[], Iterable[tuple[Labels, float]]]] = {}
         self._requests: dict[int, _Requests] = {}
+        self._histograms: dict[str, Distribution] = {}
 
     def add(self, name: str, amount: float = 1, labels: Labels = ()) -> None:
-        series = self._counters.setdefault(name, {})
-        series[labels] = series.get(labels, 0) + amount
+        try:
+            self._counters[name][labels] += amount
+        except KeyError:  # the first of its kind
+            self._counters.setdefault(name, {})[labels] = amount
 
     def gauge(self, name: str, read: Gauge) -> None:
         """A figure that is read when it is asked for."""
@@ -81,6 +69,10 @@ class ServerMetrics:
     def series(self, name: str, read: Callable[[], Iterable[tuple[Labels, float]]]) -> None:
         """Figures with labels that are read when they are asked for."""
         self._series[name] = read
+
+    def histogram(self, name: str, values: Distribution) -> None:
+        """Figures that their owner distributes."""
+        self._histograms[name] = values
 
     def value(self, name: str, labels: Labels = ()) -> float:
         if name in self._gauges:
@@ -93,11 +85,9 @@ class ServerMetrics:
         if requests is None:
             if len(self._requests) >= 256:  # keys come from the network: do not let them grow the table
                 api_key = -1
-            requests = self._requests.setdefault(api_key, _Requests((("request", _camel(api_name(api_key))),)))
-        requests.count += 1
-        requests.milliseconds += seconds * 1000
-        requests.size_bytes += size_bytes
-        requests.latencies[int(seconds * 1e6).bit_length()] += 1
+            requests = self._requests.setdefault(api_key, _Requests((("request", _request_name(api_key)),)))
+        requests.latencies.add_seconds(seconds)
+        requests.sizes.add_bytes(size_bytes)
         if error_code not in _EXPECTED_CODES:
             self.add("tabletserver_request_errors_total", 1, requests.labels)
 
@@ -105,16 +95,16 @@ class ServerMetrics:
         """Bring what is counted in the quick way to where it is read."""
         for requests in self._requests.values():
             for name, amount in (
-                ("tabletserver_request_requests_total", requests.count),
-                ("tabletserver_request_totalTimeMs_total", requests.milliseconds),
-                ("tabletserver_request_requestBytes_total", requests.size_bytes),
+                ("tabletserver_request_requests_total", requests.latencies.count),
+                ("tabletserver_request_totalTimeMs_total", requests.latencies.total),
+                ("tabletserver_request_requestBytes_total", requests.sizes.total),
             ):
                 self._counters.setdefault(name, {})[requests.labels] = amount
 
     def latencies(self) -> dict[str, dict[str, Any]]:
         """Per request: how many there were since the start, and how many in each slot of time; see `percentile_ms`."""
         return {
-            labels[0][1]: {"count": requests.count, "slots": list(requests.latencies)}
+            labels[0][1]: {"count": requests.latencies.count, "slots": list(requests.latencies.slots)}
             for requests in self._requests.values()
             for labels in [requests.labels]
         }
@@ -126,39 +116,41 @@ class ServerMetrics:
             for labels in [labels for labels in series if gone <= set(labels)]:
                 del series[labels]
 
-    def lines(self) -> Iterator[str]:
-        """The figures in Prometheus' text form."""
+    def parts(self) -> Iterator[str]:
+        """The figures in Prometheus' text form, one metric after the other. Counts may change between two of them."""
         self._settle()
         for name, read in sorted(self._gauges.items()):
-            yield f"{_head(name, 'gauge')}{full_name(name)} {read():.15g}\n"
+            yield _series(name, "gauge", [((), read())])
         for name, read_all in sorted(self._series.items()):
-            yield _head(name, "gauge")
-            for labels, amount in read_all():
-                yield f"{full_name(name)}{_shown(labels)} {amount:.15g}\n"
-        for name, series in sorted(self._counters.items()):
-            yield _head(name, "counter")
-            for labels, amount in sorted(series.items()):
-                yield f"{full_name(name)}{_shown(labels)} {amount:.15g}\n"
-        yield from self._latency_lines()
-
-    def _latency_lines(self) -> Iterator[str]:
-        """The times of requests as a histogram whose bounds double."""
-        name = "tabletserver_request_totalTimeMs"
-        full = full_name(name)
-        yield _head(name, "histogram")
-        for requests in self._requests.values():
-            below = 0
-            last = max((slot for slot, count in enumerate(requests.latencies) if count), default=0)
-            for slot in range(min(_BOUND_FIRST, last), last + 1):
-                below = sum(requests.latencies[: slot + 1])
-                bound = (("le", f"{2.0**slot / 1000:g}"),)
-                yield f"{full}_bucket{_shown(requests.labels + bound)} {below}\n"
-            yield f"{full}_bucket{_shown((*requests.labels, ('le', '+Inf')))} {requests.count}\n"
-            yield f"{full}_sum{_shown(requests.labels)} {requests.milliseconds:.15g}\n"
-            yield f"{full}_count{_shown(requests.labels)} {requests.count}\n"
+            yield _series(name, "gauge", read_all())
+        for name in sorted(self._counters):
+            yield _series(name, "counter", sorted(self._counters[name].items()))
+        for name, values in sorted(self._histograms.items()):
+            yield _histogram(name, [((), values)])
+        requests = list(self._requests.values())
+        yield _histogram("tabletserver_request_totalTimeMs", [(one.labels, one.latencies) for one in requests])
+        yield _histogram("tabletserver_request_requestBytes", [(one.labels, one.sizes) for one in requests])
 
     def text(self) -> str:
-        return "".join(self.lines())
+        return "".join(self.parts())
+
+
+def _series(name: str, kind: str, figures: Iterable[tuple[Labels, float]]) -> str:
+    full = full_name(name)
+    return _head(name, kind) + "".join([f"{full}{_shown(labels)} {amount:.15g}\n" for labels, amount in figures])
+
+
+def _histogram(name: str, distributions: list[tuple[Labels, Distribution]]) -> str:
+    """A histogram whose bounds double."""
+    full = full_name(name)
+    lines = [_head(name, "histogram")]
+    for labels, values in distributions:
+        for bound, below in values.cumulative():
+            lines.append(f"{full}_bucket{_shown((*labels, ('le', f'{bound:g}')))} {below}\n")
+        lines.append(f"{full}_bucket{_shown((*labels, ('le', '+Inf')))} {values.count}\n")
+        lines.append(f"{full}_sum{_shown(labels)} {values.total:.15g}\n")
+        lines.append(f"{full}_count{_shown(labels)} {values.count}\n")
+    return "".join(lines)
 
 
 def _head(name: str, kind: str) -> str:
@@ -169,6 +161,7 @@ def _head(name: str, kind: str) -> str:
     return f"# HELP {full} {known.help}\n# TYPE {full} {known.kind}\n"
 
 
+@lru_cache(maxsize=4096)  # many series of a table or a bucket have the same ones
 def _shown(labels: Labels) -> str:
     text = ",".join(f'{key}="{_escape(value)}"' for key, value in labels)
     return f"{{{text}}}" if text else ""

@@ -79,7 +79,7 @@ class RemoteLogManager:
                 continue
             self._moving, self._moved = tablet, asyncio.Event()
             try:
-                await self._copy(tablet, tablet.remote)
+                await self._copy(tablet, tablet.remote, entry)
                 if not tablet.deleted:
                     await self._expire(tablet, tablet.remote, entry)
             except (FlussError, OSError) as error:
@@ -101,7 +101,7 @@ class RemoteLogManager:
                 if deleted:
                     logger.info("deleted %d local segments of %s that are remote now", deleted, tablet.bucket)
 
-    async def _copy(self, tablet: LogTablet, remote: RemoteLog) -> None:
+    async def _copy(self, tablet: LogTablet, remote: RemoteLog, entry: TableEntry) -> None:
         copied_end = max(remote.end_offset, tablet.start_offset)
         ready = [
             segment
@@ -111,9 +111,16 @@ class RemoteLogManager:
         if not ready:
             return
         loop = asyncio.get_running_loop()
-        manifest = await loop.run_in_executor(self._executor, remote.upload, ready, lambda: tablet.deleted)
+        entry.counters.remote_copy += len(ready)
+        try:
+            manifest = await loop.run_in_executor(self._executor, remote.upload, ready, lambda: tablet.deleted)
+            if not tablet.deleted:
+                await self._put_in_force(remote, manifest)
+        except Exception:
+            entry.counters.remote_copy_failed += len(ready)
+            raise
         if not tablet.deleted:
-            await self._put_in_force(remote, manifest)
+            entry.counters.remote_copy_bytes += sum(segment.size_bytes for segment in ready)
             logger.info("copied %d segments of %s to '%s'", len(ready), tablet.bucket, remote.folder)
 
     async def _expire(self, tablet: LogTablet, remote: RemoteLog, entry: TableEntry) -> None:
@@ -130,7 +137,12 @@ class RemoteLogManager:
                 break
             count += 1
         if count:
-            await self._put_in_force(remote, remote.without(count))
+            entry.counters.remote_delete += 1
+            try:
+                await self._put_in_force(remote, remote.without(count))
+            except Exception:
+                entry.counters.remote_delete_failed += 1
+                raise
             logger.info("%d remote segments of %s have expired", count, tablet.bucket)
 
     async def _put_in_force(self, remote: RemoteLog, manifest: RemoteLogManifestFile) -> None:

@@ -273,8 +273,6 @@ class Server(Services):
         gauge("tabletserver_replicaCount", lambda: len(self.tablets))
         gauge("tabletserver_writerIdCount", lambda: sum(len(t.writers) for t in self.tablets))
         gauge("tabletserver_logicalStorage_logSize", lambda: sum(t.size_bytes for t in self.tablets))
-        gauge("tabletserver_kvMemorySize", lambda: self.kv.memory_bytes)
-        gauge("tabletserver_kvRowCount", lambda: self.kv.row_count_total)
         gauge("tabletserver_openConnections", lambda: len(self.sessions))
         gauge("tabletserver_unauthenticatedConnections", lambda: self.connections.unauthenticated_count)
         gauge("tabletserver_maxConnections", lambda: self.connections.maximum)

@@ -39,15 +39,15 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "columns",
             Names(distinct=True),
             None,
-            "Columns to read, separated by commas; the server sends no others.",
+            "Columns to read, separated by commas; the server sends only these.",
             reads=True,
         ),
         SparkOption(
             "scan.startup.mode",
             StartingPoint(),
             "full",
-            "Where a stream starts: `full` (the rows there are, then what comes), "
-            "`earliest`, `latest`, `timestamp`, `offsets`. Batch reads know all but `latest`.",
+            "Where a stream starts: `full` (existing rows, then new ones), `earliest`, `latest`, `timestamp`, "
+            "`offsets`. Batch reads support all but `latest`.",
             aliases=("startingOffsets",),
             reads=True,
         ),
@@ -99,16 +99,16 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "scan.filter",
             Text(),
             None,
-            "Only rows that match, judged where the rows lie; batches and streams. A condition as after WHERE "
-            "in SQL: `id >= 5 and (day in ('a', 'b') or name like 'x%') and note is not null`.",
+            "Only rows that match a condition, evaluated before rows reach Spark; batches and streams. The syntax is "
+            "that of WHERE in SQL: `id >= 5 and (day in ('a', 'b') or name like 'x%') and note is not null`.",
             reads=True,
         ),
         SparkOption(
             "scan.pushFilters",
             Boolean(),
             False,
-            "Take filters of the query from Spark, where `spark.sql.python.filterPushdown.enabled` is on. Only for "
-            "DataFrames that are used once: Spark keeps the filters of the first query for later ones without any.",
+            "Accept filters that Spark pushes down, if `spark.sql.python.filterPushdown.enabled` is on. Only for "
+            "DataFrames that are used once: Spark reuses the filters of the first query for later ones.",
             reads=True,
         ),
         SparkOption(
@@ -131,15 +131,15 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "minPartitions",
             _COUNT,
             None,
-            "Split buckets so that there are at least so many Spark partitions.",
+            "Split buckets so that there are at least this many Spark partitions.",
             reads=True,
         ),
         SparkOption(
             "maxRowsPerTrigger",
             _COUNT,
             None,
-            "Streams: the most rows of one micro-batch. Default, without `maxBytesPerTrigger`: 1 000 000 per bucket, "
-            "at least 10 000 000.",
+            "Streams: the maximum number of rows of a micro-batch. Default, without `maxBytesPerTrigger`: 1 000 000 "
+            "per bucket, at least 10 000 000.",
             aliases=("maxOffsetsPerTrigger",),
             reads=True,
         ),
@@ -147,14 +147,14 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "maxBytesPerTrigger",
             _COUNT,
             None,
-            "Streams: about the most bytes of one micro-batch (from the size of rows seen).",
+            "Streams: the approximate maximum size of a micro-batch in bytes, estimated from rows read before.",
             reads=True,
         ),
         SparkOption(
             "failOnDataLoss",
             Boolean(),
             True,
-            "Streams: fail when rows vanished before they were read; false goes on with those that are left.",
+            "Streams: fail if rows were lost before they were read; `false` continues with the rows that are left.",
             reads=True,
         ),
         SparkOption(
@@ -169,7 +169,7 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             Boolean(),
             False,
             "Primary-key tables: every change (in batches instead of current rows), with the column `_change_type`. "
-            "Without that column a stream gives new rows only: no deletes, no rows before updates.",
+            "Without that column a stream gives inserted and updated rows only.",
             reads=True,
         ),
         SparkOption(
@@ -177,14 +177,14 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             Boolean(),
             False,
             "Tables with a lake: the newest snapshot of the lake alone, without the log after it. Other primary-key "
-            "tables: current rows as each task finds them, without bringing all buckets to the one moment of planning.",
+            "tables: current rows at the time each task reads them, not of all buckets as of one moment.",
             reads=True,
         ),
         SparkOption(
             "scan.snapshot-id",
             Whole(0, LONG_MAX),
             None,
-            "Batch reads: the table as this snapshot of its lake has it, without the log.",
+            "Batch reads: the table as of this snapshot of its lake, without the log.",
             aliases=("snapshot-id", "snapshot_id"),
             reads=True,
         ),
@@ -194,22 +194,22 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             Choice("auto", "append", "upsert", "delete"),
             "auto",
             "`append` (log tables), `upsert` or `delete` (primary-key tables); `auto` is "
-            "append or upsert, whichever the table takes.",
+            "append or upsert, depending on the table.",
             writes=True,
         ),
         SparkOption(
             "write.columns",
             Names(distinct=True),
             None,
-            "Partial update: write only these columns (the primary key among them).",
+            "Partial update: write only these columns, which include the primary key.",
             writes=True,
         ),
         SparkOption(
             "rowkind.column",
             Text(),
             None,
-            "A column that says of each row what it is: `+I`, `+U`, `insert`, `update` are "
-            "written, `-D`, `delete` delete, `-U` is passed over. It is not written itself.",
+            "A column with the kind of each row: `+I`, `+U`, `insert`, `update` upsert it, `-D`, `delete` delete it, "
+            "`-U` ignores it. The column itself is not written.",
             aliases=("rowkindColumn",),
             writes=True,
         ),
@@ -224,7 +224,7 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "write.ledger",
             Text(),
             None,
-            "The table that exactly-once deliveries are noted in. Default: "
+            "The table that records exactly-once deliveries. Default: "
             "`spark_write_ledger` in the database of the table.",
             writes=True,
         ),
@@ -232,50 +232,50 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "txnAppId",
             Text(),
             None,
-            "Batch writes: with `txnVersion`, a write that was done before is not done again.",
+            "Batch writes: with `txnVersion`, a write that is complete is not repeated.",
             writes=True,
         ),
         SparkOption(
             "txnVersion",
             Whole(0, LONG_MAX),
             None,
-            "Batch writes: the number of this write; it grows with each one.",
+            "Batch writes: the number of this write; increase it with each one.",
             writes=True,
         ),
         SparkOption(
             "create.table",
             Boolean(),
             None,
-            "Create the table with the columns of the DataFrame where it does not exist. Any of the options below "
-            "means the same. Columns of keys become NOT NULL, the others nullable.",
+            "Create the table with the columns of the DataFrame if it does not exist. Each of the `create.` options "
+            "implies this. Key columns become NOT NULL, the others nullable.",
             writes=True,
         ),
         SparkOption(
             "create.primary-key",
             Names(distinct=True),
             None,
-            "Columns of the primary key of a table that is created; without it a log table.",
+            "Primary key of a table that is created; without it, a log table is created.",
             writes=True,
         ),
         SparkOption(
             "create.partitioned-by",
             Names(distinct=True),
             None,
-            "Columns by which a table that is created is partitioned.",
+            "Partition columns of a table that is created.",
             writes=True,
         ),
         SparkOption(
             "create.bucket-key",
             Names(distinct=True),
             None,
-            "Columns that decide on the bucket of a row in a table that is created.",
+            "Bucket key of a table that is created.",
             writes=True,
         ),
         SparkOption(
             "create.buckets",
             Whole(1, 2**31 - 1),
             None,
-            "How many buckets a table that is created has. Default: what the server says.",
+            "Number of buckets of a table that is created. Default: that of the server.",
             writes=True,
         ),
         SparkOption(

@@ -740,3 +740,27 @@ def test_wakeup_ends_the_wait_of_a_poll(run, config, database):
             assert len(await scanner.poll(30_000)) == 1, "and only that one"
 
     run(with_table(config, database, use, FIELDS))
+
+
+def test_a_partition_that_is_dropped_while_it_is_read(run, config, database, monkeypatch, caplog):
+    monkeypatch.setattr(fetcher, "_GONE_PATIENCE_MS", 300.0)
+
+    async def use(conn, table):
+        admin, path = conn.get_admin(), table.get_table_path()
+        await admin.create_partition(path, {"name": "EU"})
+        await admin.create_partition(path, {"name": "US"})
+        eu, us = sorted(await admin.list_partition_infos(path), key=lambda found: found.partition_name)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            for found in (eu, us):
+                scanner.subscribe_partition(found.partition_id, 0, fluss.EARLIEST_OFFSET)
+            assert len(await scanner.poll(50)) == 0
+            await admin.drop_partition(path, {"name": "EU"})
+            with pytest.raises(fluss.PartitionNotExistsError, match=f"Partition {eu.partition_id} of table .* was dro"):
+                await asyncio.wait_for(scanner.poll(10_000), 20)
+            scanner.unsubscribe_partition(eu.partition_id, 0)
+            writer = table.new_append().create_writer()
+            await writer.append((1, "US", 0.5)).wait()
+            assert [record.row["id"] for record in await poll_all(scanner, 1)] == [1]
+
+    run(with_table(config, database, use, FIELDS, partition_keys=["name"]))
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []

@@ -44,9 +44,10 @@ from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
+from fluss.server.log.appends import AppendResult
 from fluss.server.log.files import OpenFiles
 from fluss.server.log.settings import LogSettings
-from fluss.server.log.tablet import AppendResult, LogTablet
+from fluss.server.log.tablet import LogTablet
 
 Row = tuple[Any, ...]
 SYMBOLS = {

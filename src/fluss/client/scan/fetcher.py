@@ -31,10 +31,13 @@ from fluss.errors import (
     FormatError,
     InvalidCoordinatorError,
     KvStorageError,
+    LeaderNotAvailableError,
     LogStorageError,
     NetworkError,
+    PartitionNotExistsError,
     StorageError,
     UnknownServerError,
+    UnknownTableOrBucketError,
     error_for_code,
 )
 from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket, TableInfo
@@ -64,6 +67,8 @@ _PASSING = (
     StorageError,
     UnknownServerError,
 )
+_GONE_PATIENCE_MS = 5_000.0
+"""How long a partition may not exist before that is an error: not every server may know a new one yet."""
 _REMOTE_FIRST = 1
 _EMPTY_ANSWER_PAUSE_S = 0.02
 _LAST_REQUEST_MS = 1000.0
@@ -319,8 +324,7 @@ class Fetcher:
         started = self._loop.time()
         for subscription in group:
             try:
-                deadline = self._deadline((subscription,))
-                await self.cluster.leader_id(subscription.bucket, self.info.table_path, deadline)
+                await self._find_leader(subscription.bucket, self._deadline((subscription,)))
             except FlussError as error:
                 self._record_error(subscription, error, started)
             except Exception as error:
@@ -328,6 +332,16 @@ class Fetcher:
             finally:
                 subscription.busy = False
         self.pump()
+
+    async def _find_leader(self, bucket: TableBucket, deadline: Deadline) -> None:
+        path = self.info.table_path
+        try:
+            await self.cluster.leader_id(bucket, path, deadline)
+        except LeaderNotAvailableError:
+            partition_id = bucket.partition_id
+            if partition_id is None or await self.cluster.partition_by_id(path, partition_id, deadline=deadline):
+                raise
+            raise PartitionNotExistsError(f"Partition {partition_id} of table '{path}' was dropped") from None
 
     async def _fetch(self, node_id: int, group: list[Subscription]) -> None:
         connection: Connection | None = None
@@ -558,16 +572,20 @@ class Fetcher:
             subscription.failing_since = now if started is None else started
         subscription.failures += 1
         subscription.last_error = error
-        passing = error.is_stale_metadata or isinstance(error, _PASSING)
-        if not passing or (now - subscription.failing_since) * 1000 > self.options.patience_ms:
+        gone = isinstance(error, PartitionNotExistsError)
+        patience_ms = _GONE_PATIENCE_MS if gone else self.options.patience_ms
+        passing = gone or error.is_stale_metadata or isinstance(error, _PASSING)
+        if not passing or (now - subscription.failing_since) * 1000 > patience_ms:
             subscription.error = error
             subscription.failures = 0
             self._changed.set()
             return
-        if subscription.failures == 1 and not self._retry_logged:
+        # A partition that is dropped is nothing to warn of: its reader looks which ones there are.
+        gone = gone or (isinstance(error, UnknownTableOrBucketError) and subscription.bucket.partition_id is not None)
+        if subscription.failures == 1 and not self._retry_logged and not gone:
             # One warning for all buckets that fail at the same time, usually for the same reason.
             self._retry_logged = True
-            left_s = self.options.patience_ms / 1000 - (now - subscription.failing_since)
+            left_s = patience_ms / 1000 - (now - subscription.failing_since)
             text = "reading %s of table %s failed: %s; retrying for up to %.1f s"
             logger.warning(text, subscription.bucket, self.info.table_path, error, left_s)
         else:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _REQUEST_OVERHEAD_BYTES = 64 * 1024
 _ARROW_BATCH_BYTES_MAX = 8 * 1024 * 1024
+_ASSIGNERS_MAX = 1024
+"""Of partitions, which come and go: one that is forgotten chooses its next bucket anew."""
 
 
 class ArrowRows:
@@ -245,6 +247,8 @@ class AppendWriter(WriterBase):
     def _assigner(self, partition: str | None) -> Sticky | RoundRobin:
         assigner = self._assigners.get(partition)
         if assigner is None:
+            if len(self._assigners) >= _ASSIGNERS_MAX:
+                del self._assigners[next(iter(self._assigners))]
             assigner = make_assigner(self._assigner_kind, self._info.num_buckets, partial(self._led_buckets, partition))
             self._assigners[partition] = assigner
         return assigner

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from fluss.client.write.batch import WriteBatch
 from fluss.metadata import TableBucket, TablePath
 
+_LANES_MIN = 1024
+_IDLE_S_MAX = 600.0
+"""A lane that was not used for so long is forgotten, once there are many: partitions come and go."""
+
 
 @dataclass(frozen=True)
 class WriteTarget:
@@ -42,6 +46,7 @@ class Lane:
         "running",
         "target",
         "task",
+        "used_at",
         "writer_id",
     )
 
@@ -71,6 +76,8 @@ class Lane:
         """Whether the sender works on the queue."""
         self.task: asyncio.Task[None] | None = None
         """The task that does, if it had to wait for something."""
+        self.used_at = 0.0
+        """When a batch was last queued, by the loop's clock."""
 
     def __str__(self) -> str:
         where = f"{self.target.table_path} bucket {self.bucket_id}"
@@ -95,6 +102,41 @@ class Lane:
         """Send nothing more under the present writer id."""
         if self.writer_id is not None:
             self.retired_writer_id, self.writer_id = self.writer_id, None
+
+
+class Lanes:
+    """The lanes of a connection: in number those in use, not those of all partitions that it ever wrote to."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[tuple[WriteTarget, str | None, int], Lane] = {}
+        self._many = _LANES_MIN
+        self.writer_ids: dict[WriteTarget, int] = {}
+        """The newest writer id of each target; its lanes share it, since sequences count per bucket."""
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._lanes.values())
+
+    def find(self, target: WriteTarget, partition_name: str | None, bucket_id: int) -> Lane | None:
+        return self._lanes.get((target, partition_name, bucket_id))
+
+    def use(self, target: WriteTarget, partition_name: str | None, bucket_id: int, now: float) -> Lane:
+        """Return the lane of a bucket, a new one if there is none."""
+        key = (target, partition_name, bucket_id)
+        lane = self._lanes.get(key)
+        if lane is None:
+            if len(self._lanes) >= self._many:
+                self._forget_unused(now)
+            lane = self._lanes[key] = Lane(target, partition_name, bucket_id)
+        lane.used_at = now
+        return lane
+
+    def _forget_unused(self, now: float) -> None:
+        for key, lane in list(self._lanes.items()):
+            if lane.is_idle and not lane.running and now - lane.used_at > _IDLE_S_MAX:
+                del self._lanes[key]
+                # Its sequence is forgotten: another lane of this bucket would count from 0, under the same id.
+                self.writer_ids.pop(lane.target, None)
+        self._many = max(_LANES_MIN, 2 * len(self._lanes))
 
 
 def share_out(entries: list[tuple[Lane, WriteBatch]], size_bytes_max: int) -> Iterator[list[tuple[Lane, WriteBatch]]]:

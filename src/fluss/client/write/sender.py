@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fluss.client.retry import DEFAULT_BACKOFF
 from fluss.client.singleflight import SingleFlight
 from fluss.client.write.batch import BatchBuilder, Encoder, WriteBatch
-from fluss.client.write.lane import Lane, WriteTarget, share_out
+from fluss.client.write.lane import Lane, Lanes, WriteTarget, share_out
 from fluss.client.write.memory import MemoryBudget
 from fluss.errors import (
     ConnectionClosedError,
@@ -39,9 +39,7 @@ from fluss.errors import (
     RecordTooLargeError,
     RequestTimeOutError,
     StorageBackpressureError,
-    TableNotExistError,
     UnknownServerError,
-    UnknownTableOrBucketError,
     UnknownWriterIdError,
     error_for_code,
 )
@@ -130,13 +128,11 @@ class Sender:
         self.request_timeout_ms = config.request_timeout_ms
         self.dynamic_partitions = config.writer_dynamic_create_partition_enabled
         self.throttle_ms_max = config.writer_kv_backpressure_max_throttle_ms
-        self._lanes: dict[tuple[WriteTarget, str | None, int], Lane] = {}
+        self._lanes = Lanes()
         self._outbox: dict[tuple[int, WriteTarget], tuple[Connection, list[tuple[Lane, WriteBatch]]]] = {}
         self._outbox_scheduled = False
         self._progress = asyncio.Event()
         self._order = itertools.count()
-        self._writer_ids: dict[WriteTarget, int] = {}
-        """The newest writer id of each target; its lanes share it, since sequences count per bucket."""
         self._flights = SingleFlight()
         # Compressing a batch takes milliseconds and leaves the interpreter: threads of their own keep the loop quick.
         self._encoders = ThreadPoolExecutor(_ENCODERS, thread_name_prefix="fluss-encode")
@@ -164,10 +160,7 @@ class Sender:
         """Queue a batch. `on_done(batch, lane, error)` is called exactly once."""
         batch = WriteBatch(builder, encoder, next(self._order), self.delivery_timeout_ms, on_done)
         self.metrics.add("writer_rows_total", batch.rows)
-        key = (target, partition_name, bucket_id)
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = Lane(target, partition_name, bucket_id)
+        lane = self._lanes.use(target, partition_name, bucket_id, self.loop.time())
         if self.closed:
             self._finish(lane, batch, ConnectionClosedError("the connection was closed before the rows were sent"))
             return
@@ -176,12 +169,12 @@ class Sender:
 
     def queued_batches(self, target: WriteTarget, partition_name: str | None, bucket_id: int) -> int:
         """Return how many batches for this bucket are queued or in flight."""
-        lane = self._lanes.get((target, partition_name, bucket_id))
+        lane = self._lanes.find(target, partition_name, bucket_id)
         return 0 if lane is None else len(lane.queue) + len(lane.in_flight)
 
     async def drain(self) -> None:
         """Wait until everything queued so far is settled."""
-        while not self.closed and not all(lane.is_idle for lane in self._lanes.values()):
+        while not self.closed and not all(lane.is_idle for lane in self._lanes):
             self._progress.clear()
             await self._progress.wait()
 
@@ -192,11 +185,11 @@ class Sender:
         self.closed = True
         self._progress.set()
         self._outbox.clear()
-        doomed = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        doomed = [lane.task for lane in self._lanes if lane.task is not None]
         for task in doomed:
             task.cancel()
         await asyncio.gather(*doomed, return_exceptions=True)
-        for lane in self._lanes.values():
+        for lane in self._lanes:
             for batch in [*lane.in_flight, *lane.queue]:
                 maybe = batch.maybe_written or batch in lane.in_flight
                 outcome = "it may or may not have been written" if maybe else "it was not written"
@@ -344,15 +337,7 @@ class Sender:
         if self.idempotent and lane.writer_id is None:
             lane.writer_id = await self._writer_id(lane, batch.deadline)
             lane.next_sequence = 0
-        try:
-            return await self.cluster.leader(lane.bucket, path, batch.deadline)
-        except UnknownTableOrBucketError:
-            now = await self.cluster.table(path, refresh=True, deadline=batch.deadline)
-            if now.table_id != lane.target.table_id:
-                raise TableNotExistError(
-                    f"table {path} was dropped and created again; get it from the connection again"
-                ) from None
-            raise
+        return await self.cluster.leader(lane.bucket, path, batch.deadline)
 
     def _number(self, lane: Lane, batch: WriteBatch) -> None:
         if not self.idempotent:
@@ -370,7 +355,7 @@ class Sender:
 
     async def _writer_id(self, lane: Lane, deadline: Deadline) -> int:
         """Return a writer id that this lane has not used yet."""
-        known = self._writer_ids.get(lane.target)
+        known = self._lanes.writer_ids.get(lane.target)
         if known is not None and known != lane.retired_writer_id:
             return known
         return await self._flights.run(lane.target, lambda: self._new_writer_id(lane.target, deadline), deadline)
@@ -379,7 +364,7 @@ class Sender:
         writer_id = await self._init_writer(target.table_path, deadline)
         if self.on_writer_id is not None:
             await self.on_writer_id(writer_id)
-        self._writer_ids[target] = writer_id
+        self._lanes.writer_ids[target] = writer_id
         return writer_id
 
     async def _resolve_partition(self, lane: Lane, deadline: Deadline) -> TableBucket:

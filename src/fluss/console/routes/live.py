@@ -19,6 +19,8 @@ from fluss.metadata import DataType, TableInfo
 
 WINDOW_S = 0.1
 """How long changes are collected before they are sent together."""
+_OVERFULL_WINDOW_S = 0.2
+"""The same after a window of which only the newest changes were sent: those are as new after a longer one."""
 SHOWN_MAX = 200
 """Changes of one window that are sent; of more the newest, and how many were left out."""
 _SHOWN_WHILE_BUSY_MAX = 20
@@ -67,6 +69,7 @@ async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict
     async with table.follow(start, columns=columns, batches=True) as feed:
         pending: asyncio.Task[ChangeBatch] | None = None
         last_window = -_BUSY_S
+        window_s = WINDOW_S
         try:
             while True:
                 window: list[ChangeBatch] = []
@@ -82,7 +85,7 @@ async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict
                     batch, pending = pending.result(), None
                     window.append(batch)
                     count += len(batch)
-                    deadline = deadline if deadline is not None else asyncio.get_running_loop().time() + WINDOW_S
+                    deadline = deadline if deadline is not None else asyncio.get_running_loop().time() + window_s
                     if deadline <= asyncio.get_running_loop().time():
                         break
                 if any(one.bucket.partition_id not in (None, *partitions) for one in window):
@@ -90,6 +93,7 @@ async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict
                 now = asyncio.get_running_loop().time()
                 limit = None if every else _SHOWN_WHILE_BUSY_MAX if now - last_window < _BUSY_S else SHOWN_MAX
                 last_window = now if window else last_window
+                window_s = WINDOW_S if limit is None or count <= limit else _OVERFULL_WINDOW_S
                 for event in window_events(window, columns, types, partitions, limit):
                     yield event
         finally:

@@ -55,12 +55,46 @@ export async function upload(path, file, args) {
   return (await answer(await send(`/api/${path}${query(args)}`, { method: "POST", headers, body: file }))).json();
 }
 
-export function stream(path, args, onEvent, onProblem) {
-  const source = new EventSource(`/api/${path}${query(args)}`);
-  source.onmessage = (event) => onEvent(JSON.parse(event.data));
-  source.addEventListener("problem", (event) => { source.close(); onProblem(JSON.parse(event.data).error); });
-  source.onerror = () => {
-    if (source.readyState === EventSource.CLOSED) onProblem("The stream ended. Reload the page to go on.");
+// Why the console refuses a request; null if it does not.
+async function refusal(url) {
+  const stop = new AbortController();
+  try {
+    await answer(await send(url, { signal: stop.signal }));
+    return null;
+  } catch (error) {
+    return error.status ? error : null;
+  } finally {
+    stop.abort();
+  }
+}
+
+// A stream of events that connects again when it was lost; `args()` are asked for anew, so that it goes on from where
+// it was. A browser has six connections to one address for all of its pages: those that are not seen give theirs back.
+export function stream(path, args, onEvent, onProblem, onLost = () => {}) {
+  let source = null, timer = 0, closed = false;
+  const connect = () => {
+    source?.close();
+    clearTimeout(timer);
+    if (closed || document.hidden) return;
+    const url = `/api/${path}${query(args())}`, opened = source = new EventSource(url);
+    source.onmessage = (event) => onEvent(JSON.parse(event.data));
+    source.addEventListener("problem", (event) => { close(); onProblem(JSON.parse(event.data).error); });
+    source.onerror = async () => {
+      const refused = opened.readyState === EventSource.CLOSED ? await refusal(url) : null;
+      opened.close();
+      if (closed || opened !== source) return;
+      if (refused) { close(); onProblem(refused.message); return; }
+      onLost();
+      timer = setTimeout(connect, 1000);
+    };
   };
-  return source;
+  const close = () => {
+    closed = true;
+    document.removeEventListener("visibilitychange", connect);
+    clearTimeout(timer);
+    source?.close();
+  };
+  document.addEventListener("visibilitychange", connect);
+  connect();
+  return { close };
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fluss.errors import UnknownServerError
 from fluss.metadata import DatabaseDescriptor, Schema, TableInfo, TablePath
 from fluss.server.catalog.documents import Damage
+from fluss.server.table_counters import TableCounters
 
 if TYPE_CHECKING:
     from fluss.protocol.fluss_pb2 import PbPartitionMetadata, PbTableMetadata
@@ -51,6 +52,7 @@ class TableEntry:
     schemas: dict[int, Schema]
     partitions: dict[str, PartitionEntry] = field(default_factory=dict)
     lake: LakeSnapshots | None = None
+    counters: TableCounters = field(default_factory=TableCounters, repr=False, compare=False)
     # Encoded answers, made once per change of the table and not per request.
     table_json_cache: bytes | None = field(default=None, repr=False, compare=False)
     metadata_cache: PbTableMetadata | None = field(default=None, repr=False, compare=False)

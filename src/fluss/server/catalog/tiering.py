@@ -41,6 +41,10 @@ class TieringEntry:
     started_ms: int = 0
     duration_ms_last: int | None = None
     failures: int = 0
+    pending_since_ms: int = 0
+    lake_bytes: int | None = None
+    """The size of the table in its lake, as the worker told it last."""
+    lake_rows: int | None = None
 
     @property
     def due_ms(self) -> int:
@@ -85,6 +89,7 @@ class TieringManager:
 
     def _to_pending(self, table: TieringEntry) -> None:
         table.state = TieringState.PENDING
+        table.pending_since_ms = self._clock_ms()
         table.epoch += 1
         self._pending.append(table.table_id)
 
@@ -130,6 +135,13 @@ class TieringManager:
             self._to_pending(table)
         else:
             table.state = TieringState.SCHEDULED
+
+    def set_lake_size(self, table_id: int, lake_bytes: int | None, lake_rows: int | None) -> None:
+        """Record what a worker tells of the table in its lake."""
+        table = self.tables.get(table_id)
+        if table is not None:
+            table.lake_bytes = table.lake_bytes if lake_bytes is None else lake_bytes
+            table.lake_rows = table.lake_rows if lake_rows is None else lake_rows
 
     def fail(self, table_id: int, epoch: int) -> None:
         table = self._held(table_id, epoch)

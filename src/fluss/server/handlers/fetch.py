@@ -32,6 +32,7 @@ from fluss.protocol.record_messages import (
 from fluss.records import HEADER_SIZE_MIN, LogBatch, Statistics, may_match, project_batch
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers.answers import wire_error
+from fluss.server.handlers.counting import count_bytes_out
 from fluss.server.handlers.request import Buffer, Handler, RequestContext, receive_message
 from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
@@ -106,6 +107,7 @@ async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffe
     async with context.session.reading:
         await context.session.wait_for_room()
         await _read_all(context, parts, min(request.max_bytes, RESPONSE_BYTES_MAX), turn)
+    _count_fetches(context, tables)
     if len(parts) > _MANY_BUCKETS:
         return await asyncio.get_running_loop().run_in_executor(context.server.codec, _encode_many, tables)
     return encode_fetch_log_response(tables)
@@ -334,12 +336,19 @@ async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int,
 
 
 def _count_sent(context: RequestContext, sent: int, by_table: Mapping[int, int]) -> None:
-    metrics = context.server.metrics
-    metrics.add("tabletserver_bytesOut_total", sent)
+    context.server.metrics.add("tabletserver_bytesOut_total", sent)
     for table_id, size_bytes in by_table.items():
         entry = context.server.catalog.table_by_id(table_id)
         if entry is not None:
-            metrics.add("tabletserver_table_bytesOut_total", size_bytes, entry.labels)
+            count_bytes_out(context, entry, size_bytes)
+
+
+def _count_fetches(context: RequestContext, tables: Sequence[FetchedTable[Sequence[Buffer]]]) -> None:
+    for table in tables:
+        entry = context.server.catalog.table_by_id(table.table_id)
+        if entry is not None:
+            entry.counters.fetch_log += 1
+            entry.counters.fetch_log_failed += any(bucket.error_code is not None for bucket in table.buckets)
 
 
 async def _remote_info(context: RequestContext, tablet: LogTablet, offset: int) -> pb.PbRemoteLogFetchInfo:

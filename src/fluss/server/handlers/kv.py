@@ -43,10 +43,11 @@ from fluss.protocol.record_messages import (
     decode_put_kv,
     encode_scan_kv_response,
 )
-from fluss.records import encode_kv_body, seal_kv_batch
+from fluss.records import encode_kv_body, kv_record_count, seal_kv_batch
 from fluss.rows import Slices
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers.answers import ANSWER_BYTES_MAX, check_answer_size, set_error, wire_error
+from fluss.server.handlers.counting import count_bytes_in, count_expired, count_messages_in
 from fluss.server.handlers.log import ACKS_ALL, INLINE_BUCKETS_MAX, bucket_of, check_acks, check_disk
 from fluss.server.handlers.request import (
     INLINE_MESSAGE_BYTES_MAX,
@@ -64,7 +65,7 @@ from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.keys import rows_of_keys
 from fluss.server.kv.service import Kv
 from fluss.server.kv.tablet import KvTablet
-from fluss.server.log.tablet import AppendResult
+from fluss.server.log.appends import AppendResult
 from fluss.server.turns import Turn
 
 logger = logging.getLogger("fluss.server.kv")
@@ -116,21 +117,33 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
                 await tablet.log.committed(result.end_offset, request.timeout_ms)
             answer.log_end_offset = result.end_offset
         except StorageBackpressureError as error:
+            tablet.entry.counters.backpressure_rejections += 1
             known = context.version >= _BACKPRESSURE_VERSION
             set_error(answer, error if known else KvStorageError(error.message))
         except FormatError as error:
             set_error(answer, _invalid_write(tablet, error))
         except FlussError as error:
+            count_expired(context, error)
             set_error(answer, error)
         except Exception as error:
             logger.exception("a write to %s failed", tablet.log.bucket)
             set_error(answer, UnknownServerError(f"the write failed in the server: {type(error).__name__}: {error}"))
     entry = context.server.catalog.table_by_id(request.table_id)
     if entry is not None:
-        size_bytes = sum(len(part.records) for part in request.buckets)
-        context.server.metrics.add("tabletserver_table_bytesIn_total", size_bytes, entry.labels)
-        context.server.metrics.add("tabletserver_bytesIn_total", size_bytes)
+        _count_put(context, entry, request, response)
     return (response.SerializeToString(),)
+
+
+def _count_put(context: RequestContext, entry: TableEntry, request: PutKvRequest, response: pb.PutKvResponse) -> None:
+    count_bytes_in(context, entry, sum(len(part.records) for part in request.buckets))
+    written = messages = 0
+    for part, answer in zip(request.buckets, response.buckets_resp):
+        if not answer.HasField("error_code"):
+            written += 1
+            messages += kv_record_count(part.records)
+    count_messages_in(context, entry, messages)
+    entry.counters.put_kv += 1
+    entry.counters.put_kv_failed += written < len(request.buckets)
 
 
 def _invalid_write(tablet: KvTablet, error: FormatError) -> CorruptRecordError:
@@ -206,6 +219,7 @@ def lookup(context: RequestContext, body: memoryview, reply: Reply) -> None:
     request = decode_lookup(body)
     answers = None if request.insert_if_not_exists else _look_up_at_once(context, request)
     if answers is not None:
+        _count_lookup(context, request, answers)
         reply.send((encode_lookup_response(answers),))
     else:
         reply.send_later(_look_up(context, request))
@@ -231,7 +245,10 @@ def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None
     if context.version == 0 and tablet.info.lake_format is not None:
         return None
     found = tablet.lookup_at_once((key,))
-    return None if found is None else encode_lookup_of_one_value(bucket_id, found[0])
+    if found is None:
+        return None
+    tablet.entry.counters.lookup += 1
+    return encode_lookup_of_one_value(bucket_id, found[0])
 
 
 def _look_up_at_once(context: RequestContext, request: LookupRequest) -> list[LookedUpBucket] | None:
@@ -277,9 +294,17 @@ async def _look_up(context: RequestContext, request: LookupRequest) -> Sequence[
             answer.values = ()
             answer.error_code, answer.error_message = wire_error(error)
         answers.append(answer)
+    _count_lookup(context, request, answers)
     if key_count + len(answers) > _INLINE_VALUES_MAX:
         return await _in_thread(context, encode_lookup_response_parts, answers)
     return (encode_lookup_response(answers),)
+
+
+def _count_lookup(context: RequestContext, request: LookupRequest, answers: Sequence[LookedUpBucket]) -> None:
+    entry = context.server.catalog.table_by_id(request.table_id)
+    if entry is not None:
+        entry.counters.lookup += 1
+        entry.counters.lookup_failed += any(answer.error_code is not None for answer in answers)
 
 
 def _readable_tablet(
@@ -331,6 +356,7 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
     turn = context.server.turns.begin()
     parts: list[Buffer] = []
     left_bytes = ANSWER_BYTES_MAX
+    failed = False
     for part in request.buckets_req:
         if turn.is_over:
             await turn.next()
@@ -351,8 +377,13 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
                 lists += await _value_list(values, turn)
         except FlussError as error:
             lists = []
+            failed = True
             set_error(answer, error)
         parts += encode_prefix_lookup_bucket(answer, lists)
+    known = context.server.catalog.table_by_id(request.table_id)
+    if known is not None:
+        known.counters.prefix_lookup += 1
+        known.counters.prefix_lookup_failed += failed
     return parts
 
 

@@ -41,8 +41,16 @@ async def lake_tiering_heartbeat(
     response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=epoch)
     forced = set(request.force_finished_tables)
 
+    stats = {table.table_id: table.lake_tiering_stats for table in request.finished_tables}
+
     def finish(table_id: int, tiering_epoch: int) -> None:
         tiering.finish(table_id, tiering_epoch, forced=table_id in forced)
+        told = stats[table_id]
+        tiering.set_lake_size(
+            table_id,
+            told.file_size if told.HasField("file_size") else None,
+            told.record_count if told.HasField("record_count") else None,
+        )
 
     def each(
         tables: Iterable[pb.PbHeartbeatReqForTable],

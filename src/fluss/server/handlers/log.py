@@ -39,6 +39,7 @@ from fluss.records import LogBatch, check_log_batch, iter_log_batches
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers import fetch as fetch_handlers
 from fluss.server.handlers.answers import set_error, wire_error
+from fluss.server.handlers.counting import count_bytes_in, count_expired, count_messages_in
 from fluss.server.handlers.request import (
     Buffer,
     DirectHandler,
@@ -50,7 +51,8 @@ from fluss.server.handlers.request import (
 )
 from fluss.server.handlers.rights import permitted_table, require_any_table
 from fluss.server.log import reader
-from fluss.server.log.tablet import AppendResult, LogTablet
+from fluss.server.log.appends import AppendResult
+from fluss.server.log.tablet import LogTablet
 from fluss.server.turns import Turn
 
 ACKS_ALL = -1
@@ -151,8 +153,8 @@ class _Produce:
     """One PRODUCE_LOG: its buckets are written at once, and it is answered when the last of them is durable."""
 
     __slots__ = (
-        "_acks", "_answers", "_check_bytes_left", "_context", "_entry", "_failure", "_left", "_reply", "_table_id",
-        "_timeout_ms",
+        "_acks", "_answers", "_check_bytes_left", "_context", "_entry", "_failure", "_left", "_messages", "_refused",
+        "_reply", "_table_id", "_timeout_ms",
     )  # fmt: skip
 
     def __init__(self, context: RequestContext, reply: Reply, request: ProduceLogRequest) -> None:
@@ -166,6 +168,8 @@ class _Produce:
         self._left = 1
         self._check_bytes_left = _CHECK_BYTES_MAX
         self._failure: Exception | None = None
+        self._refused = False
+        self._messages = 0
 
     def start(self, parts: list[BucketRecords]) -> None:
         """Begin to write all buckets; many of them in slices, because the first write to a bucket makes its files."""
@@ -206,7 +210,8 @@ class _Produce:
                 self._ended(answer, error)
             else:
                 tablet.append_then(part.records, partial(self._appended, answer, tablet))
-        self._count(size_bytes)
+        if self._entry is not None:
+            count_bytes_in(self._context, self._entry, size_bytes)
 
     def _tablet(self, part: BucketRecords) -> LogTablet:
         self._entry = entry = permitted_table(self._context, self._table_id)
@@ -221,23 +226,29 @@ class _Produce:
             raise CorruptRecordError(error.message) from None
         return tablet
 
-    def _count(self, size_bytes: int) -> None:
+    def _count(self) -> None:
         if self._entry is not None:
-            metrics = self._context.server.metrics
-            metrics.add("tabletserver_table_bytesIn_total", size_bytes, self._entry.labels)
-            metrics.add("tabletserver_bytesIn_total", size_bytes)
+            count_messages_in(self._context, self._entry, self._messages)
+            counters = self._entry.counters
+            counters.produce_log += 1
+            counters.produce_log_failed += self._refused
 
     def _appended(self, answer: ProducedBucket, tablet: LogTablet, outcome: AppendResult | Exception) -> None:
         if isinstance(outcome, Exception):
             self._ended(answer, outcome)
             return
         answer.base_offset = outcome.base_offset
+        if outcome.base_offset >= 0 and not outcome.duplicate:
+            self._messages += outcome.end_offset - outcome.base_offset
         if self._acks == ACKS_ALL:
             tablet.when_committed(outcome.end_offset, partial(self._ended, answer), self._timeout_ms)
         else:
             self._one_less()
 
     def _ended(self, answer: ProducedBucket, error: Exception | None) -> None:
+        if error is not None:
+            self._refused = True
+            count_expired(self._context, error)
         if isinstance(error, FlussError):
             answer.base_offset = None
             answer.error_code, answer.error_message = wire_error(error)
@@ -249,6 +260,7 @@ class _Produce:
         self._left -= 1
         if self._left:
             return
+        self._count()
         if self._failure is None and len(self._answers) > INLINE_BUCKETS_MAX:
             self._reply.send_later(self._encode_many())
         elif self._failure is None:
@@ -312,6 +324,7 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
     request = parse_message(LIMIT_SCAN, body)
     entry = permitted_table(context, request.table_id)
     partition_id = request.partition_id if request.HasField("partition_id") else None
+    entry.counters.limit_scan += 1
     try:
         bucket = bucket_of(request.table_id, partition_id, request.bucket_id)
         if request.limit <= 0:
@@ -339,6 +352,7 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
             offset = plan.segments[-1][2]
         answer = LimitScanResponse[Sequence[Buffer]](is_log_table=True, records=result.parts)
     except FlussError as error:
+        entry.counters.limit_scan_failed += 1
         code, message = wire_error(error)
         answer = LimitScanResponse[Sequence[Buffer]](error_code=code, error_message=message)
     return encode_limit_scan_response(answer)

@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any, Protocol
 
 from fluss.errors import StorageBackpressureError
+from fluss.server.distribution import Distribution
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -62,6 +64,7 @@ class StoreBudget:
         self.memory_bytes = 0
         """Everything in memory, what is being written to disk included."""
         self.spilling_bytes = 0
+        self.spill_latencies = Distribution.of_latencies()
         self._spilling = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._retry_seconds = _RETRY_SECONDS_MIN
@@ -115,12 +118,14 @@ class StoreBudget:
             logger.error("rows cannot be moved to disk: %s", error)
             return None
         self._spilling += 1
-        work.add_done_callback(lambda _: _call_soon(loop, self._spilled, store))
+        started = time.perf_counter()
+        work.add_done_callback(lambda _: _call_soon(loop, self._spilled, store, started))
         return work
 
-    def _spilled(self, store: SpillableStore) -> None:
+    def _spilled(self, store: SpillableStore, started: float) -> None:
         self._spilling -= 1
         if store.finish_spill():
+            self.spill_latencies.add_seconds(time.perf_counter() - started)
             self._retry_seconds = _RETRY_SECONDS_MIN
             if self._retry is not None:
                 self._retry.cancel()
@@ -175,9 +180,14 @@ class StoreBudget:
                 waiter.set_result(None)
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, work: Callable[[SpillableStore], None], store: SpillableStore) -> None:
+def _call_soon(
+    loop: asyncio.AbstractEventLoop,
+    work: Callable[[SpillableStore, float], None],
+    store: SpillableStore,
+    started: float,
+) -> None:
     try:
-        loop.call_soon_threadsafe(work, store)
+        loop.call_soon_threadsafe(work, store, started)
     except RuntimeError:
         # The loop has ended: closing the store takes care of the outcome.
         logger.debug("a spill ended after its server")

@@ -77,6 +77,11 @@ def open_db(folder: Path) -> Rdict:
     return Rdict(str(folder), options, column_families={"default": options})
 
 
+def cache_bytes() -> int:
+    """What the cache of blocks takes, which all databases of this process share."""
+    return 0 if _cache is None else _cache.get_usage()
+
+
 def get_many(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
     """The values of keys in their order; None where a key is absent.
 

@@ -44,6 +44,11 @@ class SnapshotLeases:
     def __len__(self) -> int:
         return len(self._leases)
 
+    @property
+    def snapshot_count(self) -> int:
+        """The snapshots that are held, each of them once."""
+        return len({held for lease in self._leases.values() for held in lease.snapshots.items()})
+
     def load(self) -> None:
         """Read what was saved. What is damaged is left out: readers whose snapshot is gone start over."""
         try:

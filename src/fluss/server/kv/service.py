@@ -15,6 +15,7 @@ from fluss.metadata import TableBucket
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
+from fluss.server.distribution import Distribution
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursors, encode_values_in_turns
 from fluss.server.kv.sequence import BlockSource
@@ -22,7 +23,7 @@ from fluss.server.kv.sequence import Sequence as NumberSequence
 from fluss.server.kv.snapshotter import Snapshotter
 from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
-from fluss.server.log.tablet import AppendResult
+from fluss.server.log.appends import AppendResult
 from fluss.server.tablets import Tablets
 from fluss.server.turns import Turn
 
@@ -125,6 +126,16 @@ class Kv:
     def memory_bytes(self) -> int:
         """Memory that rows take, those being spilled included."""
         return self._budget.memory_bytes
+
+    @property
+    def spill_latencies(self) -> Distribution:
+        """How long it took to move rows from memory to disk."""
+        return self._budget.spill_latencies
+
+    @property
+    def open_tablets(self) -> tuple[KvTablet, ...]:
+        """The states that were used since the server started."""
+        return tuple(self._open.values())
 
     @property
     def row_count_total(self) -> int:

@@ -205,6 +205,11 @@ class BucketSnapshots:
         return self.snapshots[-1] if self.snapshots else None
 
     @property
+    def size_bytes(self) -> int:
+        """What all of them take; files that several have in common count once."""
+        return sum({file.path: file.size_bytes for found in self.snapshots for file in found.files}.values())
+
+    @property
     def log_offset(self) -> int:
         """The newest snapshot stands for all changes below this offset."""
         return self.snapshots[-1].log_offset if self.snapshots else 0

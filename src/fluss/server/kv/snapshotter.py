@@ -75,6 +75,11 @@ class Snapshotter:
             known = self._buckets[bucket] = BucketSnapshots(self._files, folder, bucket, staging)
         return known
 
+    @property
+    def known(self) -> tuple[BucketSnapshots, ...]:
+        """The snapshots of all buckets that were used since the server started."""
+        return tuple(self._buckets.values())
+
     def _folder_of(self, entry: TableEntry, partition_id: int | None) -> str:
         path = entry.table_path
         table = f"{self._files.root}/{_FOLDER_NAME}/{path.database_name}/{path.table_name}-{entry.table_id}"

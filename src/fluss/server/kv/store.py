@@ -24,7 +24,7 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rocksdict import Rdict
+from rocksdict import DbClosedError, Rdict
 
 from fluss.errors import KvStorageError
 from fluss.server import disk
@@ -320,6 +320,21 @@ class Store:
         if self._db is None:
             raise KvStorageError(f"the store in '{self._folder}' cannot be opened now. Retry later.")
         return self._db
+
+    # -- figures ----------------------------------------------------------------------------------------------------
+
+    def engine_property(self, name: str) -> int:
+        """What RocksDB says of the disk part; 0 as long as there is none."""
+        db = self._db
+        try:
+            return 0 if db is None else db.property_int_value(name) or 0
+        except DbClosedError:  # by another thread, meanwhile
+            return 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What the rows take in memory and on disk."""
+        return self.memory_bytes + self.spilling_bytes + self.engine_property("rocksdb.live-sst-files-size")
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

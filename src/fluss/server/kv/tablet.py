@@ -56,8 +56,8 @@ from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberR
 from fluss.server.kv.store import Checkpointed, Store
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
-from fluss.server.log.appends import settle
-from fluss.server.log.tablet import AppendResult, LogTablet
+from fluss.server.log.appends import AppendResult, settle
+from fluss.server.log.tablet import LogTablet
 from fluss.server.turns import Turn, Turns
 
 logger = logging.getLogger("fluss.server.kv")

@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 
-from fluss.errors import FlussError, LogStorageError
+from fluss.errors import FlussError, LogStorageError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
 from fluss.records.log_batch import patch_batch
 from fluss.server import disk
@@ -118,8 +118,8 @@ class LogTablet:
         """Called on the event loop with the end of a log that lost what was not committed."""
         self._queue: deque[tuple[memoryview, WhenAppended]] = deque()
         self._writing = False
-        self._commit_waiters = CommitWaiters(bucket)
-        self._fetch_waiters: set[asyncio.Future[None]] = set()
+        self.commit_waiters = CommitWaiters(bucket)
+        self.fetch_waiters: set[asyncio.Future[None]] = set()
         self._dirty_files: list[SegmentFile] = []
         self._end: _End | None = None
         """The end of the log, all of it replaced at once: the file, the offset, the segment, the position in it."""
@@ -207,7 +207,7 @@ class LogTablet:
         if self.damage is not None:
             raise self.damage
         if self.deleted:
-            raise LogStorageError(f"{self.bucket} was dropped")
+            raise self._dropped()
 
     # Append ------------------------------------------------------------------------------------------------------
 
@@ -422,7 +422,7 @@ class LogTablet:
         elif offset <= self.high_watermark:
             done(None)
         else:
-            self._commit_waiters.add(offset, done, timeout_ms)
+            self.commit_waiters.add(offset, done, timeout_ms)
 
     def sync_plan(self, *, checkpoint: bool = False, checkpoint_due: bool = True, mark: bool = True) -> SyncPlan:
         """What to flush now. Taken on the event loop; the files themselves are flushed elsewhere.
@@ -462,7 +462,7 @@ class LogTablet:
         self.committed_position = plan.position
         if plan.offset == self.end_offset:
             self._end = None  # it would keep the file open
-        self._commit_waiters.serve(plan.offset)
+        self.commit_waiters.serve(plan.offset)
         self.wake_fetches()
 
     def fail(self, error: Exception) -> None:
@@ -474,7 +474,7 @@ class LogTablet:
             f"the log in '{self.folder}' could not be written ({reason}); the server is repairing it. Retry later."
         )
         self._dirty_files, self._end = [], None
-        self._commit_waiters.fail(self.failure)
+        self.commit_waiters.fail(self.failure)
         self._repair.start()
 
     def repaired(self, recovered: RecoveredLog | None) -> None:
@@ -527,13 +527,13 @@ class LogTablet:
     # Waiting readers ---------------------------------------------------------------------------------------------
 
     def add_fetch_waiter(self, future: asyncio.Future[None]) -> None:
-        self._fetch_waiters.add(future)
+        self.fetch_waiters.add(future)
 
     def remove_fetch_waiter(self, future: asyncio.Future[None]) -> None:
-        self._fetch_waiters.discard(future)
+        self.fetch_waiters.discard(future)
 
     def wake_fetches(self) -> None:
-        waiters, self._fetch_waiters = self._fetch_waiters, set()
+        waiters, self.fetch_waiters = self.fetch_waiters, set()
         for future in waiters:
             settle(future, None)
 
@@ -582,19 +582,19 @@ class LogTablet:
     def forget(self) -> None:
         """The bucket was dropped: fail everything that waits and close the files."""
         self.deleted = True
-        gone = LogStorageError(f"{self.bucket} was dropped")
+        gone = self._dropped()
         while self._queue:
             self._queue.popleft()[1](gone)
-        self._commit_waiters.fail(gone)
+        self.commit_waiters.fail(gone)
         self.wake_fetches()
         self.release()
 
+    def _dropped(self) -> UnknownTableOrBucketError:
+        return UnknownTableOrBucketError(f"{self.bucket} was dropped")
+
     def release(self) -> None:
         """Close the files."""
-        self._commit_waiters.close()
+        self.commit_waiters.close()
         self._repair.close()
         self._dirty_files, self._end = [], None
         self.open_files.forget_under(self.folder)
-
-
-__all__ = ["INLINE_APPEND_BYTES_MAX", "AppendResult", "LogTablet"]

@@ -38,6 +38,9 @@ class CommitWaiters:
         self._waiters: deque[_Waiter] = deque()
         self._expiry: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        return len(self._waiters)
+
     def add(self, offset: int, done: WhenCommitted, timeout_ms: int | None) -> None:
         """Wait for an offset. A repeated write, which waits for an earlier one, is served after those before it."""
         if timeout_ms is None:

@@ -67,17 +67,11 @@ export async function show(body, { table }) {
   function follow(from) {
     source?.close();
     fill(errors);
-    source = stream("live", { table, start: from, all: every.box.checked ? "1" : "0" }, received, (message) => {
+    // Going on from the last change misses and repeats nothing.
+    source = stream("live", () => ({ table, start: last || from, all: every.box.checked ? "1" : "0" }), received, (message) => {
       status.className = "tag bad"; status.textContent = "stopped";
       fill(errors, problem(message));
-    });
-    // The browser would connect again from the same start; going on from the last change misses and repeats nothing.
-    source.addEventListener("error", () => {
-      if (paused) return;
-      source.close();
-      status.className = "tag warn"; status.textContent = "connecting";
-      setTimeout(() => { if (!paused && body.isConnected) follow(last || from); }, 1000);
-    });
+    }, () => { status.className = "tag warn"; status.textContent = "connecting"; });
   }
   function chosen() {
     if (start.value === "time") return at.value ? new Date(at.value).toISOString() : "latest";

@@ -60,13 +60,15 @@ export async function show(body, { session, current }) {
   };
   await load();
   const timer = setInterval(load, 10000);
-  const source = stream("overview/stream", {}, (event) => {
+  const source = stream("overview/stream", () => ({}), (event) => {
     if (event.problem) {
       fill(figures, h("div", { class: "hint" }, event.problem));
       if (!event.samples.length) source.close();
       return;
     }
-    samples = samples.concat(event.samples).slice(-300);
+    // A stream that was lost begins with the last minutes again.
+    const first = event.samples[0]?.number ?? Infinity;
+    samples = samples.filter((sample) => sample.number < first).concat(event.samples).slice(-300);
     if (!chartPlace.isConnected) fill(figures, chartPlace);
     drawSamples();
   }, (text) => fill(notes, problem(text)));
