@@ -152,6 +152,47 @@ def test_missing_things(run, config, database):
     run(main())
 
 
+def test_a_change_is_seen_by_those_who_ask_after_it(run, config, database, monkeypatch):
+    """Also while an answer from before the change is still to come: it is neither shared nor kept."""
+
+    async def main():
+        cluster = await Cluster.connect(config)
+        admin, path = FlussAdmin(Direct(cluster)), TablePath(database, "late")
+        await admin.create_database(database, ignore_if_exists=True)
+        real = cluster.call
+        late: list[tuple[asyncio.Event, asyncio.Event]] = []
+
+        async def slow(connection, api, *arguments):
+            answer = asyncio.ensure_future(real(connection, api, *arguments))
+            await asyncio.wait([answer])
+            if api.name == "GET_METADATA" and late:
+                came, may_arrive = late.pop()
+                came.set()
+                await may_arrive.wait()
+            return await answer
+
+        monkeypatch.setattr(cluster, "call", slow)
+
+        async def changed_meanwhile(change):
+            came, may_arrive = asyncio.Event(), asyncio.Event()
+            late.append((came, may_arrive))
+            before = asyncio.ensure_future(cluster.table(path, refresh=True))
+            await came.wait()
+            await change
+            now = await asyncio.wait_for(cluster.table(path, refresh=True), 10)
+            may_arrive.set()
+            return now, await before, await cluster.table(path)
+
+        descriptor = TableDescriptor(Schema(pa.schema([("id", pa.int64())])))
+        now, before, cached = await changed_meanwhile(admin.create_table(path, descriptor))
+        assert now.table_id == before.table_id == cached.table_id
+        found = await changed_meanwhile(admin.alter_table(path, add_columns={"more": pa.int32()}))
+        assert [list(state.schema.column_names) for state in found] == [["id", "more"]] * 3
+        await cluster.close()
+
+    run(main())
+
+
 def test_partitions_by_name_and_id(run, config, database):
     async def main():
         cluster = await Cluster.connect(config)

@@ -95,6 +95,8 @@ class Cluster:
         self.closed = False
         self._pool = NodePool(self._open, self.metrics)
         self._flights = SingleFlight()
+        self._changes = 0
+        """How often the catalog was changed through this connection. Answers from before a change are stale."""
         self._cache = MetadataCache()
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
         self.loop_connections = LoopConnectionRegistry(self.loop, self.open_another, self.metrics)
@@ -355,9 +357,22 @@ class Cluster:
         if state is not None and not refresh:
             return state
         deadline = self.deadline(deadline)
-        return await self._flights.run(("table", path), lambda: self._load_table(path, deadline), deadline)
+        key = ("table", path, self._changes)
+        return await self._flights.run(key, lambda: self._load_table(path, deadline), deadline)
 
     async def _load_table(self, path: TablePath, deadline: Deadline) -> TableState:
+        while True:
+            changes = self._changes
+            try:
+                state = await self._ask_for_table(path, deadline)
+            except TableNotExistError:
+                if changes == self._changes:
+                    raise
+            else:
+                if changes == self._changes:
+                    return state
+
+    async def _ask_for_table(self, path: TablePath, deadline: Deadline) -> TableState:
         request = pb.MetadataRequest()
         request.table_path.append(pb_path(path))
         try:
@@ -389,7 +404,7 @@ class Cluster:
         known = state.partitions.get(name)
         if known is not None and not refresh:
             return known
-        key = ("partition", path, name)
+        key = ("partition", path, name, self._changes)
         return await self._flights.run(key, lambda: self._load_partition(path, name, deadline), deadline)
 
     async def _load_partition(self, path: TablePath, name: str, deadline: Deadline) -> PartitionState | None:
@@ -433,7 +448,7 @@ class Cluster:
                 return None
             return self._cache.partition_by_id(path, partition_id)
 
-        return await self._flights.run(("partition-id", path, partition_id), load, deadline)
+        return await self._flights.run(("partition-id", path, partition_id, self._changes), load, deadline)
 
     async def leader_id(
         self, bucket: TableBucket, path: TablePath | PhysicalTablePath, deadline: Deadline | None = None
@@ -484,6 +499,10 @@ class Cluster:
     def invalidate(self, what: TableBucket | TablePath | PhysicalTablePath | ServerNode) -> None:
         """Forget what may be stale: a bucket's leader, a table, a partition, or everything a node leads."""
         self._cache.invalidate(what)
+
+    def changed(self) -> None:
+        """Note that the catalog was changed through this connection."""
+        self._changes += 1
 
     def invalidate_node(self, node_id: int) -> None:
         """Forget everything the node with this id leads."""

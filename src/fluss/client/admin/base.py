@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -15,6 +15,9 @@ from fluss.metadata import TableBucket, TablePath, table_path_of
 from fluss.net.deadline import Deadline
 from fluss.protocol import Api
 from fluss.protocol import messages as pb
+
+if TYPE_CHECKING:
+    from fluss.client.cluster import Cluster
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -48,9 +51,14 @@ class AdminBase:
     ) -> ResponseT:
         """Send a change; it is sent again after a lost connection only if making it twice does no harm."""
         deadline = self._deadline(timeout)
-        return await self._runner.run(
-            lambda cluster: cluster.call_coordinator(api, request, idempotent=idempotent, deadline=deadline)
-        )
+
+        async def change(cluster: Cluster) -> ResponseT:
+            try:
+                return await cluster.call_coordinator(api, request, idempotent=idempotent, deadline=deadline)
+            finally:
+                cluster.changed()  # it may have been made even if the answer was lost
+
+        return await self._runner.run(change)
 
 
 def taking_names(cls: ClassT) -> ClassT:
