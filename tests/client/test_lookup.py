@@ -171,6 +171,37 @@ def test_partitioned_tables(use_tables):
     use_tables(use)
 
 
+def test_rows_of_a_partition_that_was_dropped_are_not_found(use_tables, caplog):
+    """As retention does it, without a word to this connection: the answer is the same as if it had never been."""
+
+    async def use(conn, create):
+        fields = [("region", pa.string()), ("id", pa.int32()), ("at", pa.int32())]
+        table = await create(
+            "t", fields, ["region", "id", "at"], partition_keys=["region"], bucket_keys=["id"], bucket_count=2
+        )
+        path, key = table.get_table_path(), {"region": "EU", "id": 1, "at": 1}
+        one = table.new_lookup().create_lookuper()
+        by_prefix = table.new_lookup().lookup_by(["region", "id"]).create_lookuper()
+        async with await fluss.aio.FlussConnection.create(conn.config) as other:
+            admin = other.get_admin()
+            for ask, found, missing in (
+                (lambda: one.lookup(key), key, None),
+                (lambda: by_prefix.lookup(("EU", 1)), [key], []),
+                (lambda: one.lookup_many([key]), 1, 0),
+            ):
+                await admin.create_partition(path, {"region": "EU"})
+                async with table.new_upsert().create_writer() as writer:
+                    writer.upsert(key)
+                for expected in (found, missing):
+                    answer = await asyncio.wait_for(ask(), 10)
+                    assert (answer.num_rows if isinstance(answer, pa.Table) else answer) == expected
+                    if expected is found:
+                        await admin.drop_partition(path, {"region": "EU"})
+
+    use_tables(use)
+    assert [record.getMessage() for record in caplog.records if "lookup" in record.getMessage().lower()] == []
+
+
 def test_prefix_lookup(use_tables):
     async def use(conn, create):
         fields = [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64()), ("v", pa.string())]

@@ -15,11 +15,11 @@ from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
 from fluss.client.lookup_wire import LookupWire
 from fluss.client.runner import Runner
-from fluss.client.state import TableState
+from fluss.client.state import PartitionState, TableState
 from fluss.client.values import decode_values, schema_ids_of
 from fluss.client.write.routing import groups_of, partition_codes
 from fluss.errors import FlussError, FormatError, InvalidArgumentError, InvalidRowError, NetworkError
-from fluss.metadata import Schema, TableBucket, TablePath
+from fluss.metadata import PhysicalTablePath, Schema, TableBucket, TablePath
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.rows.bucketing import buckets_of
@@ -143,18 +143,29 @@ async def fetch(
 
     async def one(partition: str | None, bucket_id: int, positions: list[int], keys: list[bytes]) -> None:
         async with slots:
-            bucket = state.bucket(bucket_id)
-            if partition is not None:
-                known = await cluster.partition(state.table_path, partition, deadline=deadline)
-                if known is None:
-                    return
-                bucket = known.bucket(bucket_id)
+            path = PhysicalTablePath(state.table_path, partition)
+
+            async def find() -> TableState | PartitionState | None:
+                if partition is None:
+                    return state
+                return await cluster.partition(path.table_path, partition, deadline=deadline)
 
             async def attempt() -> list[bytes | None]:
-                return await ask(cluster, wire, state.table_path, bucket, keys, deadline)
+                place = await find()
+                if place is None:
+                    return [None] * len(keys)
+                bucket = place.bucket(bucket_id)
+                try:
+                    return await ask(cluster, wire, path.table_path, bucket, keys, deadline)
+                except FlussError as error:
+                    if error.is_stale_metadata:
+                        cluster.invalidate(bucket if partition is None else path)
+                        if await find() is None:
+                            return [None] * len(keys)
+                    raise
 
-            what = f"LOOKUP in {bucket} of table '{state.table_path}'"
-            found = await cluster.retry(attempt, what=what, bucket=bucket, deadline=deadline)
+            what = f"LOOKUP in bucket {bucket_id} of table '{path}'"
+            found = await cluster.retry(attempt, what=what, deadline=deadline)
             for position, value in zip(positions, found):
                 values[position] = value
 

@@ -33,7 +33,7 @@ from fluss.errors import (
     FormatError,
     NetworkError,
 )
-from fluss.metadata import TableBucket
+from fluss.metadata import PhysicalTablePath, TableBucket
 from fluss.net.deadline import Deadline
 from fluss.net.eager import start_eagerly
 
@@ -381,13 +381,25 @@ class LookupQueue(_Dispatcher[T]):
                 continue
             again.append(item)
             if error.is_stale_metadata and item.bucket is not None:
-                self._cluster.invalidate(item.bucket)
+                self._forget_place(item)
         self._cluster.metrics.add("retries_total")
         if again:
-            if not self._retry_logged:
+            # A partition that was dropped is found out with the next attempt.
+            dropped_maybe = again[0].bucket is None and again[0].attempts == 1
+            if not self._retry_logged and not dropped_maybe:
                 self._retry_logged = True
                 log_retry(f"Lookup in table '{self._state.table_path}'", error, again[0].deadline)
             self._spawn(self._later(delay_ms / 1000.0, again))
+
+    def _forget_place(self, item: _Item[T]) -> None:
+        """Look up where a key is again; its partition may have been dropped, or created again."""
+        partition, _ = item.place
+        if partition is None:
+            assert item.bucket is not None
+            self._cluster.invalidate(item.bucket)
+        else:
+            self._cluster.invalidate(PhysicalTablePath(self._state.table_path, partition))
+            item.bucket = None
 
     def _take(self, by_bucket: dict[TableBucket, list[_Item[T]]], answer: list[Found]) -> None:
         self._retry_logged = False
