@@ -155,6 +155,21 @@ class Side(client_ops.Side):
         await writer.flush()
         return watch.answer()
 
+    async def read_stored(self, table: str) -> dict[str, Any]:
+        """All rows of a primary-key table, batch by batch, keeping none of them."""
+        scanner = (await self._table(table)).new_scan().create_table_batch_scanner()
+        rows = 0
+        watch = Watch()
+        while (found := await done(scanner.next_batch())) is not None:
+            rows += found.batch.num_rows
+        return watch.answer(rows)
+
+    async def count(self, table: str) -> dict[str, Any]:
+        """The number of rows that the server knows of."""
+        admin = await done(self._connection.get_admin())
+        watch = Watch()
+        return watch.answer((await done(admin.get_table_stats(path(table)))).row_count)
+
     async def lookups_at_once(self, table: str, count: int, keys: int, size: int) -> dict[str, Any]:
         """So many keys in each call, one call after another."""
         lookuper = (await self._table(table)).new_lookup().create_lookuper()

@@ -14,7 +14,18 @@ from rich.markdown import Markdown
 
 from benchmarks import documents, report
 from benchmarks.harness import REPOSITORY, as_users_have_it, end_tidily, machine_facts
-from benchmarks.scale import buckets, clients, columns, data_size, keys, row_size, rows_per_batch, tables
+from benchmarks.scale import (
+    buckets,
+    clients,
+    columns,
+    data_size,
+    handles,
+    keys,
+    row_size,
+    rows_per_batch,
+    stored_rows,
+    tables,
+)
 from benchmarks.scale.report import chart_of, markdown_of, summary
 from benchmarks.scale.study import Point, Study
 
@@ -23,9 +34,11 @@ AXES: dict[str, tuple[str, Callable[[Study], Iterator[Point]]]] = {
     "columns": ("columns", columns.measure),
     "row-size": ("bytes per row", row_size.measure),
     "buckets": ("buckets", buckets.measure),
+    "handles": ("buckets in use", handles.measure),
     "tables": ("tables", tables.measure),
     "clients": ("clients", clients.measure),
     "keys": ("keys", keys.measure),
+    "stored-rows": ("rows of a primary-key table", stored_rows.measure),
     "data-size": ("bytes of log", data_size.measure),
 }
 

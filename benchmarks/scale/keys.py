@@ -6,7 +6,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from benchmarks.harness import Worker
 from benchmarks.scale.study import Point, Study, client, memory_mb, seconds
+
+CHANGED = 100_000
 
 
 def measure(study: Study) -> Iterator[Point]:
@@ -18,8 +21,15 @@ def measure(study: Study) -> Iterator[Point]:
             with client(server) as worker:
                 worker.call("upsert_range", table="keyed", start=0, stop=1)  # what is new has to wake up first
                 fresh = seconds(worker, "upsert_range", table="keyed", start=there, stop=keys) / (keys - there)
-                again = min(keys, 100_000)
-                changed = seconds(worker, "upsert_range", table="keyed", start=0, stop=again) / again
+                again = min(keys, CHANGED)
+                # Others each time where there are others: what was changed last is in memory.
+                starts = iter([number * again % keys for number in range(study.repeats)])
+
+                def change(worker: Worker = worker, starts: Iterator[int] = starts, again: int = again) -> float:
+                    start = next(starts)
+                    return seconds(worker, "upsert_range", table="keyed", start=start, stop=start + again)
+
+                changed = study.middle(change) / again
                 single = seconds(worker, "lookups", table="keyed", count=1_000, keys=keys)
                 many = seconds(worker, "lookups_together", table="keyed", count=6_400, keys=keys) / 6_400
             there = keys

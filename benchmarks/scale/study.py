@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,10 +40,10 @@ class Study:
         return [x for x in xs if x <= self.x_max] or xs[:1]
 
     @contextmanager
-    def server(self) -> Iterator[LocalServer]:
+    def server(self, options: Mapping[str, object] | None = None) -> Iterator[LocalServer]:
         """A fresh server; its data goes with it."""
         with tempfile.TemporaryDirectory(prefix="fluss-scale-", dir=self.folder) as data:
-            server = LocalServer(data, start_timeout_s=300, stop_timeout_s=120)
+            server = LocalServer(data, options=options, start_timeout_s=300, stop_timeout_s=120)
             try:
                 yield server.start()
             finally:
@@ -62,6 +64,19 @@ def client(server: LocalServer) -> Iterator[Worker]:
 
 def seconds(worker: Worker, op: str, **args: Any) -> float:
     return float(worker.call(op, **args)["seconds"])
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def figure(metrics_port: int, name: str) -> float:
+    """A figure without labels of the metrics page of a server."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=30) as page:
+        lines = page.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(f"fluss_{name} "))
 
 
 def memory_mb(server: LocalServer) -> float:

@@ -23,6 +23,7 @@ def test_the_batch_of_a_java_server_byte_for_byte() -> None:
 @given(st.lists(st.binary(min_size=2, max_size=300), max_size=50))
 def test_round_trip(values: list[bytes]) -> None:
     data = encode_value_batch(values)
+    assert encode_value_batch(Slices.from_list(values)) == data
     assert decode_value_batch(data).to_list() == values
     head = struct.pack("<ibi", len(data) - 4, 0, len(values))
     assert data == head + b"".join(struct.pack("<i", len(value)) + value for value in values)

@@ -25,7 +25,7 @@ from fluss.records import decode_value_batch
 from fluss.rows import Slices, kv_key_encoder, prefix_key_encoder
 from fluss.server.handlers import kv as handlers
 from fluss.server.handlers.request import RequestContext
-from fluss.server.kv.store import DamagedStoreError
+from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.values import ValueCodec
 from fluss.server.server import Server
 

@@ -20,6 +20,7 @@ from fluss.rows.slices import Slices
 VALUE_MAGIC = 0
 VALUE_HEADER_SIZE = 9
 _LENGTH_END = 4
+_LENGTH_ROOM = bytearray(_LENGTH_END)
 _HEADER = struct.Struct("<ibi")
 _SCHEMA_ID_SIZE = 2
 _WHAT = "value batch"
@@ -40,14 +41,21 @@ def value_batch_header(count: int, size_bytes: int) -> bytes:
 
 def encode_values(values: Sequence[bytes] | Slices) -> memoryview:
     """Encode stored values (schema id and row each) as they stand in a batch, without its header."""
-    slices = values if isinstance(values, Slices) else Slices.from_list(list(values))
-    count = len(slices)
-    lengths = slices.lengths
-    if count and int(lengths.min()) < _SCHEMA_ID_SIZE:
+    count = len(values)
+    if not count:
+        return memoryview(b"")
+    lengths = values.lengths if isinstance(values, Slices) else np.fromiter(map(len, values), np.int64, count)
+    if int(lengths.min()) < _SCHEMA_ID_SIZE:
         raise InvalidArgumentError(f"value {int(np.argmin(lengths))} is too short to hold a schema id")
-    total = int(lengths.sum()) + 4 * count
-    heads = fixed_width_binary(lengths.astype("<i4").view(np.uint8).reshape(count, 4))
-    return join_columns([heads, slices.to_arrow()], total)
+    if isinstance(values, Slices):
+        heads = fixed_width_binary(lengths.astype("<i4").view(np.uint8).reshape(count, 4))
+        return join_columns([heads, values.to_arrow()], int(lengths.sum()) + 4 * count)
+    # Joined with room in front of each value, into which all lengths are written at once.
+    body = _LENGTH_ROOM.join((b"", *values))
+    heads_at = np.zeros(count, np.int64)
+    np.cumsum(lengths[:-1] + _LENGTH_END, out=heads_at[1:])
+    np.ndarray((len(body) - 3,), "<i4", body, strides=(1,))[heads_at] = lengths
+    return memoryview(body)
 
 
 def decode_value_batch(view: Any) -> Slices:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 
 import pyarrow as pa
@@ -135,10 +136,10 @@ def test_a_cursor_gives_batches_and_is_given_back(run, config, database, monkeyp
     closed = []
     scan_kv = batch_scanner.BatchScanner._scan_kv
 
-    async def watched(self, connection, request):
+    async def watched(self, connection, request, **options):
         if request.close_scanner:
             closed.append(request.scanner_id)
-        return await scan_kv(self, connection, request)
+        return await scan_kv(self, connection, request, **options)
 
     monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", watched)
 
@@ -155,6 +156,47 @@ def test_a_cursor_gives_batches_and_is_given_back(run, config, database, monkeyp
         await scanner.close()
         assert len(closed) == 1
         assert await scanner.next_batch() is None
+
+    run(with_table(config, database, use, FIELDS, keys=["id"]))
+
+
+def test_the_next_step_of_a_cursor_is_asked_for_ahead(run, config, database, monkeypatch):
+    """One step, while rows are used; and its time is not that of the call before."""
+    config.scanner_kv_fetch_max_bytes = 500
+    steps = []
+    slow, ahead = asyncio.Event(), asyncio.Event()
+    call_parts = Connection.call_parts
+
+    async def watched(self, api, body, **options):
+        if api is not apis.SCAN_KV:
+            return await call_parts(self, api, body, **options)
+        steps.append(options["timeout_ms"])
+        answer = await call_parts(self, api, body, **options)
+        if slow.is_set():
+            await asyncio.sleep(0.3)
+        if len(steps) == 2:
+            ahead.set()
+        return answer
+
+    monkeypatch.setattr(Connection, "call_parts", watched)
+
+    async def use(conn, table):
+        rows = await fill_keys(table)
+        scanner = table.new_scan().create_bucket_batch_scanner(bucket_of(table))
+        first = await scanner.next_batch(timeout=5)
+        await ahead.wait()
+        await asyncio.sleep(0.05)
+        assert len(steps) == 2, "the rows that are here, and the next ones"
+        assert steps[0] <= 5_000 < steps[1]
+        slow.set()
+        second = await scanner.next_batch(timeout=0.1)
+        assert second.base_offset == first.num_records
+        with pytest.raises(fluss.DeadlineExceededError, match=r"did not come within 0\.1 s"):
+            await scanner.next_batch(timeout=0.1)
+        slow.clear()
+        assert await scanner.next_batch() is None, "it has ended"
+        whole = await table.new_scan().create_bucket_batch_scanner(bucket_of(table)).to_arrow()
+        assert sorted(whole.column("id").to_pylist()) == sorted(rows)
 
     run(with_table(config, database, use, FIELDS, keys=["id"]))
 

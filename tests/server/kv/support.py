@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,9 +37,10 @@ from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.kv.budget import StoreBudget
+from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.sequence import BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
-from fluss.server.kv.store import DamagedStoreError, Store
+from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
@@ -183,17 +185,21 @@ class Bucket:
 
     async def rows(self) -> list[Row]:
         """All rows, as a scan sees them; checks that lookups agree and that keys come in order."""
-        items, offset = await self.tablet.snapshot()
+        parts, offset = await self.tablet.snapshot()
         assert offset == self.log.high_watermark
         try:
-            pairs = list(items)
+            values = list(itertools.chain.from_iterable(parts))
         except DamagedStoreError as error:
             # As a client does that is told to begin its scan again.
             self.tablet.damaged(error)
             return await self.rows()
-        assert [key for key, _ in pairs] == sorted({key for key, _ in pairs})
-        assert await self.tablet.lookup([key for key, _ in pairs]) == [value for _, value in pairs]
-        return self.decode(value for _, value in pairs)
+        rows = self.decode(values)
+        info = self.entry.table_info
+        at = [info.schema.column_index(name) for name in info.physical_primary_key]
+        keys = [self.key(*(row[i] for i in at)) for row in rows]
+        assert keys == sorted(set(keys))
+        assert await self.tablet.lookup(keys) == values
+        return rows
 
     def changelog(self, start: int = 0) -> list[tuple[str, Row]]:
         """The changelog from an offset on."""

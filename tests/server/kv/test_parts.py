@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers, aggregation functions, keys, sequences and cursors by themselves."""
+"""Stores, aggregation functions, keys, sequences and cursors by themselves."""
 
 from __future__ import annotations
 
@@ -49,59 +49,22 @@ from fluss.metadata import (
     TimeType,
     TinyIntType,
 )
+from fluss.records import decode_value_batch
 from fluss.rows import CompactedKeyEncoder, IcebergKeyEncoder, PaimonKeyEncoder
 from fluss.rows.logical import from_arrow, to_arrow
 from fluss.server.config import ServerConfig
 from fluss.server.kv.aggregate import aggregate_of, column_aggregate_of
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursor, Cursors
-from fluss.server.kv.engine import _CACHE_BYTES
+from fluss.server.kv.engine import _CACHE_BYTES, DamagedStoreError
 from fluss.server.kv.keys import decode_keys, rows_of_keys
-from fluss.server.kv.layer import Layer
 from fluss.server.kv.sequence import FILE_NAME, BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
-from fluss.server.kv.store import META_NAME, DamagedStoreError, Store
+from fluss.server.kv.store import META_NAME, Store
 from fluss.server.kv.values import ValueCodec
 from fluss.server.turns import Turns
 
 NAN = float("nan")
-
-
-# -- layers -----------------------------------------------------------------------------------------------------------
-
-
-@given(
-    parts=st.lists(st.dictionaries(st.binary(max_size=3), st.one_of(st.none(), st.binary(max_size=2))), max_size=6),
-    prefix=st.binary(max_size=2),
-)
-def test_a_layer_is_a_sorted_dict(parts: list[dict[bytes, bytes | None]], prefix: bytes) -> None:
-    layer, model = Layer(), dict[bytes, "bytes | None"]()
-    snapshots: list[tuple[Layer, dict[bytes, bytes | None]]] = []
-    for part in parts:
-        layer.rows.update(part)
-        model.update(part)
-        layer.sort()
-        assert layer.unsorted_count == 0
-        assert list(layer.items(prefix)) == [(k, model[k]) for k in sorted(model) if k.startswith(prefix)]
-        snapshots.append((layer.snapshot(), dict(model)))
-    for copied, then in snapshots:
-        assert list(copied.items()) == sorted(then.items())
-
-
-def test_runs_of_a_layer_stay_few_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluss.server.kv.layer._RUN_KEYS_MAX", 64)
-    monkeypatch.setattr("fluss.server.kv.layer._MERGE_KEYS", 5)
-    layer = Layer()
-    for i in range(1000):
-        layer.rows[(i * 7919 % 1000).to_bytes(2, "big")] = b""
-        layer.sort()
-    assert [key for key, _ in layer.items()] == [i.to_bytes(2, "big") for i in range(1000)]
-    assert all(len(run_) <= 64 for run_ in layer._runs)
-    assert len(layer._runs) < 1000 / 64 * 2 + 7
-    # Another thread sorted the same keys meanwhile: the slower one changes nothing.
-    before = layer._runs
-    layer.add_runs(5, [[b"zz"]])
-    assert layer._runs is before
 
 
 # -- stores -----------------------------------------------------------------------------------------------------------
@@ -142,8 +105,8 @@ def test_a_spill_that_never_began_is_taken_back(tmp_path: Path) -> None:
         again = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
         again.open()
         assert (again.get_many([b"k", b"m"]), again.applied_offset, again.row_count) == ([b"v", None], 1, 1)
-        reading = again.items()
-        assert next(reading) == (b"k", b"v")
+        reading = again.values()
+        assert next(reading) == [b"v"]
         with pytest.raises(StopIteration):
             next(reading)
         again.close(keep=True)
@@ -393,18 +356,19 @@ def _tablet(number: int = 0) -> Any:
 
 
 def read(cursor: Cursor, size_max: int) -> list[bytes]:
-    return run(cursor.read(size_max, Turns().begin()))
+    batch = b"".join(run(cursor.read(size_max, Turns().begin())))
+    return decode_value_batch(batch).to_list() if batch else []
 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    lengths=st.lists(st.integers(0, 300), max_size=80),
+    lengths=st.lists(st.integers(2, 300), max_size=80),
     limit=st.none() | st.integers(0, 100),
     sizes=st.lists(st.integers(1, 2_000), min_size=1, max_size=5),
 )
 def test_batches_of_a_cursor_are_full_and_lose_nothing(lengths: list[int], limit: int | None, sizes: list[int]) -> None:
     values = [bytes([number % 256]) * length for number, length in enumerate(lengths)]
-    cursor = Cursor(_tablet(), iter([(b"", value) for value in values]), limit, 0.0)
+    cursor = Cursor(_tablet(), iter([values[at : at + 7] for at in range(0, len(values), 7)]), limit, 0.0)
     found: list[bytes] = []
     for size_max in itertools.cycle(sizes):
         batch = read(cursor, size_max)
@@ -425,8 +389,8 @@ def test_cursors() -> None:
         {"kv.scanner.max-per-bucket": "2", "kv.scanner.max-per-server": "3", "kv.scanner.ttl": "10 s"}
     )
     cursors = Cursors(config, lambda: now)
-    items = [(bytes([i]), bytes(10)) for i in range(10)]
-    first = cursors.open(_tablet(), iter(items), None)
+    parts = [[bytes(10)] * 4, [bytes(10)] * 6]
+    first = cursors.open(_tablet(), iter(parts), None)
     assert len(read(first, 30)) == 2
     assert first.has_more
     with pytest.raises(InvalidScanRequestError):
@@ -435,15 +399,15 @@ def test_cursors() -> None:
     assert len(read(first, 1)) == 1  # at least one
     assert len(read(first, 1 << 20)) == 7
     assert not first.has_more
-    limited = cursors.open(_tablet(), iter(items), 4)
+    limited = cursors.open(_tablet(), iter(parts), 4)
     assert len(read(limited, 20)) == 1
     assert len(read(limited, 1 << 20)) == 3
     assert not limited.has_more
     with pytest.raises(TooManyScannersError, match="open scans"):
-        cursors.open(_tablet(), iter(items), None)
-    cursors.open(_tablet(1), iter(items), None)
+        cursors.open(_tablet(), iter(parts), None)
+    cursors.open(_tablet(1), iter(parts), None)
     with pytest.raises(TooManyScannersError, match="server"):
-        cursors.open(_tablet(2), iter(items), None)
+        cursors.open(_tablet(2), iter(parts), None)
     now = 11.0
     with pytest.raises(ScannerExpiredError):
         cursors.resume(first.scanner_id, 2)
@@ -451,7 +415,7 @@ def test_cursors() -> None:
         cursors.resume(b"unknown", 1)
     assert len(cursors) == 0
     cursors.end(b"unknown")
-    kept = cursors.open(_tablet(), iter(items), None)
+    kept = cursors.open(_tablet(), iter(parts), None)
     cursors.drop(kept.bucket)
     with pytest.raises(UnknownScannerIdError):
         cursors.resume(kept.scanner_id, 1)

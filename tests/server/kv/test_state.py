@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,8 @@ from tests.server.log_support import run
 from fluss.errors import KvStorageError, StorageBackpressureError, UnknownServerError
 from fluss.metadata import AggFunction, BigIntType, Column, Schema, StringType
 from fluss.server.kv import budget as budget_module
-from fluss.server.kv.store import DamagedStoreError, StoreMeta
+from fluss.server.kv.engine import DamagedStoreError
+from fluss.server.kv.store import StoreMeta
 
 COUNTED = Schema.of(
     [
@@ -197,17 +199,18 @@ def test_scans_keep_their_view(tmp_path: Path) -> None:
             await bucket.put([(i, "disk", None) for i in range(100)])
             await bucket.spill()
             await bucket.put([(i, "memory", None) for i in range(50, 150)])
-            items, offset = await bucket.tablet.snapshot()
+            parts, offset = await bucket.tablet.snapshot()
+            values = itertools.chain.from_iterable(parts)
             expected = {i: "disk" if i < 50 else "memory" for i in range(150)}
             assert offset == 250
-            seen = [bucket.decode([next(items)[1]])[0][:2] for _ in range(10)]
+            seen = [bucket.decode([next(values)])[0][:2] for _ in range(10)]
             await bucket.put([(i, "later", None) for i in range(200)])
             await bucket.put([Delete(i) for i in range(60, 100)])
-            seen += [bucket.decode([next(items)[1]])[0][:2] for _ in range(10)]
+            seen += [bucket.decode([next(values)])[0][:2] for _ in range(10)]
             await bucket.spill()
             await bucket.put([(i, "last", None) for i in range(200)])
             await bucket.spill()
-            seen += [bucket.decode([value])[0][:2] for _, value in items]
+            seen += [bucket.decode([value])[0][:2] for value in values]
             assert seen == list(expected.items())
 
     run(work())
@@ -223,15 +226,14 @@ def test_spill_that_ends_while_a_view_is_made(tmp_path: Path) -> None:
             await bucket.put([(i, "b", None) for i in range(500, 1500)])
             views = []
             while bucket.store.is_spilling:
-                items, _ = await bucket.tablet.snapshot()
-                views.append(items)
+                views.append((await bucket.tablet.snapshot())[0])
                 if bucket.store._spill is not None and bucket.store._spill.done():
                     views.append((await bucket.tablet.snapshot())[0])
                     bucket.store.finish_spill()
                 await asyncio.sleep(0.001)  # the thread of the spill needs the interpreter too
             assert len(views) >= 2
-            for items in views:
-                rows = bucket.decode(value for _, value in items)
+            for parts in views:
+                rows = bucket.decode(itertools.chain.from_iterable(parts))
                 assert [row[1] for row in sorted(rows)] == ["a"] * 500 + ["b"] * 1000
 
     run(work())
@@ -367,8 +369,8 @@ def test_writes_wait_for_a_rebuild(tmp_path: Path) -> None:
         async with opened(tmp_path, table()) as bucket:
             await bucket.put([(i, "a", None) for i in range(300)])
             await bucket.spill()
-            items, _ = await bucket.tablet.snapshot()
-            next(items)
+            parts, _ = await bucket.tablet.snapshot()
+            next(parts)
             # A write whose changelog is appended but not committed when the state proves damaged.
             data = [(i, "b", None) for i in range(100, 200)]
             first = asyncio.ensure_future(bucket.put(data))
@@ -381,7 +383,7 @@ def test_writes_wait_for_a_rebuild(tmp_path: Path) -> None:
             assert names == ["a"] * 100 + ["b"] * 50 + ["c"] * 100 + ["a"] * 50
             assert replayed(bucket.changelog(), [0]) == {(row[0],): row for row in await bucket.rows()}
             with pytest.raises(DamagedStoreError):
-                list(items)
+                list(parts)
             await bucket.spill()
             assert len(await bucket.rows()) == 300
 

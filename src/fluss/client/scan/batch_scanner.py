@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,7 @@ from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.errors import (
     CorruptRecordError,
+    DeadlineExceededError,
     FlussError,
     FormatError,
     InvalidArgumentError,
@@ -28,6 +30,7 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import OffsetSpec, Schema, TableBucket
+from fluss.net.eager import retrieve_exception
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import ScanKvResponse, decode_limit_scan_response, decode_scan_kv_response
 from fluss.records import align_batch, decode_value_batch, iter_log_batches
@@ -189,28 +192,45 @@ class BatchScanner(OneShotScanner):
         connection, response = await self._retry(begin, "SCAN_KV")
         scanner_id = b""
         sequence = rows = 0
+        following: asyncio.Future[ScanKvResponse[memoryview]] | None = None
         try:
             while True:
                 more = bool(response.has_more_results)
                 if response.log_offset is not None:
                     self.log_offset = response.log_offset
                 scanner_id = (response.scanner_id or scanner_id) if more else b""
+                if more:
+                    # The server reads the next rows while these are decoded and used.
+                    sequence += 1
+                    next_step = messages.ScanKvRequest(
+                        scanner_id=scanner_id, call_seq_id=sequence, batch_size_bytes=step_bytes
+                    )
+                    following = asyncio.ensure_future(self._scan_kv(connection, next_step, ahead=True))
+                    following.add_done_callback(retrieve_exception)
                 if response.records is not None and len(response.records):
                     batch = await self._decoded(response.records)
                     yield RecordBatch(batch, bucket, rows, rows + batch.num_rows - 1)
                     rows += batch.num_rows
-                if not more:
+                if following is None:
                     return
-                sequence += 1
-                response = await self._scan_kv(
-                    connection,
-                    messages.ScanKvRequest(scanner_id=scanner_id, call_seq_id=sequence, batch_size_bytes=step_bytes),
-                )
+                response, following = await self._by_deadline(following), None
         finally:
+            if following is not None:
+                following.cancel()
             if scanner_id and not connection.closed:
                 # A server that cannot be told forgets the cursor by itself.
                 with contextlib.suppress(FlussError):
                     await self._scan_kv(connection, messages.ScanKvRequest(scanner_id=scanner_id, close_scanner=True))
+
+    async def _by_deadline(self, answer: asyncio.Future[T]) -> T:
+        """Wait for an answer that was asked for ahead, within the call that needs it now."""
+        done, _ = await asyncio.wait((answer,), timeout=self._deadline.remaining_ms / 1000)
+        if not done:
+            raise DeadlineExceededError(
+                f"The next rows of {self._bucket} of table '{self._plan.info.table_path}' did not come within "
+                f"{self._deadline.total_ms / 1000:g} s"
+            )
+        return answer.result()
 
     async def _from_changelog(self) -> AsyncGenerator[RecordBatch, None]:
         """The last image of every key, for servers that cannot list rows. Folded as it is read, to bound memory."""
@@ -319,9 +339,13 @@ class BatchScanner(OneShotScanner):
         batch = pa.RecordBatch.from_arrays(list(arrays), schema=schema.arrow_schema)
         return align_batch(batch, schema, info.schema)
 
-    async def _scan_kv(self, connection: Connection, request: messages.ScanKvRequest) -> ScanKvResponse[memoryview]:
+    async def _scan_kv(
+        self, connection: Connection, request: messages.ScanKvRequest, *, ahead: bool = False
+    ) -> ScanKvResponse[memoryview]:
+        """One step of a cursor. A step `ahead` of the call that will need it has a time of its own."""
         body = [request.SerializeToString()]
-        answer = await connection.call_parts(apis.SCAN_KV, body, timeout_ms=self._request_timeout_ms())
+        timeout_ms = self._plan.config.request_timeout_ms if ahead else self._request_timeout_ms()
+        answer = await connection.call_parts(apis.SCAN_KV, body, timeout_ms=timeout_ms)
         response = decode_scan_kv_response(answer)
         if response.error_code:
             raise error_for_code(response.error_code, response.error_message)

@@ -13,6 +13,7 @@ import tempfile
 import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,7 @@ class SnapshotRows:
         self._lease_id = ""
         self._db: Any = None
         self._rows: Any = None
+        self._last: bytes | None = None
         self.log_offset = 0
 
     async def __aenter__(self) -> SnapshotRows:
@@ -138,8 +140,7 @@ class SnapshotRows:
 
         try:
             self._db = Rdict(self._folder, Options(raw_mode=True), access_type=AccessType.read_only())
-            self._rows = self._db.iter()
-            self._rows.seek_to_first()
+            self._rows = iter(self._db.values())
         except Exception as error:  # RocksDB raises plain exceptions
             raise self._damaged(error) from None
 
@@ -153,16 +154,24 @@ class SnapshotRows:
             yield Slices.from_list(part)
 
     def _next(self) -> list[bytes]:
-        rows = self._rows
-        part: list[bytes] = []
         try:
-            while rows.valid() and len(part) < _ROWS_PER_STEP:
-                part.append(rows.value())
-                rows.next()
-            rows.status()
+            part: list[bytes] = list(islice(self._rows, _ROWS_PER_STEP))
+            if part:
+                self._last = part[-1]
+            if len(part) < _ROWS_PER_STEP:
+                self._check_end()
         except Exception as error:
             raise self._damaged(error) from None
         return part
+
+    def _check_end(self) -> None:
+        """Raise what ended the iteration, unless it was the end of the rows: rocksdict's iterators end silently."""
+        rows = self._db.iter()
+        rows.seek_to_last()
+        found = rows.value() if rows.valid() else None
+        rows.status()
+        if found != self._last:  # no two values are equal: rows contain their key
+            raise ValueError("a block cannot be read")
 
     def _close(self) -> None:
         self._rows = None  # an open iterator keeps the database open

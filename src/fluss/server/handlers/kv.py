@@ -60,10 +60,10 @@ from fluss.server.handlers.request import (
     receive_message,
 )
 from fluss.server.handlers.rights import permits, permitted_table
-from fluss.server.kv.cursors import Cursor, encode_values_in_turns
+from fluss.server.kv.cursors import Cursor
+from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.keys import rows_of_keys
 from fluss.server.kv.service import Kv
-from fluss.server.kv.store import DamagedStoreError
 from fluss.server.kv.tablet import KvTablet
 from fluss.server.log.appends import AppendResult
 from fluss.server.turns import Turn
@@ -436,9 +436,9 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
             raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key")
         tablet = _kv(context).tablet(entry, bucket)
         cursors.check_room(bucket)
-        items, log_offset = await tablet.snapshot()
+        values, log_offset = await tablet.snapshot()
         limit = part.limit if part.HasField("limit") else None
-        cursor = cursors.open(tablet, items, limit, log_offset, len(tablet.store.layers[0]))
+        cursor = cursors.open(tablet, values, limit, log_offset, len(tablet.store.layers[0]))
     else:
         cursor = cursors.resume(request.scanner_id, request.call_seq_id)
         permitted_table(context, cursor.bucket.table_id)  # the right may have been taken away since the scan began
@@ -455,12 +455,12 @@ async def _read_on(
     try:
         async with context.session.reading, cursor.reading:
             await context.session.wait_for_room()
-            values = await cursor.read(min(batch_bytes, cursors.batch_bytes_max), turn)
+            records = await cursor.read(min(batch_bytes, cursors.batch_bytes_max), turn)
             if cursor.ended:
                 raise UnknownScannerIdError("the scan was ended meanwhile, or its table was dropped")
             answer = ScanKvResponse[Sequence[Buffer]](has_more_results=cursor.has_more, log_offset=log_offset)
-            if values:
-                answer.records = await encode_values_in_turns(values, turn)
+            if records:
+                answer.records = records
         finished = True
     except DamagedStoreError as error:
         cursor.tablet.damaged(error)

@@ -92,6 +92,12 @@ class StoreBudget:
     def row_count(self) -> int:
         return sum(store.row_count for store in self._stores)
 
+    @property
+    def urgency(self) -> float:
+        """How much of the memory is in use that is left for what comes during a spill: 0 none, 1 all of it."""
+        half = self.limit_bytes / 2
+        return min(max((self.memory_bytes - half) / half, 0.0), 1.0)
+
     def check(self, store: SpillableStore | None = None) -> None:
         """Begin to move rows to disk if it is time; the writing itself happens in a thread."""
         if self._spilling >= _SPILLS_AT_ONCE or self._retry is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,9 @@ def replace_rows(
     types[new_at] = UPDATE_AFTER if blind else np.where(present[tells_new], UPDATE_AFTER, INSERT)
 
     told = tells_old[asked]
-    before = Slices.from_list([v for v, tell in zip(stored, told.tolist()) if tell] if len(old_at) else [])  # type: ignore[misc]
+    # Mostly all of them or none.
+    values_before = stored if bool(told.all()) else list(compress(stored, told.tolist()))
+    before = Slices.from_list(values_before)  # type: ignore[arg-type]
     starts, lengths = np.empty(total, np.int64), np.empty(total, np.int64)
     starts[new_at], lengths[new_at] = new.starts[tells_new], new.lengths[tells_new]
     from_store = asks[tells_old]

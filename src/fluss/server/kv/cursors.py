@@ -6,24 +6,23 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from fluss.errors import InvalidScanRequestError, ScannerExpiredError, TooManyScannersError, UnknownScannerIdError
 from fluss.metadata import TableBucket
 from fluss.records import encode_values, value_batch_header
 from fluss.server.config import ServerConfig
+from fluss.server.kv.ordered import Values
 from fluss.server.kv.tablet import KvTablet
 from fluss.server.turns import Turn
+
+Buffer = bytes | memoryview
 
 _EXPIRED_REMEMBERED = 1_000
 _VALUE_OVERHEAD_BYTES = 4
 _VIEW_BYTES_PER_ROW = 100
 _VALUES_PER_STEP = 2_000
-_AHEAD_FIRST = 16
-_AHEAD_MAX = 512
-_AHEAD_BYTES = 256 * 1024
 
 
 @dataclass
@@ -31,7 +30,7 @@ class Cursor:
     """One scan of one bucket."""
 
     tablet: KvTablet
-    items: Iterator[tuple[bytes, bytes]]
+    parts: Values
     rows_left: int | None
     used_at: float
     log_offset: int = 0
@@ -41,8 +40,7 @@ class Cursor:
     next_call: int = 1
     ended: bool = False
     _ahead: list[bytes] = field(default_factory=list)
-    """Values that were taken out of `items` and not given out yet."""
-    _ahead_max: int = _AHEAD_FIRST
+    """Values that were taken out of `parts` and not given out yet."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held during a call: one that comes before the answer to the one before has to wait."""
     scanner_id: bytes = field(default_factory=lambda: os.urandom(16))
@@ -51,48 +49,49 @@ class Cursor:
     def bucket(self) -> TableBucket:
         return self.tablet.log.bucket
 
-    async def read(self, size_max: int, turn: Turn) -> list[bytes]:
-        """The next values, at least one, up to about `size_max` bytes; in slices, of which each has its turn."""
-        values: list[bytes] = []
-        size = 0
+    async def read(self, size_max: int, turn: Turn) -> list[Buffer]:
+        """The next values, at least one, up to about `size_max` bytes, as the parts of a value batch.
+
+        Nothing when no value is left. Read and encoded in slices, of which each has its turn.
+        """
+        parts: list[Buffer] = [b""]
+        size = count = 0
         while self.has_more:
-            # Many at a time: a step for each of millions of rows would take as long as reading them.
-            ahead = self._ahead
-            ahead_size = sum(map(len, ahead)) + _VALUE_OVERHEAD_BYTES * len(ahead)
-            if size + ahead_size > size_max:
-                fitting = self._fitting(size_max - size, at_least=0 if values else 1)
-                values += ahead[:fitting]
-                self._ahead = ahead[fitting:]
+            values, self._ahead = self._ahead, []
+            encoded = encode_values(values)
+            if size + len(encoded) > size_max:
+                fitting = _fitting(values, size_max - size, at_least=0 if count else 1)
+                values, self._ahead = values[:fitting], values[fitting:]
+                encoded = encode_values(values)
+            parts.append(encoded)
+            size += len(encoded)
+            count += len(values)
+            if self._ahead:
                 break
-            values += ahead
-            size += ahead_size
-            self._ahead = []
             if turn.is_over_now:
                 await turn.next()
-        return values
-
-    def _fitting(self, size_max: int, at_least: int) -> int:
-        """How many of the values ahead fit into so many bytes."""
-        size = 0
-        for number, value in enumerate(self._ahead):
-            size += len(value) + _VALUE_OVERHEAD_BYTES
-            if size > size_max and number >= at_least:
-                return number
-        return len(self._ahead)
+        parts[0] = value_batch_header(count, size)
+        return parts if count else []
 
     @property
     def has_more(self) -> bool:
         """Whether another value follows; looks ahead."""
-        if not self._ahead:
-            count = self._ahead_max if self.rows_left is None else min(self._ahead_max, self.rows_left)
-            self._ahead = [value for _, value in islice(self.items, count)]
+        if not self._ahead and self.rows_left != 0:
+            self._ahead = next(self.parts, [])
             if self.rows_left is not None:
+                self._ahead = self._ahead[: self.rows_left]
                 self.rows_left -= len(self._ahead)
-            if self._ahead:
-                # Large values are few at a time, so that they do not take much memory.
-                mean = sum(map(len, self._ahead)) // len(self._ahead) + 1
-                self._ahead_max = max(1, min(_AHEAD_MAX, _AHEAD_BYTES // mean))
         return bool(self._ahead)
+
+
+def _fitting(values: Sequence[bytes], size_max: int, at_least: int) -> int:
+    """How many of the values fit into so many bytes."""
+    size = 0
+    for number, value in enumerate(values):
+        size += len(value) + _VALUE_OVERHEAD_BYTES
+        if size > size_max and number >= at_least:
+            return number
+    return len(values)
 
 
 class Cursors:
@@ -132,14 +131,14 @@ class Cursors:
     def open(
         self,
         tablet: KvTablet,
-        items: Iterator[tuple[bytes, bytes]],
+        parts: Values,
         limit: int | None,
         log_offset: int = 0,
         row_count: int = 0,
     ) -> Cursor:
         """A new cursor over a view of `row_count` rows in memory, taken at `log_offset`."""
         self.check_room(tablet.log.bucket)
-        cursor = Cursor(tablet, items, limit, self._now(), log_offset, row_count)
+        cursor = Cursor(tablet, parts, limit, self._now(), log_offset, row_count)
         self._cursors[cursor.scanner_id] = cursor
         return cursor
 
@@ -182,9 +181,9 @@ class Cursors:
         self._cursors.clear()
 
 
-async def encode_values_in_turns(values: Sequence[bytes], turn: Turn) -> list[bytes | memoryview]:
+async def encode_values_in_turns(values: Sequence[bytes], turn: Turn) -> list[Buffer]:
     """A value batch as parts; many values are encoded in slices, of which each has its turn."""
-    parts: list[bytes | memoryview] = [b""]
+    parts: list[Buffer] = [b""]
     size_bytes = 0
     for at in range(0, len(values), _VALUES_PER_STEP):
         parts.append(encode_values(values[at : at + _VALUES_PER_STEP]))

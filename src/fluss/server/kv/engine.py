@@ -8,10 +8,11 @@ checksums, which that release knows, and are not compressed. Rows are written wi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 from rocksdict import (
     AccessType,
     BlockBasedOptions,
@@ -26,16 +27,29 @@ from rocksdict import (
     WriteOptions,
 )
 
+from fluss.rows.slices import WORD_BYTES, starts_of, words_at
 from fluss.server import disk
 
-_WRITE_ROWS = 1_000
+_WRITE_ROWS = 500
 """Rows per write to RocksDB. A write keeps every other thread waiting, so it must be short."""
+_ORDER_KEYS = 1 << 15
+"""Keys that are looked at in one go, for the same reason."""
+_SAMPLE_KEYS = 256
 _WRITE_PAUSE_SECONDS = 0.0003
 """Lets the threads that waited go first."""
+_GET_KEYS = 4_096
+"""Keys per read from RocksDB. Many more do not stay in the cache of the processor until their values are taken; with
+fewer, a thread would wait for the others more often, because it lets them run while RocksDB reads."""
+_PAUSE_TIMES_MAX = 4.0
+"""How many times as long as it writes, a thread pauses at most."""
 _CACHE_BYTES = 64 * 1024 * 1024
 _BLOCK_BYTES = 2048
 _FORMAT_VERSION = 5
 _cache: Cache | None = None
+
+
+class DamagedStoreError(Exception):
+    """The files of a store cannot be read, or were replaced meanwhile; its contents are rebuilt from the log."""
 
 
 def open_db(folder: Path) -> Rdict:
@@ -68,20 +82,66 @@ def cache_bytes() -> int:
     return 0 if _cache is None else _cache.get_usage()
 
 
-def write_rows(db: Rdict, changes: Mapping[bytes, bytes | None]) -> None:
-    """Write changes and flush them: when this returns they are durable."""
+def get_many(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
+    """The values of keys in their order; None where a key is absent.
+
+    Many keys are read in the order in which they lie on disk, some at a time: rows that share a block then find it in
+    the cache of the processor. That takes two thirds of the time.
+    """
+    if len(keys) <= _GET_KEYS:
+        return db.get(keys)  # type: ignore[no-any-return]
+    order = _disk_order(keys).tolist()
+    found: list[bytes | None] = [None] * len(keys)
+    for start in range(0, len(keys), _GET_KEYS):
+        places = order[start : start + _GET_KEYS]
+        for place, value in zip(places, db.get([keys[place] for place in places])):
+            found[place] = value
+    return found
+
+
+def _disk_order(keys: list[bytes]) -> npt.NDArray[np.intp]:
+    """The places of keys in the order in which RocksDB keeps them, or nearly so.
+
+    They are sorted by the eight bytes behind what they have in common, as far as some of them tell.
+    """
+    if not keys:
+        return np.empty(0, np.intp)
+    sample = keys[:: len(keys) // _SAMPLE_KEYS + 1]
+    least, greatest = min(sample), max(sample)
+    common = next((i for i, pair in enumerate(zip(least, greatest)) if pair[0] != pair[1]), len(least))
+    room = bytes(common + WORD_BYTES)
+    words: list[npt.NDArray[np.uint64]] = []
+    for start in range(0, len(keys), _ORDER_KEYS):
+        part = keys[start : start + _ORDER_KEYS]
+        data = np.frombuffer(b"".join((*part, room)), np.uint8)
+        lengths = np.fromiter(map(len, part), np.int64, len(part))
+        # Where a key ends sooner, bytes of the next one follow. They only count between keys that are alike so far.
+        words.append(words_at(data)[starts_of(lengths) + common].byteswap())
+    return np.argsort(np.concatenate(words))
+
+
+def write_rows(db: Rdict, changes: Mapping[bytes, bytes | None], urgency: Callable[[], float] = lambda: 1.0) -> None:
+    """Write changes and flush them: when this returns they are durable.
+
+    In the order in which RocksDB keeps them, which takes a sixth of the time: where the last row was inserted, the
+    place of the next one is found at once. The less urgent it is (0 to 1), the more time is left to other threads.
+    """
     options = WriteOptions()
     options.disable_wal = True
-    items = iter(changes.items())
-    while part := list(islice(items, _WRITE_ROWS)):
+    keys, values = list(changes), list(changes.values())
+    order = _disk_order(keys)
+    for start in range(0, len(keys), _WRITE_ROWS):
+        used = time.thread_time()
         batch = WriteBatch(raw_mode=True)
-        for key, value in part:
+        for place in order[start : start + _WRITE_ROWS].tolist():
+            value = values[place]
             if value is None:
-                batch.delete(key)
+                batch.delete(keys[place])
             else:
-                batch.put(key, value)
+                batch.put(keys[place], value)
         db.write(batch, options)
-        time.sleep(_WRITE_PAUSE_SECONDS)
+        used = time.thread_time() - used
+        time.sleep(max(_WRITE_PAUSE_SECONDS, used * _PAUSE_TIMES_MAX * (1.0 - urgency())))
     db.flush(True)
 
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left
 from itertools import islice
 
 Changes = dict[bytes, "bytes | None"]
@@ -12,7 +11,6 @@ Changes = dict[bytes, "bytes | None"]
 
 _RUN_KEYS_MAX = 1 << 16
 """Sorting and merging hold up everything else, so no more than this many keys are sorted in one go."""
-_MERGE_KEYS = 256
 _PIECE_KEYS_MAX = 1 << 13
 """Other threads have a turn between pieces of this size; putting sorted pieces together is quick."""
 
@@ -70,12 +68,10 @@ class Layer:
         copied._runs, copied._sorted_count = self._runs, self._sorted_count
         return copied
 
-    def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes | None]]:
-        """Keys that start with the prefix, in order, with their present values; `sort` comes first."""
-        rows = self.rows
-        parts = [part for part in (_within(run, prefix) for run in self._runs) if part]
-        keys = (run[at] for run, span in parts for at in span) if len(parts) < 2 else _merged(parts)
-        return ((key, rows[key]) for key in keys)
+    def runs(self, prefix: bytes = b"") -> list[tuple[list[bytes], range]]:
+        """Sorted keys, and where among them those with the prefix are; together all keys, if `sort` came first."""
+        parts = (_within(run, prefix) for run in self._runs)
+        return [part for part in parts if part]
 
 
 def sorted_runs(keys: list[bytes]) -> list[list[bytes]]:
@@ -98,24 +94,11 @@ def _within(run: list[bytes], prefix: bytes) -> tuple[list[bytes], range] | None
     start = bisect_left(run, prefix)
     if start == len(run) or not run[start].startswith(prefix):
         return None
-    beyond = prefix.rstrip(b"\xff")
-    end = bisect_left(run, beyond[:-1] + bytes([beyond[-1] + 1]), start) if beyond else len(run)
-    return run, range(start, end)
+    beyond = prefix_end(prefix)
+    return run, range(start, len(run) if beyond is None else bisect_left(run, beyond, start))
 
 
-def _merged(parts: list[tuple[list[bytes], range]]) -> Iterator[bytes]:
-    """The keys of all runs in order. `heapq.merge` takes ten times as long: it compares keys in Python, one by one."""
-    left = [(run, span.start, span.stop) for run, span in parts]
-    while left:
-        # Up to the least of the keys at which the next pieces end, nothing can be missing.
-        last = min(run[min(start + _MERGE_KEYS, stop) - 1] for run, start, stop in left)
-        piece: list[bytes] = []
-        rest: list[tuple[list[bytes], int, int]] = []
-        for run, start, stop in left:
-            end = bisect_right(run, last, start, min(start + _MERGE_KEYS, stop))
-            piece += run[start:end]
-            if end < stop:
-                rest.append((run, end, stop))
-        piece.sort()
-        yield from piece
-        left = rest
+def prefix_end(prefix: bytes) -> bytes | None:
+    """The least key behind all keys with the prefix; None if there is no such key."""
+    shortened = prefix.rstrip(b"\xff")
+    return shortened[:-1] + bytes([shortened[-1] + 1]) if shortened else None

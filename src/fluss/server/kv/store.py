@@ -15,24 +15,24 @@ import errno
 import json
 import logging
 import os
-import threading
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from heapq import merge
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rocksdict import DbClosedError, Rdict, RdictIter
+from rocksdict import DbClosedError, Rdict
 
 from fluss.errors import KvStorageError
 from fluss.server import disk
 from fluss.server.kv import engine
 from fluss.server.kv.budget import StoreBudget
+from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, Layer
+from fluss.server.kv.ordered import DiskReaders, DiskReading, DiskRows, DiskValues, OrderedValues, Values
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -49,14 +49,6 @@ _TRANSIENT = tuple(os.strerror(code) for code in (errno.EMFILE, errno.ENFILE, er
 """RocksDB tells errors of the operating system by their text only."""
 
 _MISSING: Any = object()
-_ON_DISK = 2
-"""How old a row on disk is compared with one in memory (0) and one being spilled (1)."""
-
-Items = Iterator[tuple[bytes, bytes]]
-
-
-class DamagedStoreError(Exception):
-    """The files of a store cannot be read, or were replaced meanwhile; its contents are rebuilt from the log."""
 
 
 class StoreMeta(NamedTuple):
@@ -97,47 +89,6 @@ class Checkpointed(NamedTuple):
     meta: StoreMeta
 
 
-class _DiskRows(Iterator[tuple[bytes, int, "bytes | None"]]):
-    """The rows on disk as of its making, in key order.
-
-    An open iterator keeps RocksDB and its lock on the folder alive, so the store ends it when it closes the folder.
-    """
-
-    def __init__(self, db: Rdict, prefix: bytes, folder: Path) -> None:
-        self._prefix = prefix
-        self._folder = folder
-        self._rows: RdictIter | None = db.iter()
-        self._rows.seek(self._prefix)
-        self._begun = False
-        self._reopened = False
-
-    def close(self, *, reopened: bool = False) -> None:
-        self._rows = None
-        self._reopened = reopened
-
-    def __next__(self) -> tuple[bytes, int, bytes | None]:
-        rows = self._rows
-        if rows is None and self._reopened:
-            raise KvStorageError(f"the store in '{self._folder}' was opened again meanwhile; begin the scan again")
-        if rows is None:
-            raise DamagedStoreError(f"the store in '{self._folder}' was closed or rebuilt meanwhile")
-        try:
-            if self._begun:
-                rows.next()
-            self._begun = True
-            if not rows.valid():
-                rows.status()
-                raise StopIteration
-            key = rows.key()
-            if not key.startswith(self._prefix):
-                raise StopIteration
-            return key, _ON_DISK, rows.value()
-        except StopIteration:
-            raise
-        except Exception as error:
-            raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
-
-
 class Store:
     """Rows of one bucket by key, in unsigned byte order where order matters.
 
@@ -156,9 +107,8 @@ class Store:
         self._on_disk = False
         """Whether there are rows on disk. They are, while `_db` is opened again, without being reachable."""
         self._write_failed = False
-        self._idle = threading.Condition()
-        self._reader_count = 0
-        self._reading: weakref.WeakSet[_DiskRows] = weakref.WeakSet()
+        self._readers = DiskReaders()
+        self._reading: weakref.WeakSet[DiskReading] = weakref.WeakSet()
         self._view: weakref.ref[Layer] | None = None
         self._view_of: tuple[int, int, int, int] | None = None
         self._entry_bytes = float(_ENTRY_OVERHEAD_BYTES)
@@ -251,10 +201,7 @@ class Store:
     def _close_db(self) -> None:
         for rows in tuple(self._reading):
             rows.close()
-        with self._idle:
-            # RocksDB cannot be closed while a thread reads from it.
-            while self._reader_count:
-                self._idle.wait()
+        with self._readers.none():
             db, self._db = self._db, None
             self._on_disk = False
             if db is not None:
@@ -303,7 +250,7 @@ class Store:
         if not on_disk and not spilling:
             found: list[Any] = list(map(memory.get, keys))
         else:
-            found = [memory.get(key, _MISSING) for key in keys]
+            found = list(map(memory.get, keys, repeat(_MISSING)))
             if spilling:
                 for i, value in enumerate(found):
                     if value is _MISSING:
@@ -318,29 +265,27 @@ class Store:
         return found
 
     def _from_disk(self, keys: list[bytes]) -> list[bytes | None]:
-        with self._idle:
-            db = self._open_part()
-            self._reader_count += 1
+        self._readers.begin()
         try:
-            return db.get(keys)  # type: ignore[no-any-return]
+            return engine.get_many(self._open_part(), keys)
+        except KvStorageError:
+            raise
         except Exception as error:
             raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
         finally:
-            with self._idle:
-                self._reader_count -= 1
-                self._idle.notify_all()
+            self._readers.end()
 
     @property
     def layers(self) -> tuple[Layer, Layer]:
         """What is in memory, newest first."""
         return self._memory, self._spilling
 
-    def items(self, prefix: bytes = b"") -> Items:
-        """Keys and values in key order, as of the moment they are read: to be used up before anything changes."""
-        return self._items(self._memory, self._spilling, prefix)
+    def values(self, prefix: bytes = b"") -> Values:
+        """Values in key order, as of the moment they are read: to be used up before anything changes."""
+        return self._ordered(self._memory, self._spilling, prefix, many=False)
 
-    def snapshot(self, prefix: bytes = b"") -> Items:
-        """Keys and values in key order, from a view that later changes do not touch.
+    def snapshot(self, prefix: bytes = b"") -> Values:
+        """Values in key order, from a view that later changes do not touch.
 
         Views of the same state share their memory.
         """
@@ -351,33 +296,30 @@ class Store:
         if view is None:
             view = memory.snapshot()
             self._view, self._view_of = weakref.ref(view), state
-        return self._items(view, self._spilling, prefix)
+        return self._ordered(view, self._spilling, prefix, many=not prefix)
 
-    def _items(self, memory: Layer, spilling: Layer, prefix: bytes) -> Items:
+    def _ordered(self, memory: Layer, spilling: Layer, prefix: bytes, *, many: bool) -> Values:
         # From left to right as in `get_many`. The layer that is being spilled does not change any more, and a spill
         # that ends meanwhile only adds rows to the disk that the layer has as well.
-        for layer in (memory, spilling):
+        layers = [layer for layer in (memory, spilling) if len(layer)]
+        for layer in layers:
             layer.sort()
-        if not self._on_disk and not (len(memory) and len(spilling)):
-            # One layer has each key once.
-            return (item for item in (memory if len(memory) else spilling).items(prefix) if item[1] is not None)  # type: ignore[misc]
-        sources: list[Iterator[tuple[bytes, int, bytes | None]]] = [
-            _aged(layer.items(prefix), age) for age, layer in enumerate((memory, spilling)) if len(layer)
-        ]
-        if self._on_disk:
-            sources.append(self._disk_items(self._open_part(), prefix))
-        return _newest(sources)
+        if not self._on_disk:
+            return OrderedValues(layers, None, prefix)
+        db = self._open_part()
+        if not layers and not prefix:
+            values = DiskValues(db, self._folder, self._readers, many=many)
+            self._reading.add(values)
+            return values
+        rows = DiskRows(db, self._folder, self._readers, prefix, many=many)
+        self._reading.add(rows)
+        return OrderedValues(layers, rows, prefix)
 
     def _open_part(self) -> Rdict:
         """What is on disk. It could not be opened again after a failed write if it is not there now."""
         if self._db is None:
             raise KvStorageError(f"the store in '{self._folder}' cannot be opened now. Retry later.")
         return self._db
-
-    def _disk_items(self, db: Rdict, prefix: bytes) -> _DiskRows:
-        rows = _DiskRows(db, prefix, self._folder)
-        self._reading.add(rows)
-        return rows
 
     # -- figures ----------------------------------------------------------------------------------------------------
 
@@ -472,9 +414,7 @@ class Store:
         disk.unlink_if_there(probe)
         for rows in tuple(self._reading):
             rows.close(reopened=True)
-        with self._idle:
-            while self._reader_count:
-                self._idle.wait()
+        with self._readers.none():
             db, self._db = self._db, None
             if db is not None:
                 with contextlib.suppress(Exception):  # it says again that it could not write
@@ -500,7 +440,8 @@ class Store:
         if self._db is None:
             self._db = engine.open_db(self._folder)
             self._on_disk = True
-        engine.write_rows(self._db, changes)
+        # A server that stops waits for it.
+        engine.write_rows(self._db, changes, lambda: 1.0 if self.closed else self.budget.urgency)
         self._written = reached._replace(sequence=self._db.latest_sequence_number())
         self._written.write(self._folder)
 
@@ -538,18 +479,3 @@ class Store:
         if self._spill is not None and not self._spill.cancelled():
             self._spill.exception()  # waits
         return self.finish_spill()
-
-
-def _aged(items: Iterator[tuple[bytes, bytes | None]], age: int) -> Iterator[tuple[bytes, int, bytes | None]]:
-    return ((key, age, value) for key, value in items)
-
-
-def _newest(sources: Sequence[Iterator[tuple[bytes, int, bytes | None]]]) -> Items:
-    """Of equal keys the first one counts; removed keys are left out."""
-    last: bytes | None = None
-    for key, _, value in merge(*sources) if len(sources) > 1 else (sources[0] if sources else ()):
-        if key == last:
-            continue
-        last = key
-        if value is not None:
-            yield key, value

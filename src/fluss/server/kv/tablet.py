@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,6 +39,7 @@ from fluss.rows import kv_key_encoder
 from fluss.server.catalog import TableEntry
 from fluss.server.kv import engine
 from fluss.server.kv.changes import Outcome, apply_delete_behavior, is_distinct, replace_rows
+from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, sorted_runs
 from fluss.server.kv.merge import (
     MergeRules,
@@ -50,9 +50,10 @@ from fluss.server.kv.merge import (
     version_wins,
     versioned_rules,
 )
+from fluss.server.kv.ordered import Values, first_values
 from fluss.server.kv.sequence import Sequence as NumberSequence
 from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, restore
-from fluss.server.kv.store import Checkpointed, DamagedStoreError, Items, Store
+from fluss.server.kv.store import Checkpointed, Store
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
 from fluss.server.log.appends import AppendResult, settle
@@ -71,7 +72,6 @@ _INLINE_BYTES_MAX = 4096
 _INLINE_SORT_MAX = 10_000
 _INLINE_ROWS_MAX = 1_000
 """Fewer rows are read in order at once, more of them in slices from a view of their own."""
-_ROWS_PER_STEP = 200
 _KEYS_PER_STEP = 10_000
 """Looking up so many keys in memory keeps the other threads waiting for a few milliseconds."""
 _READ_BYTES_MAX = 128 * 1024 * 1024
@@ -505,10 +505,10 @@ class KvTablet:
         """Committed values whose key starts with the prefix, in key order; all of them, or an error."""
         return await self._in_order(prefix, None, turn, bytes_max)
 
-    async def snapshot(self) -> tuple[Items, int]:
-        """All committed rows in key order, and the offset of the log they stand for."""
+    async def snapshot(self) -> tuple[Values, int]:
+        """All committed values in key order, and the offset of the log they stand for."""
 
-        async def read() -> tuple[Items, int]:
+        async def read() -> tuple[Values, int]:
             await self._sort()
             return self.store.snapshot(), self.log.high_watermark
 
@@ -525,22 +525,24 @@ class KvTablet:
 
         async def read() -> list[bytes]:
             await self._sort()
-            values = [value for _, value in islice(self.store.items(prefix), few)]
+            values = first_values(self.store.values(prefix), few)
             if len(values) < few or few == limit:
                 self._check_size(sum(map(len, values)), bytes_max)
                 return values
             async with turn.large:
-                return await self._collect(islice(self.store.snapshot(prefix), limit), turn, bytes_max)
+                return await self._collect(self.store.snapshot(prefix), limit, turn, bytes_max)
 
         return await self._reading(read)
 
-    async def _collect(self, items: Items, turn: Turn, bytes_max: int) -> list[bytes]:
+    async def _collect(self, parts: Values, limit: int | None, turn: Turn, bytes_max: int) -> list[bytes]:
         values: list[bytes] = []
         size_bytes = 0
-        while part := [value for _, value in islice(items, _ROWS_PER_STEP)]:
+        for part in parts:
             values += part
             size_bytes += sum(map(len, part))
             self._check_size(size_bytes, bytes_max)
+            if limit is not None and len(values) >= limit:
+                return values[:limit]
             if turn.is_over_now:
                 await turn.next()
         return values
