@@ -284,8 +284,10 @@ class Trial:
         entry = server.catalog.table(TablePath("fluss", "users"))
         for bucket in range(_KV_BUCKETS):
             tablet = server.kv.tablet(entry, TableBucket(entry.table_id, bucket))
-            items, offset = await tablet.snapshot()
-            rows = tablet.codec.to_rows(tablet.codec.decode_values(_slices([value for _, value in items])))
+            parts, offset = await tablet.snapshot()
+            rows = tablet.codec.to_rows(
+                tablet.codec.decode_values(_slices([value for part in parts for value in part]))
+            )
             self._compare(f"users {bucket}", sorted(row[0] for row in rows), ids)
             self._compare(f"changelog of users {bucket}", [offset], [len(ids)])
         if server.catalog.find_table(TablePath("fluss", "doomed")) is not None:
