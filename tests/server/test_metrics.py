@@ -42,6 +42,13 @@ async def make_table(conn: fluss.FlussConnection, name: str, primary_keys: list[
     return await conn.get_table(path)
 
 
+async def make_keyed_row(conn: fluss.FlussConnection) -> None:
+    """Make a primary-key table with one row."""
+    keyed = await make_table(conn, "keyed", ["region", "id"])
+    async with keyed.new_upsert().create_writer() as writer:
+        writer.upsert({"id": 1, "region": "a", "name": "x"})
+
+
 def of_table(name: str, table: str) -> str:
     return f'{name}{{database="fluss",table="{table}"}}'
 
@@ -149,10 +156,7 @@ def test_waiting_fetches_are_shown(tmp_path: Path) -> None:
 def test_snapshots_and_leases_are_shown(tmp_path: Path) -> None:
     async def work() -> None:
         async with running_server(tmp_path) as server, await client_of(server) as conn:
-            keyed = await make_table(conn, "keyed", ["region", "id"])
-            writer = keyed.new_upsert().create_writer()
-            writer.upsert({"id": 1, "region": "a", "name": "x"})
-            await writer.flush()
+            await make_keyed_row(conn)
             await server.kv.snapshotter.run_round(2)
             [known] = server.kv.snapshotter.known
             await server.kv.snapshotter.acquire("lease", 60_000, {known.bucket: known.snapshots[0].snapshot_id})
@@ -171,10 +175,7 @@ def test_snapshots_and_leases_are_shown(tmp_path: Path) -> None:
 def test_rocksdb_is_shown_when_rows_are_on_disk(tmp_path: Path) -> None:
     async def work() -> None:
         async with running_server(tmp_path) as server, await client_of(server) as conn:
-            keyed = await make_table(conn, "keyed", ["region", "id"])
-            writer = keyed.new_upsert().create_writer()
-            writer.upsert({"id": 1, "region": "a", "name": "x"})
-            await writer.flush()
+            await make_keyed_row(conn)
             [tablet] = server.kv.open_tablets
             tablet.store.budget.spill(tablet.store)
             await tablet.store.budget.spilled(tablet.store)

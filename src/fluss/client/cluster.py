@@ -21,6 +21,7 @@ from fluss.client.loop_connections import LoopConnectionRegistry
 from fluss.client.metadata_cache import MetadataCache
 from fluss.client.metrics import Metrics, NoMetrics
 from fluss.client.nodes import NodePool
+from fluss.client.requests import pb_path, subject_of
 from fluss.client.retry import Backoff, retry, within
 from fluss.client.singleflight import SingleFlight
 from fluss.client.state import PartitionState, TableState
@@ -597,19 +598,3 @@ def _credentials(config: Config) -> PlainCredentials | None:
     if not config.is_sasl:
         return None
     return PlainCredentials(config.security_sasl_username, config.security_sasl_password)
-
-
-def pb_path(path: TablePath) -> pb.PbTablePath:
-    return pb.PbTablePath(database_name=path.database_name, table_name=path.table_name)
-
-
-def subject_of(request: Message) -> str:
-    """Name the table or database that a request is about, for errors; empty if it has none."""
-    fields = {field.name: value for field, value in request.ListFields()}
-    path = fields.get("table_path") or fields.get("partitions_path")
-    if path is not None and not isinstance(path, Message):
-        path = path[0]
-    if isinstance(path, (pb.PbTablePath, pb.PbPhysicalTablePath)):
-        return f" of table '{path.database_name}.{path.table_name}'"
-    database = fields.get("database_name")
-    return f" of database '{database}'" if isinstance(database, str) else ""

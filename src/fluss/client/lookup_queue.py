@@ -385,8 +385,8 @@ class LookupQueue(_Dispatcher[T]):
         self._cluster.metrics.add("retries_total")
         if again:
             # A partition that was dropped is found out with the next attempt.
-            dropped_maybe = again[0].bucket is None and again[0].attempts == 1
-            if not self._retry_logged and not dropped_maybe:
+            may_be_dropped = again[0].bucket is None and again[0].attempts == 1
+            if not self._retry_logged and not may_be_dropped:
                 self._retry_logged = True
                 log_retry(f"Lookup in table '{self._state.table_path}'", error, again[0].deadline)
             self._spawn(self._later(delay_ms / 1000.0, again))

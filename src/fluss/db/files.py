@@ -97,6 +97,12 @@ def not_utf8(label: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"{label} is not a text in UTF-8; convert it, such as with iconv -f latin1 -t utf-8")
 
 
+def check_text(schema: pa.Schema, label: str) -> None:
+    """Refuse the columns of a CSV file if some are not text: Arrow makes bytes of what it cannot decode."""
+    if any(pa.types.is_binary(item.type) for item in schema):
+        raise not_utf8(label)
+
+
 def csv_error(label: str, error: pa.ArrowException) -> InvalidArgumentError:
     """What is wrong with a CSV file, from what Arrow says of it."""
     if "invalid UTF8" in str(error):
@@ -179,8 +185,7 @@ def _csv_schema(source: IO[bytes], path: str) -> pa.Schema:
         schema = pc.read_csv(io.BytesIO(head), pc.ReadOptions(use_threads=False), parse).schema
     except pa.ArrowException as error:
         raise csv_error(label, error) from None
-    if any(pa.types.is_binary(item.type) for item in schema):  # what cannot be decoded
-        raise not_utf8(label)
+    check_text(schema, label)
     # Times without a zone are the usual case, and seconds are too coarse for what comes later.
     return pa.schema([item.with_type(_wider(item.type)) for item in schema])
 

@@ -20,7 +20,7 @@ from fluss.rows.slices import Slices
 VALUE_MAGIC = 0
 VALUE_HEADER_SIZE = 9
 _LENGTH_END = 4
-_LENGTH_ROOM = bytearray(_LENGTH_END)
+_LENGTH_PLACEHOLDER = bytearray(_LENGTH_END)
 _HEADER = struct.Struct("<ibi")
 _SCHEMA_ID_SIZE = 2
 _WHAT = "value batch"
@@ -50,8 +50,8 @@ def encode_values(values: Sequence[bytes] | Slices) -> memoryview:
     if isinstance(values, Slices):
         heads = fixed_width_binary(lengths.astype("<i4").view(np.uint8).reshape(count, 4))
         return join_columns([heads, values.to_arrow()], int(lengths.sum()) + 4 * count)
-    # Joined with room in front of each value, into which all lengths are written at once.
-    body = _LENGTH_ROOM.join((b"", *values))
+    # Joined with a placeholder in front of each value, where all lengths are then written at once.
+    body = _LENGTH_PLACEHOLDER.join((b"", *values))
     heads_at = np.zeros(count, np.int64)
     np.cumsum(lengths[:-1] + _LENGTH_END, out=heads_at[1:])
     np.ndarray((len(body) - 3,), "<i4", body, strides=(1,))[heads_at] = lengths

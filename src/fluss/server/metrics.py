@@ -59,7 +59,7 @@ class ServerMetrics:
     def add(self, name: str, amount: float = 1, labels: Labels = ()) -> None:
         try:
             self._counters[name][labels] += amount
-        except KeyError:  # the first of its kind
+        except KeyError:  # the first amount under this name and these labels
             self._counters.setdefault(name, {})[labels] = amount
 
     def gauge(self, name: str, read: Gauge) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
 
+from fluss.client.requests import pb_path
 from fluss.client.runner import Runner
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket, TablePath, table_path_of
@@ -82,7 +83,7 @@ def _with_path(function: Any) -> Any:
 
 def table_path_message(path: TablePath) -> pb.PbTablePath:
     check_table_path(path)
-    return pb.PbTablePath(database_name=path.database_name, table_name=path.table_name)
+    return pb_path(path)
 
 
 def check_table_path(path: object) -> None:

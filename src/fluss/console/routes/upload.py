@@ -12,7 +12,7 @@ import pyarrow as pa
 from fluss.console.settings import UPLOAD_BYTES_MAX
 from fluss.console.state import Call, read_body
 from fluss.console.values import to_json
-from fluss.db.files import delimiter_of, header_of, not_utf8
+from fluss.db.files import check_text, delimiter_of, header_of
 from fluss.db.schemas import source_of
 from fluss.errors import InvalidArgumentError
 
@@ -29,11 +29,11 @@ def read_file(name: str, content: bytes) -> pa.Table:
         if name.lower().endswith((".csv", ".tsv", ".txt")):
             import pyarrow.csv
 
-            delimiter = delimiter_of(name, header_of(io.BytesIO(content), f"The file {name[:100]!r}"))
+            label = f"The file {name[:100]!r}"
+            delimiter = delimiter_of(name, header_of(io.BytesIO(content), label))
             options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
             found = pyarrow.csv.read_csv(io.BytesIO(content), parse_options=options)
-            if any(pa.types.is_binary(column.type) for column in found.schema):  # what cannot be decoded
-                raise not_utf8(f"The file {name[:100]!r}")
+            check_text(found.schema, label)
             return found
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidArgumentError(f"The file {name[:100]!r} cannot be read: {error}") from None

@@ -109,11 +109,11 @@ def _disk_order(keys: list[bytes]) -> npt.NDArray[np.intp]:
     sample = keys[:: len(keys) // _SAMPLE_KEYS + 1]
     least, greatest = min(sample), max(sample)
     common = next((i for i, pair in enumerate(zip(least, greatest)) if pair[0] != pair[1]), len(least))
-    room = bytes(common + WORD_BYTES)
+    padding = bytes(common + WORD_BYTES)
     words: list[npt.NDArray[np.uint64]] = []
     for start in range(0, len(keys), _ORDER_KEYS):
         part = keys[start : start + _ORDER_KEYS]
-        data = np.frombuffer(b"".join((*part, room)), np.uint8)
+        data = np.frombuffer(b"".join((*part, padding)), np.uint8)
         lengths = np.fromiter(map(len, part), np.int64, len(part))
         # Where a key ends sooner, bytes of the next one follow. They only count between keys that are alike so far.
         words.append(words_at(data)[starts_of(lengths) + common].byteswap())

@@ -43,7 +43,7 @@ class DiskReaders:
         self._count = 0
 
     def begin(self) -> None:
-        """Begin to read; waits while there may be none."""
+        """Begin to read; waits while a `none` block runs."""
         with self._idle:
             self._count += 1
 
