@@ -7,6 +7,7 @@ import gc
 import math
 import pickle
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -254,6 +255,26 @@ def test_reading_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch, events: fluss
         assert next(batches).num_rows == 20
         assert made <= taken + 7
     assert list(batches) == []
+
+
+def test_little_is_read_ahead_of_the_first_rows(monkeypatch: pytest.MonkeyPatch, events: fluss.Table[Any]) -> None:
+    """And more with each batch that is taken, up to the bound."""
+    made = 0
+    batch = ROWS.to_batches()[0]
+
+    async def counted(*args: Any, **options: Any) -> Any:
+        nonlocal made
+        for _ in range(200):
+            made += 1
+            yield batch
+
+    monkeypatch.setattr(dataset_module, "read_batches", counted)
+    monkeypatch.setattr(streams, "_FIRST_AHEAD_BYTES_MAX", 2 * batch.nbytes)
+    batches: Iterator[pa.RecordBatch] = events.dataset().to_batches()
+    next(batches)
+    time.sleep(0.2)
+    assert made <= 6, "the first batch, and twice as much as at first"
+    assert len(list(batches)) == 199
 
 
 def test_closing_the_connection_ends_a_read(db_server: fluss.LocalServer, events: fluss.Table[Any]) -> None:
