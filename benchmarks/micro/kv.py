@@ -105,10 +105,12 @@ def main() -> None:
             for data in batches:
                 put(codec, store, data, merge)
 
-        report("put, inserts", total, lambda: run(fresh("i"), lambda b: replace_rows(codec, b, store.get_many)), 2)
-        run(store, lambda b: replace_rows(codec, b, store.get_many))
-        report("put, updates", total, lambda: run(store, lambda b: replace_rows(codec, b, store.get_many)))
-        blind = lambda b: replace_rows(codec, b, store.get_many, with_before=False, blind=True)  # noqa: E731
+        report(
+            "put, inserts", total, lambda: run(fresh("i"), lambda b: replace_rows(codec, [(b, store.get_many)])[0]), 2
+        )
+        run(store, lambda b: replace_rows(codec, [(b, store.get_many)])[0])
+        report("put, updates", total, lambda: run(store, lambda b: replace_rows(codec, [(b, store.get_many)])[0]))
+        blind = lambda b: replace_rows(codec, [(b, store.get_many)], with_before=False, blind=True)[0]  # noqa: E731
         report("put, changelog image WAL", total, lambda: run(store, blind))
         merged = lambda rules: lambda b: merge_batch(codec, b, store.get_many, rules, with_before=True)  # noqa: E731
         report("put, partial update", total, lambda: run(store, merged(partial)))
@@ -132,7 +134,7 @@ def main() -> None:
         report(
             "put, updates of rows on disk",
             count,
-            lambda: put(codec, store, batches[1], lambda b: replace_rows(codec, b, store.get_many)),
+            lambda: put(codec, store, batches[1], lambda b: replace_rows(codec, [(b, store.get_many)])[0]),
             1,
         )
         store.close(keep=False)

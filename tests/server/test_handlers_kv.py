@@ -264,7 +264,7 @@ def test_failures_of_the_server_stay_with_their_bucket(tmp_path: Path, monkeypat
             def broken(*_: object) -> None:
                 raise ZeroDivisionError("oops")
 
-            monkeypatch.setattr(tablet, "_outcome", broken)
+            monkeypatch.setattr(tablet, "_read_old", broken)
             batch = kv_batch(table.info, SCHEMA, 1, [A])
             answers = await table.put_raw([(None, 0, batch), (None, 1, batch)])
             assert [a.error_code for a in answers] == [-1, 0]

@@ -7,10 +7,11 @@ computed for the whole batch at once. Whatever needs to look into rows goes thro
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
-from typing import Any
+from itertools import accumulate, compress, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -67,40 +68,45 @@ def is_distinct(keys: Sequence[bytes]) -> bool:
     return len(set(keys)) == len(keys)
 
 
+Write = tuple[KvBatch, ReadOld]
+"""A batch, and how to read what is in its bucket."""
+
+
 def replace_rows(
     codec: ValueCodec,
-    batch: KvBatch,
-    read_old: ReadOld,
+    writes: Sequence[Write],
     *,
     with_before: bool = True,
     blind: bool = False,
     keep_first: bool = False,
     wins: Wins | None = None,
-) -> Outcome:
-    """Upserts of whole rows and deletes.
+) -> list[Outcome]:
+    """Upserts of whole rows and deletes, in different buckets of one table.
+
+    Every step is taken for all records at once: most of the cost of a small batch is the fixed cost of the steps.
 
     Args:
         with_before: Updates also tell the row before.
         blind: Upserts do not read what was there and count as updates; only deletes read the old row.
         keep_first: A row that is there stays; such a batch has no deletes.
-        wins: Decides per record whether it replaces what is there; only for batches of distinct keys without deletes.
+        wins: Decides per record whether it replaces what is there; only for one batch, of distinct keys without
+            deletes.
     """
-    keys = batch.keys.to_list()
-    new = values_of(batch.rows, batch.schema_id)
+    joined = _Joined.of([batch for batch, _ in writes])
+    keys, deletes, count = joined.keys, joined.deletes, len(joined.keys)
+    new = joined.values
     values: list[Any] = new.to_list()
-    deletes = batch.deletes
     for i in np.flatnonzero(deletes).tolist():
         values[i] = None
-    changes: Changes = dict(zip(keys, values))
-    count = len(keys)
-    previous = None if len(changes) == count else _previous_positions(keys)
+    changes: list[Changes] = [dict(zip(keys[part], values[part])) for part in joined.parts]
+    previous = None if sum(map(len, changes)) == count else _previous_positions(keys, joined.parts)
 
     # Which records meet a row: one that was stored, or one that an earlier record of the batch left.
     asks = deletes if blind else np.ones(count, np.bool_)
     if previous is not None:
         asks = asks & (previous < 0)
     asked = np.flatnonzero(asks)
-    stored = read_old(keys if len(asked) == count else [keys[i] for i in asked.tolist()])
+    stored = _read_stored(keys, asked, joined, [read_old for _, read_old in writes])
     found = _is_present(stored)
     present = np.zeros(count, np.bool_)
     present[asked] = found
@@ -109,29 +115,33 @@ def replace_rows(
         present[later] = ~deletes[previous[later]]
     for i in asked[~found & deletes[asked]].tolist():
         # A key that was never there needs no mark that it is gone.
-        if changes.get(keys[i], b"") is None:
-            del changes[keys[i]]
+        changed = changes[joined.part_of(i)]
+        if changed.get(keys[i], b"") is None:
+            del changed[keys[i]]
 
     loses = np.zeros(count, np.bool_)
     if keep_first:
         loses = present
-        changes = dict(zip(reversed(keys), reversed(values))) if previous is not None else changes
+        if previous is not None:
+            changes = [dict(zip(reversed(keys[part]), reversed(values[part]))) for part in joined.parts]
     elif wins is not None and bool(found.any()):
         met = asked[found]
         loses[met] = ~wins([value for value in stored if value is not None], met)
     if bool(loses.any()):
-        gone = {keys[i] for i in np.flatnonzero(loses).tolist()}
-        if previous is not None:
-            gone -= {keys[i] for i in np.flatnonzero(~loses).tolist()}
-        for key in gone:
-            del changes[key]
+        for changed, part in zip(changes, joined.parts):
+            lost = loses[part]
+            gone = set(compress(keys[part], lost.tolist()))
+            if previous is not None:
+                gone.difference_update(compress(keys[part], (~lost).tolist()))
+            for key in gone:
+                del changed[key]
 
     tells_old = present & ~loses & (deletes | with_before) if not blind else present & deletes
     tells_new = ~deletes & ~loses
     ends = np.cumsum(tells_old.astype(np.int64) + tells_new)
     total = int(ends[-1]) if count else 0
     if not total:
-        return Outcome(changes=changes)
+        return [Outcome(changes=changed) for changed in changes]
     old_at = (ends - 1 - tells_new)[tells_old]
     new_at = (ends - 1)[tells_new]
     types = np.empty(total, np.uint8)
@@ -151,21 +161,80 @@ def replace_rows(
         from_batch = previous[tells_old][~from_store]
         starts[old_at[~from_store]], lengths[old_at[~from_store]] = new.starts[from_batch], new.lengths[from_batch]
     data = np.concatenate((new.data, before.data)) if len(before) else new.data
-    return Outcome(
-        change_types=types.tobytes(),
-        records=codec.decode_values(Slices.trusted(data, starts, lengths)),
-        changes=changes,
-        rows_added=int((types == INSERT).sum()) - int((types == DELETE).sum()),
-    )
+    records = codec.decode_values(Slices.trusted(data, starts, lengths))
+    record_ends = [int(ends[part.stop - 1]) if part.stop else 0 for part in joined.parts]
+    return _told(changes, types.tobytes(), records, record_ends)
 
 
-def _previous_positions(keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """For every record the position of the record before it with the same key, or -1."""
-    last: dict[bytes, int] = {}
+def _told(changes: list[Changes], types: bytes, records: pa.RecordBatch, ends: list[int]) -> list[Outcome]:
+    """The outcome of each write, of which `ends` says where its records end among those of all."""
+    outcomes: list[Outcome] = []
+    start = 0
+    for changed, end in zip(changes, ends):
+        if end == start:
+            outcomes.append(Outcome(changes=changed))
+            continue
+        own = types[start:end]
+        rows_added = own.count(INSERT) - own.count(DELETE)
+        outcomes.append(Outcome(own, records.slice(start, end - start), changed, rows_added))
+        start = end
+    return outcomes
+
+
+class _Joined(NamedTuple):
+    """The records of some batches, one batch after the other."""
+
+    keys: list[bytes]
+    values: Slices
+    """What is stored of each record."""
+    deletes: Mask
+    parts: list[slice]
+    """Where the records of each batch are."""
+
+    @classmethod
+    def of(cls, batches: Sequence[KvBatch]) -> _Joined:
+        bounds = [0, *accumulate(len(batch.keys) for batch in batches)]
+        parts = [slice(start, end) for start, end in pairwise(bounds)]
+        if len(batches) == 1:
+            (batch,) = batches
+            return cls(batch.keys.to_list(), values_of(batch.rows, batch.schema_id), batch.deletes, parts)
+        schema_ids = np.repeat([batch.schema_id for batch in batches], [len(batch.keys) for batch in batches])
+        return cls(
+            Slices.concat([batch.keys for batch in batches]).to_list(),
+            values_of(Slices.concat([batch.rows for batch in batches]), schema_ids),
+            np.concatenate([batch.deletes for batch in batches]),
+            parts,
+        )
+
+    def part_of(self, position: int) -> int:
+        """The number of the batch that a record is of."""
+        return bisect_right(self.parts, position, key=lambda part: part.stop)
+
+
+def _read_stored(
+    keys: list[bytes], asked: npt.NDArray[np.int64], joined: _Joined, readers: Sequence[ReadOld]
+) -> list[bytes | None]:
+    """Read what is stored of the keys at some positions, each in the bucket it is of."""
+    if len(asked) == len(keys):
+        if len(readers) == 1:
+            return readers[0](keys)
+        return [value for read, part in zip(readers, joined.parts) for value in read(keys[part])]
+    ends = np.searchsorted(asked, [part.stop for part in joined.parts]).tolist()
+    stored: list[bytes | None] = []
+    for read, start, end in zip(readers, [0, *ends], ends):
+        if start < end:
+            stored += read([keys[i] for i in asked[start:end].tolist()])
+    return stored
+
+
+def _previous_positions(keys: Sequence[bytes], parts: Sequence[slice]) -> npt.NDArray[np.int64]:
+    """For every record the position of the record before it with the same key in its batch, or -1."""
     previous: list[int] = []
-    for i, key in enumerate(keys):
-        previous.append(last.get(key, -1))
-        last[key] = i
+    for part in parts:
+        last: dict[bytes, int] = {}
+        for i, key in enumerate(keys[part], part.start):
+            previous.append(last.get(key, -1))
+            last[key] = i
     return np.array(previous, np.int64)
 
 

@@ -22,35 +22,17 @@ from typing import TypeVar
 import numpy as np
 
 from fluss._arrow_buffers import array_of, numpy_of
-from fluss.errors import FormatError, InvalidTargetColumnError, KvStorageError, SchemaNotExistError, UnknownServerError
+from fluss.errors import FormatError, KvStorageError, UnknownServerError
 from fluss.metadata import BigIntType, ChangeType, TableInfo
-from fluss.metadata.validation import check_target_columns
-from fluss.records import (
-    NO_WRITER_ID,
-    KvBatch,
-    LogBatch,
-    decode_log_batch,
-    encode_arrow_body,
-    encode_row_body,
-    iter_log_batches,
-    seal_log_batch,
-)
+from fluss.records import LogBatch, decode_log_batch, iter_log_batches
 from fluss.rows import kv_key_encoder
 from fluss.server.catalog import TableEntry
 from fluss.server.kv import engine
-from fluss.server.kv.changes import Outcome, apply_delete_behavior, is_distinct, replace_rows
+from fluss.server.kv.changes import Outcome
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, sorted_runs
-from fluss.server.kv.merge import (
-    MergeRules,
-    aggregation_rules,
-    merge_batch,
-    partial_rules,
-    refuse_partial,
-    version_wins,
-    versioned_rules,
-)
 from fluss.server.kv.ordered import Values, first_values
+from fluss.server.kv.prepare import Preparation, Preparer, Write
 from fluss.server.kv.sequence import Sequence as NumberSequence
 from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, restore
 from fluss.server.kv.store import Checkpointed, Store
@@ -64,11 +46,8 @@ logger = logging.getLogger("fluss.server.kv")
 
 T = TypeVar("T")
 
-AGG_MODE_OVERWRITE = 1
 _REPLAY_BYTES = 4 * 1024 * 1024
 _INLINE_RECORDS_MAX = 64
-_INLINE_BYTES_MAX = 4096
-"""Smaller batches are cheaper on the event loop than the way to a thread and back."""
 _INLINE_SORT_MAX = 10_000
 _INLINE_ROWS_MAX = 1_000
 """Fewer rows are read in order at once, more of them in slices from a view of their own."""
@@ -99,6 +78,7 @@ class KvTablet:
         executor: Executor,
         numbers: NumberSequence | None,
         snapshots: BucketSnapshots | None = None,
+        preparer: Preparer | None = None,
     ) -> None:
         self.entry = entry
         self.log = log
@@ -107,6 +87,7 @@ class KvTablet:
         self._executor = executor
         self._numbers = numbers
         self._snapshots = snapshots
+        self._preparer = preparer or Preparer(executor)
         self._pending: deque[_Pending] = deque()
         self._writes = asyncio.Lock()
         self._opening: asyncio.Task[None] | None = None
@@ -324,15 +305,15 @@ class KvTablet:
         while self._pending and self._pending[-1].end_offset > end_offset:
             self._pending.pop()
 
-    async def _prepared(
-        self, records: memoryview, target_columns: Sequence[int], agg_mode: int
-    ) -> AppendResult | tuple[Outcome, memoryview]:
+    async def _prepared(self, records: memoryview, target_columns: Sequence[int], agg_mode: int) -> Preparation:
+        targets = tuple(target_columns)
         for attempt in range(_ATTEMPTS):
             await self.ready()
+            write = Write(
+                self.entry, self.codec, self._read_old, self._numbers, self.log.writers, records, targets, agg_mode
+            )
             try:
-                if len(records) < _INLINE_BYTES_MAX:
-                    return self._prepare(records, target_columns, agg_mode)
-                return await self._in_thread(self._prepare, records, target_columns, agg_mode)
+                return await self._preparer.prepare(write)
             except DamagedStoreError as error:
                 self.damaged(error)
                 if attempt == _ATTEMPTS - 1:
@@ -366,117 +347,6 @@ class KvTablet:
                 if key in changes:
                     found[i] = changes[key]
         return found
-
-    def _prepare(
-        self, records: memoryview, target_columns: Sequence[int], agg_mode: int
-    ) -> AppendResult | tuple[Outcome, memoryview]:
-        batch = KvBatch.parse(records)
-        info = self.info
-        if not 0 <= batch.schema_id <= info.schema_id or batch.schema_id not in self.entry.schemas:
-            raise SchemaNotExistError(
-                f"schema id {batch.schema_id} is not known; the latest of {info.table_path} is {info.schema_id}"
-            )
-        duplicate = self._duplicate_of(batch)
-        if duplicate is not None:
-            return duplicate
-        outcome = self._outcome(batch, target_columns, agg_mode)
-        return outcome, self._changelog(outcome, batch)
-
-    def _duplicate_of(self, batch: KvBatch) -> AppendResult | None:
-        """The outcome of the first copy of a repeated batch. The log checks again; this saves the work."""
-        writer, sequence = batch.writer_id, batch.batch_sequence
-        if writer == NO_WRITER_ID:
-            return None
-        if sequence < 0:
-            raise FormatError(f"writer {writer} sent the batch sequence {sequence}")
-        written = self.log.writers.duplicate_of(writer, sequence)
-        if written is not None:
-            return AppendResult(written.base_offset, written.last_offset + 1, written.timestamp, duplicate=True)
-        self.log.writers.check_follows(writer, sequence, self.log.writers.last_sequence(writer))
-        return None
-
-    def _outcome(self, batch: KvBatch, target_columns: Sequence[int], agg_mode: int) -> Outcome:
-        info, codec = self.info, self.codec
-        config = info.config
-        overwrite = agg_mode == AGG_MODE_OVERWRITE
-        engine = None if overwrite else config.merge_engine
-        with_before = config.changelog_image == "FULL"
-        targets = self._targets(target_columns, engine)
-        generated = self._generated_column(target_columns)
-        rules = self._rules(engine, targets)
-        batch = apply_delete_behavior(
-            batch, "ALLOW" if overwrite else config.delete_behavior, f"table {info.table_path}"
-        )
-        if engine == "first_row":
-            return replace_rows(codec, batch, self._read_old, with_before=with_before, keep_first=True)
-        if rules is None:
-            return replace_rows(codec, batch, self._read_old, with_before=with_before, blind=not with_before)
-        if engine == "versioned" and not bool(batch.deletes.any()) and is_distinct(batch.keys.to_list()):
-            assert config.version_column is not None
-            wins = version_wins(codec, batch, config.version_column)
-            return replace_rows(codec, batch, self._read_old, with_before=with_before, wins=wins)
-        return merge_batch(
-            codec,
-            batch,
-            self._read_old,
-            rules,
-            with_before=with_before,
-            generate=self._numbers,
-            generated_column=generated,
-        )
-
-    def _targets(self, target_columns: Sequence[int], engine: str | None) -> list[int]:
-        """The columns of a partial update; none for whole rows."""
-        targets = list(target_columns)
-        if engine is None and set(targets) == set(range(len(self.info.schema.columns))):
-            return []
-        return targets
-
-    def _rules(self, engine: str | None, targets: list[int]) -> MergeRules | None:
-        """How rows are merged; None when whole rows replace each other."""
-        schema = self.info.schema
-        if targets and engine in ("first_row", "versioned"):
-            raise refuse_partial(engine)
-        if targets:
-            check_target_columns(schema, targets)
-        if engine == "aggregation":
-            return aggregation_rules(schema, targets)
-        if engine == "versioned":
-            column = self.info.config.version_column
-            assert column is not None
-            return versioned_rules(schema, column)
-        return partial_rules(schema, targets) if targets else None
-
-    def _generated_column(self, targets: Sequence[int]) -> int | None:
-        schema = self.info.schema
-        if not schema.auto_increment_columns:
-            return None
-        column = schema.column_index(schema.auto_increment_columns[0])
-        if not targets or column in targets:
-            raise InvalidTargetColumnError(
-                f"column '{schema.auto_increment_columns[0]}' is filled by the server: "
-                "name the other columns as target columns and leave it out"
-            )
-        return column
-
-    def _changelog(self, outcome: Outcome, batch: KvBatch) -> memoryview:
-        """The changelog batch, in the table's log format; one without records if nothing changed."""
-        info, codec = self.info, self.codec
-        rows = outcome.records if outcome.records is not None else codec.to_batch([])
-        types = outcome.change_types
-        if info.log_format == "ARROW":
-            compression, level = info.arrow_compression
-            body = encode_arrow_body(rows, compression=compression, level=level, change_types=types)
-        else:
-            body = encode_row_body(info.log_format, codec.types, rows, types)
-        parts = seal_log_batch(
-            body, schema_id=info.schema_id, writer_id=batch.writer_id, batch_sequence=batch.batch_sequence
-        )
-        # The log writes its offsets into the batch, so it needs bytes of its own.
-        changelog = bytearray()
-        for part in parts:
-            changelog += part
-        return memoryview(changelog)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

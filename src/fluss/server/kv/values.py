@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of
@@ -27,17 +28,16 @@ def schema_prefix(schema_id: int) -> bytes:
     return _SCHEMA_ID.pack(schema_id)
 
 
-def values_of(rows: Slices, schema_id: int) -> Slices:
-    """Rows of a KV batch as stored values, made in one copy of the batch.
+def values_of(rows: Slices, schema_id: int | npt.NDArray[np.int64]) -> Slices:
+    """Rows of KV batches as stored values, made in one copy of the batches; `schema_id` is that of all or of each.
 
     Before every row of a batch lie at least five bytes of its record (two lengths and the key), so the schema id fits
     in front of it. The keys of the result's buffer are thereby destroyed; read them from the batch.
     """
     data = rows.data.copy()
     starts = rows.starts - SCHEMA_ID_BYTES
-    low, high = schema_prefix(schema_id)
-    data[starts] = low
-    data[starts + 1] = high
+    data[starts] = schema_id & 0xFF
+    data[starts + 1] = schema_id >> 8
     return Slices.trusted(data, starts, rows.lengths + SCHEMA_ID_BYTES)
 
 

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Preparing writes: from the KV batches of clients to changes of the state, and the changelog that tells them.
+
+Writes that arrive together are prepared together, in one job of a thread: the way there and back, and the steps that a
+batch of many rows takes as quickly as one of few, are then paid once for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from fluss.errors import FormatError, InvalidTargetColumnError, SchemaNotExistError
+from fluss.metadata import TableInfo
+from fluss.metadata.validation import check_target_columns
+from fluss.records import NO_WRITER_ID, KvBatch, encode_arrow_body, encode_row_body, seal_log_batch
+from fluss.server.catalog import TableEntry
+from fluss.server.kv.changes import Outcome, ReadOld, apply_delete_behavior, is_distinct, replace_rows
+from fluss.server.kv.merge import (
+    Generate,
+    MergeRules,
+    aggregation_rules,
+    merge_batch,
+    partial_rules,
+    refuse_partial,
+    version_wins,
+    versioned_rules,
+)
+from fluss.server.kv.values import ValueCodec
+from fluss.server.log.appends import AppendResult, settle
+from fluss.server.log.writers import WriterStates
+
+T = TypeVar("T")
+
+AGG_MODE_OVERWRITE = 1
+_INLINE_BYTES_MAX = 4096
+"""Fewer bytes are cheaper on the event loop than the way to a thread and back."""
+_TOGETHER_BYTES_MAX = 256 * 1024
+"""More in one job would keep the event loop waiting, and gain nothing."""
+
+
+class Write(NamedTuple):
+    """One KV batch on its way into a bucket."""
+
+    entry: TableEntry
+    codec: ValueCodec
+    read_old: ReadOld
+    generate: Generate | None
+    writers: WriterStates
+    records: memoryview
+    target_columns: tuple[int, ...]
+    agg_mode: int
+
+    @property
+    def rules_key(self) -> tuple[int, int, tuple[int, ...], int]:
+        """Writes with the same key follow the same rules."""
+        return id(self.entry), self.codec.schema_id, self.target_columns, self.agg_mode
+
+
+class Prepared(NamedTuple):
+    """What a write changes, and the batch of the changelog that says so."""
+
+    outcome: Outcome
+    changelog: memoryview
+
+
+Preparation = Prepared | AppendResult
+"""An `AppendResult` is that of the first copy of a batch that a client sends again."""
+
+
+class Preparer:
+    """Prepares the writes of all buckets."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._waiting: list[tuple[Write, asyncio.Future[Preparation]]] = []
+
+    def prepare(self, write: Write) -> asyncio.Future[Preparation]:
+        """Prepare a write, with the others that arrive in this iteration of the event loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Preparation] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._start)
+        self._waiting.append((write, future))
+        return future
+
+    def _start(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for part in _parts(waiting):
+            writes = [write for write, _ in part]
+            futures = [future for _, future in part]
+            if sum(len(write.records) for write in writes) < _INLINE_BYTES_MAX:
+                _settle(futures, prepare(writes))
+                continue
+            try:
+                work = asyncio.get_running_loop().run_in_executor(self._executor, prepare, writes)
+            except RuntimeError as error:  # there cannot be another thread now
+                _settle(futures, [error] * len(futures))
+                continue
+            work.add_done_callback(partial(_prepared, futures))
+
+
+def _parts(
+    waiting: Iterable[tuple[Write, asyncio.Future[Preparation]]],
+) -> Iterator[list[tuple[Write, asyncio.Future[Preparation]]]]:
+    """Split writes into jobs of a bounded size."""
+    part: list[tuple[Write, asyncio.Future[Preparation]]] = []
+    size_bytes = 0
+    for write, future in waiting:
+        if part and size_bytes + len(write.records) > _TOGETHER_BYTES_MAX:
+            yield part
+            part, size_bytes = [], 0
+        part.append((write, future))
+        size_bytes += len(write.records)
+    if part:
+        yield part
+
+
+def _prepared(futures: list[asyncio.Future[Preparation]], work: asyncio.Future[list[Preparation | Exception]]) -> None:
+    try:
+        results = work.result()
+    except (Exception, asyncio.CancelledError) as error:
+        failure = error if isinstance(error, Exception) else RuntimeError("the write was given up: the server stops")
+        results = [failure] * len(futures)
+    _settle(futures, results)
+
+
+def _settle(futures: list[asyncio.Future[Preparation]], results: Sequence[Preparation | Exception]) -> None:
+    for future, result in zip(futures, results):
+        settle(future, result)
+
+
+def prepare(writes: Sequence[Write]) -> list[Preparation | Exception]:
+    """Prepare writes to different buckets. An error concerns its own write only. May run in a thread."""
+    results: list[Any] = [_attempt(_checked, write) for write in writes]
+    groups: dict[object, list[int]] = {}
+    for i, checked in enumerate(results):
+        if isinstance(checked, KvBatch):
+            groups.setdefault(writes[i].rules_key, []).append(i)
+    for members in groups.values():
+        for i, result in zip(members, _prepare_group([(writes[i], results[i]) for i in members])):
+            results[i] = result
+    return results
+
+
+def _attempt(work: Callable[..., T], *args: object) -> T | Exception:
+    try:
+        return work(*args)
+    except Exception as error:
+        return error
+
+
+def _checked(write: Write) -> KvBatch | AppendResult:
+    """The batch of a write, or what came of it if it was written before."""
+    batch = KvBatch.parse(write.records)
+    info = write.entry.table_info
+    if not 0 <= batch.schema_id <= info.schema_id or batch.schema_id not in write.entry.schemas:
+        raise SchemaNotExistError(
+            f"schema id {batch.schema_id} is not known; the latest of {info.table_path} is {info.schema_id}"
+        )
+    return _duplicate_of(batch, write.writers) or batch
+
+
+def _duplicate_of(batch: KvBatch, writers: WriterStates) -> AppendResult | None:
+    """The outcome of the first copy of a repeated batch. The log checks again; this saves the work."""
+    writer, sequence = batch.writer_id, batch.batch_sequence
+    if writer == NO_WRITER_ID:
+        return None
+    if sequence < 0:
+        raise FormatError(f"writer {writer} sent the batch sequence {sequence}")
+    written = writers.duplicate_of(writer, sequence)
+    if written is not None:
+        return AppendResult(written.base_offset, written.last_offset + 1, written.timestamp, duplicate=True)
+    writers.check_follows(writer, sequence, writers.last_sequence(writer))
+    return None
+
+
+def _prepare_group(writes: Sequence[tuple[Write, KvBatch]]) -> list[Prepared | Exception]:
+    """Prepare writes that follow the same rules."""
+    rules = _attempt(WriteRules.of, writes[0][0])
+    if isinstance(rules, Exception):
+        return [rules] * len(writes)
+    if len(writes) > 1 and rules.replaces_rows:
+        with contextlib.suppress(Exception):  # which write the error concerns shows when each is prepared alone
+            return [*rules.prepare(writes)]
+    alone = (_attempt(rules.prepare, [write]) for write in writes)
+    return [result if isinstance(result, Exception) else result[0] for result in alone]
+
+
+@dataclass(frozen=True)
+class WriteRules:
+    """How writes to a table take effect."""
+
+    info: TableInfo
+    codec: ValueCodec
+    engine: str | None
+    delete_behavior: str
+    merge: MergeRules | None
+    """How rows are merged; None when whole rows replace each other."""
+    generated_column: int | None
+
+    @classmethod
+    def of(cls, write: Write) -> WriteRules:
+        info = write.entry.table_info
+        overwrite = write.agg_mode == AGG_MODE_OVERWRITE
+        engine = None if overwrite else info.config.merge_engine
+        return cls(
+            info,
+            write.codec,
+            engine,
+            "ALLOW" if overwrite else info.config.delete_behavior,
+            _merge_rules(info, engine, write.target_columns),
+            _generated_column(info, write.target_columns),
+        )
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether writes never look into the rows they meet."""
+        return self.merge is None
+
+    def prepare(self, writes: Sequence[tuple[Write, KvBatch]]) -> list[Prepared]:
+        """Prepare writes to different buckets; more than one only if they replace rows."""
+        where = f"table {self.info.table_path}"
+        read = [(apply_delete_behavior(batch, self.delete_behavior, where), write.read_old) for write, batch in writes]
+        with_before = self.info.config.changelog_image == "FULL"
+        if self.engine == "first_row":
+            outcomes = replace_rows(self.codec, read, with_before=with_before, keep_first=True)
+        elif self.merge is None:
+            outcomes = replace_rows(self.codec, read, with_before=with_before, blind=not with_before)
+        else:
+            ((write, _),), ((batch, _),) = writes, read
+            outcomes = [self._merged(write, batch, self.merge, with_before)]
+        return [Prepared(outcome, self._changelog(outcome, batch)) for outcome, (_, batch) in zip(outcomes, writes)]
+
+    def _merged(self, write: Write, batch: KvBatch, merge: MergeRules, with_before: bool) -> Outcome:
+        if self.engine == "versioned" and not bool(batch.deletes.any()) and is_distinct(batch.keys.to_list()):
+            assert self.info.config.version_column is not None
+            wins = version_wins(self.codec, batch, self.info.config.version_column)
+            return replace_rows(self.codec, [(batch, write.read_old)], with_before=with_before, wins=wins)[0]
+        return merge_batch(
+            self.codec,
+            batch,
+            write.read_old,
+            merge,
+            with_before=with_before,
+            generate=write.generate,
+            generated_column=self.generated_column,
+        )
+
+    def _changelog(self, outcome: Outcome, batch: KvBatch) -> memoryview:
+        """The changelog batch, in the table's log format; one without records if nothing changed."""
+        info, codec = self.info, self.codec
+        rows = outcome.records if outcome.records is not None else codec.to_batch([])
+        types = outcome.change_types
+        if info.log_format == "ARROW":
+            compression, level = info.arrow_compression
+            body = encode_arrow_body(rows, compression=compression, level=level, change_types=types)
+        else:
+            body = encode_row_body(info.log_format, codec.types, rows, types)
+        parts = seal_log_batch(
+            body, schema_id=codec.schema_id, writer_id=batch.writer_id, batch_sequence=batch.batch_sequence
+        )
+        # The log writes its offsets into the batch, so it needs bytes of its own.
+        changelog = bytearray()
+        for part in parts:
+            changelog += part
+        return memoryview(changelog)
+
+
+def _merge_rules(info: TableInfo, engine: str | None, target_columns: tuple[int, ...]) -> MergeRules | None:
+    schema = info.schema
+    targets = list(target_columns)
+    if engine is None and set(targets) == set(range(len(schema.columns))):
+        targets = []  # whole rows
+    if targets and engine in ("first_row", "versioned"):
+        raise refuse_partial(engine)
+    if targets:
+        check_target_columns(schema, targets)
+    if engine == "aggregation":
+        return aggregation_rules(schema, targets)
+    if engine == "versioned":
+        assert info.config.version_column is not None
+        return versioned_rules(schema, info.config.version_column)
+    return partial_rules(schema, targets) if targets else None
+
+
+def _generated_column(info: TableInfo, target_columns: tuple[int, ...]) -> int | None:
+    schema = info.schema
+    if not schema.auto_increment_columns:
+        return None
+    column = schema.column_index(schema.auto_increment_columns[0])
+    if not target_columns or column in target_columns:
+        raise InvalidTargetColumnError(
+            f"column '{schema.auto_increment_columns[0]}' is filled by the server: "
+            "name the other columns as target columns and leave it out"
+        )
+    return column

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes that are prepared together come to the same as each alone, and an error stays with its write."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, table, with_columns
+from tests.server.log_support import run
+
+from fluss.errors import CorruptMessageError, FlussError, SchemaNotExistError
+from fluss.metadata import Column, IntType, Schema
+from fluss.records import decode_log_batch, iter_log_batches
+from fluss.server.catalog import TableEntry
+from fluss.server.kv import prepare as preparing
+from fluss.server.kv.layer import Changes
+from fluss.server.kv.prepare import Prepared, Preparer, Write, prepare
+from fluss.server.kv.values import ValueCodec
+from fluss.server.log.writers import WriterStates
+
+WIDER = with_columns(SCHEMA, Column("extra", IntType()))
+ENTRIES = {
+    "plain": table(),
+    "wal": table(changelog_image="wal"),
+    "first row": table(merge__engine="first_row"),
+    "versioned": table(merge__engine="versioned", merge__engine_versioned_ver__column="id"),
+    "changed": table({1: SCHEMA, 2: WIDER}),
+    "no deletes": table(delete_behavior="disable"),
+}
+
+
+class Stored:
+    """What the bucket of a write holds, and what went in."""
+
+    def __init__(self, entry: TableEntry, writes: Sequence[Row | Delete], schema_id: int, before: Changes) -> None:
+        info = entry.table_info
+        self.before = before
+        self.write = Write(
+            entry,
+            ValueCodec(info.kv_format, entry.schemas, info.schema_id),
+            lambda keys: [before.get(key) for key in keys],
+            None,
+            WriterStates(),
+            memoryview(kv_batch(info, entry.schemas[schema_id], schema_id, writes)),
+            (),
+            0,
+        )
+
+
+def rows(width: int) -> st.SearchStrategy[Row]:
+    id_ = st.integers(0, 6)
+    name = st.one_of(st.none(), st.sampled_from(["", "a", "ü" * 40]))
+    score = st.one_of(st.none(), st.just(1.5))
+    return st.tuples(id_, name, score, *[st.just(7)] * (width - 3))
+
+
+@st.composite
+def buckets(draw: st.DrawFn) -> list[Stored]:
+    kind = draw(st.sampled_from(sorted(ENTRIES)))
+    entry = ENTRIES[kind]
+    found: list[Stored] = []
+    for _ in range(draw(st.integers(1, 5))):
+        schema_id = draw(st.sampled_from(sorted(entry.schemas)))
+        width = len(entry.schemas[schema_id].columns)
+        before: Changes = {}
+        held = draw(st.lists(rows(width), max_size=4))
+        if held:
+            prepared = prepare([Stored(entry, held, schema_id, {}).write])[0]
+            assert isinstance(prepared, Prepared)
+            before = prepared.outcome.changes
+        write = st.one_of(rows(width), st.builds(Delete, st.integers(0, 6)))
+        found.append(Stored(entry, draw(st.lists(write, max_size=8)), schema_id, before))
+    return found
+
+
+def seen(result: Any, schema: Schema) -> Any:
+    """What a result says, in a form that can be compared."""
+    if not isinstance(result, Prepared):
+        return type(result), str(result)
+    outcome = result.outcome
+    told = [
+        (batch.header.schema_id, decode_log_batch(batch, schema, "ARROW").to_pylist())
+        for batch in iter_log_batches(result.changelog, strict=True, verify=True)
+    ]
+    return told, outcome.change_types, outcome.changes, outcome.rows_added, outcome.highest_number
+
+
+@given(buckets())
+def test_together_and_alone_come_to_the_same(stored: list[Stored]) -> None:
+    writes = [one.write for one in stored]
+    schema = writes[0].entry.table_info.schema
+    alone = [prepare([write])[0] for write in writes]
+    assert [seen(result, schema) for result in prepare(writes)] == [seen(result, schema) for result in alone]
+
+
+def many(count: int, rows_each: int = 30) -> list[Write]:
+    entry = ENTRIES["plain"]
+    return [
+        Stored(entry, [(i * 1000 + k, f"name {k}", 0.5) for k in range(rows_each)], 1, {}).write for i in range(count)
+    ]
+
+
+def test_an_error_stays_with_its_write() -> None:
+    writes = many(4)
+    flipped = bytearray(writes[1].records)
+    flipped[-1] ^= 1
+    writes[1] = writes[1]._replace(records=memoryview(flipped))
+    unknown = bytearray(kv_batch(writes[2].entry.table_info, SCHEMA, 9, [(1, "a", None)]))
+    writes[2] = writes[2]._replace(records=memoryview(unknown))
+
+    def unreadable(keys: Sequence[bytes]) -> list[bytes | None]:
+        raise OSError("the disk is gone")
+
+    writes[3] = writes[3]._replace(read_old=unreadable)
+    first, second, third, fourth = prepare(writes)
+    assert isinstance(first, Prepared)
+    assert isinstance(second, CorruptMessageError)
+    assert isinstance(third, SchemaNotExistError)
+    assert isinstance(fourth, OSError)
+
+
+def test_numbers_are_drawn_once() -> None:
+    """Merges are never prepared together: trying again would use numbers up."""
+    entry, drawn = table(NUMBERED), iter(range(100))
+    writes = [
+        Stored(entry, [(f"k{i}", None, "v")], 1, {}).write._replace(target_columns=(0, 2), generate=drawn.__next__)
+        for i in range(3)
+    ]
+    results = prepare(writes)
+    assert [result.outcome.highest_number for result in results if isinstance(result, Prepared)] == [0, 1, 2]
+    assert next(drawn) == 3
+
+
+def test_writes_of_one_turn_share_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of other tables. Jobs are bounded: a few writes never wait for all of a large request."""
+    writes = [*many(40), Stored(ENTRIES["first row"], [(1, "a", None)], 1, {}).write]
+    monkeypatch.setattr(preparing, "_TOGETHER_BYTES_MAX", 10 * len(writes[0].records))
+    jobs: list[int] = []
+
+    def counted(part: Sequence[Write]) -> Any:
+        jobs.append(len(part))
+        return prepare(part)
+
+    monkeypatch.setattr(preparing, "prepare", counted)
+
+    async def work() -> None:
+        with ThreadPoolExecutor(2) as executor:
+            preparer = Preparer(executor)
+            random.shuffle(writes)
+            results = await asyncio.gather(*(preparer.prepare(write) for write in writes))
+        assert all(isinstance(result, Prepared) for result in results)
+        assert sum(jobs) == len(writes)
+        assert len(jobs) == 5
+
+    run(work())
+
+
+def test_a_pool_without_threads_fails_the_writes() -> None:
+    async def work() -> None:
+        executor = ThreadPoolExecutor(1)
+        executor.shutdown()
+        preparer = Preparer(executor)
+        for outcome in await asyncio.gather(*(preparer.prepare(w) for w in many(3, 200)), return_exceptions=True):
+            assert isinstance(outcome, (FlussError, RuntimeError))
+
+    run(work())
