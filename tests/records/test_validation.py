@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from tests.records.forge import CODECS, Parts, sealed
+from tests.records.forge import CODECS, Parts, resealed, sealed
 from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A, ROW_B, tables, to_batch, to_rows
 
 from fluss.errors import FormatError
 from fluss.metadata import Schema
 from fluss.records import LogBatch, check_log_batch, decode_arrow_batch, encode_arrow_body, encode_row_body
+from fluss.records.arrow_message import read_message
 
 Change = Callable[[Parts], None]
 
@@ -155,6 +158,31 @@ def test_servers_notice_offsets_that_are_announced_and_missing(codec: str, decla
     batch = LogBatch(Parts.of(to_batch(ID_NAME, ROWS)).batch(codec, declared={3: declared}))
     with pytest.raises(FormatError, match="it cannot be decompressed"):
         check_log_batch(batch, ID_NAME.arrow_schema)
+
+
+@pytest.mark.parametrize("codec", ["LZ4_FRAME", "ZSTD"])
+def test_content_that_does_not_decompress_leaves_no_memory_behind(codec: str) -> None:
+    """Batches that are refused must not use up the memory of a server."""
+    rows = [(i, f"name {i}") for i in range(20_000)]
+    data = bytearray(Parts.of(to_batch(ID_NAME, rows)).batch(codec))
+    message = read_message(LogBatch(data).arrow_view)
+    first_block = message.body_start + message.buffers[2 * NAME_OFFSETS] + 8 + 7  # behind a length and a frame header
+    start = len(data) - len(LogBatch(data).arrow_view)
+    data[start + first_block : start + first_block + 4] = b"\xff\xff\xff\x7f"
+    batch = LogBatch(resealed(bytes(data)))
+
+    def refuse() -> int:
+        with pytest.raises(FormatError, match="it cannot be decompressed"):
+            check_log_batch(batch, ID_NAME.arrow_schema)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        sizes = [refuse() for _ in range(20)]
+    finally:
+        tracemalloc.stop()
+    assert sizes[-1] - sizes[0] < 20_000  # each read is of 80,000 bytes
 
 
 @pytest.mark.parametrize("codec", ["LZ4_FRAME", "ZSTD"])

@@ -161,10 +161,11 @@ def decompress_buffer(stored: memoryview, size: int, codec: int | None) -> Any:
     if codec == ZSTD:
         return pa.Codec("zstd").decompress(content, decompressed_size=size, memory_pool=pa.system_memory_pool())
     # Arrow's codec of LZ4 leaves foreign memory at the end of a buffer whose last bytes are missing.
+    # And `read` of its streams never gives back the memory of a read that fails.
     with pa.CompressedInputStream(pa.BufferReader(content), "lz4") as stream:
-        data = stream.read(size + 1)
-    if len(data) != size:
-        raise ValueError(f"{size} bytes are announced, {len(data)} or more are stored")
+        data = stream.read_buffer(size + 1)
+    if data.size != size:
+        raise ValueError(f"{size} bytes are announced, {data.size} or more are stored")
     return data
 
 

@@ -78,8 +78,9 @@ class RemoteFiles:
         fd = disk.open_file(local, disk.REPLACE)
         try:
             with self._filesystem.open_input_stream(inner) as source:
-                while chunk := source.read(_COPY_BYTES):
-                    _write(fd, memoryview(chunk))
+                # Not `read`, which never gives back the memory of a read that fails.
+                while len(chunk := memoryview(source.read_buffer(_COPY_BYTES))):
+                    _write(fd, chunk)
                     size_bytes, checksum = size_bytes + len(chunk), zlib.crc32(chunk, checksum)
         finally:
             disk.close(fd)

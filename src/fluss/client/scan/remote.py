@@ -198,7 +198,8 @@ def _copy(filesystem: pafs.FileSystem, path: str, local: Path) -> None:
         os.symlink(path, local)
         return
     with filesystem.open_input_stream(path) as source, local.open("wb") as target:
-        while block := source.read(_BLOCK_BYTES):
+        # Not `read`, which never gives back the memory of a read that fails.
+        while len(block := memoryview(source.read_buffer(_BLOCK_BYTES))):
             target.write(block)
 
 
