@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -152,7 +153,7 @@ def test_writes_of_one_turn_share_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def work() -> None:
         with ThreadPoolExecutor(2) as executor:
-            preparer = Preparer(executor)
+            preparer = Preparer(executor, jobs_max=2)
             random.shuffle(writes)
             results = await asyncio.gather(*(preparer.prepare(write) for write in writes))
         assert all(isinstance(result, Prepared) for result in results)
@@ -162,11 +163,49 @@ def test_writes_of_one_turn_share_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     run(work())
 
 
+def test_writes_that_find_the_thread_busy_wait_and_share_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones do not wait: they take less time than the way to a thread."""
+    jobs: list[int] = []
+
+    def counted(part: Sequence[Write]) -> Any:
+        jobs.append(len(part))
+        return prepare(part)
+
+    monkeypatch.setattr(preparing, "prepare", counted)
+    go_on = threading.Event()
+
+    def read_slowly(keys: Sequence[bytes]) -> list[bytes | None]:
+        assert go_on.wait(20)
+        return [None] * len(keys)
+
+    async def work() -> None:
+        with ThreadPoolExecutor(4) as executor:
+            preparer = Preparer(executor, jobs_max=1)
+            try:
+                slow = preparer.prepare(many(1, 300)[0]._replace(read_old=read_slowly))
+                await asyncio.sleep(0)
+                small = await asyncio.wait_for(preparer.prepare(many(1, 3)[0]), 10)
+                assert isinstance(small, Prepared)
+                assert not slow.done()
+                waiting = []
+                for write in many(5, 300):
+                    waiting.append(preparer.prepare(write))
+                    await asyncio.sleep(0)
+                await asyncio.sleep(0.05)
+                assert not any(future.done() for future in waiting)
+            finally:
+                go_on.set()
+            await asyncio.gather(slow, *waiting)
+        assert jobs == [1, 1, 5]
+
+    run(work())
+
+
 def test_a_pool_without_threads_fails_the_writes() -> None:
     async def work() -> None:
         executor = ThreadPoolExecutor(1)
         executor.shutdown()
-        preparer = Preparer(executor)
+        preparer = Preparer(executor, jobs_max=1)
         for outcome in await asyncio.gather(*(preparer.prepare(w) for w in many(3, 200)), return_exceptions=True):
             assert isinstance(outcome, (FlussError, RuntimeError))
 

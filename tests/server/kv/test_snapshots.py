@@ -168,10 +168,13 @@ def test_a_large_bucket_shares_files_between_snapshots(tmp_path: Path) -> None:
             for start in range(0, 20_000, 2_000):
                 await table.put([(i, "z" * 100, None) for i in range(start, start + 2_000)])
             await take(server)
-            await table.put([(5, "changed", None), Delete(6)])
-            await take(server)
-            first, second = snapshots_of(server).snapshots
-            assert first.new_bytes > 1_000_000
+            assert snapshots_of(server).snapshots[0].new_bytes > 1_000_000
+            for _ in range(5):
+                await table.put([(5, "changed", None), Delete(6)])
+                await take(server)
+                first, second = snapshots_of(server).snapshots[-2:]
+                if second.new_bytes < 100_000:
+                    break  # otherwise RocksDB has rewritten its files in between, as it does now and then
             assert second.new_bytes < 100_000
             assert {f.path for f in first.shared} <= {f.path for f in second.shared}
             found = rows_of(table, read(second, tmp_path / "copy"))
@@ -185,7 +188,7 @@ def test_a_large_bucket_shares_files_between_snapshots(tmp_path: Path) -> None:
             assert len(rows_of(table, read(third, tmp_path / "third"))) == 19_999
             shared = Path(third.location).parent / "shared"
             assert {str(path) for path in shared.iterdir()} == {file.path for file in third.shared}
-            assert sorted(path.name for path in shared.parent.iterdir()) == ["shared", "snap-2"]
+            assert sorted(path.name for path in shared.parent.iterdir()) == ["shared", f"snap-{third.snapshot_id}"]
 
     run(work(), 60)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +43,8 @@ _INLINE_BYTES_MAX = 4096
 """Fewer bytes are cheaper on the event loop than the way to a thread and back."""
 _TOGETHER_BYTES_MAX = 256 * 1024
 """More in one job would keep the event loop waiting, and gain nothing."""
+_DISK_JOBS_MAX = 4
+"""While a job waits for the disk, others can work."""
 
 
 class Write(NamedTuple):
@@ -72,62 +75,91 @@ class Prepared(NamedTuple):
 Preparation = Prepared | AppendResult
 """An `AppendResult` is that of the first copy of a batch that a client sends again."""
 
+_Waiting = tuple[Write, "asyncio.Future[Preparation]"]
 
-class Preparer:
-    """Prepares the writes of all buckets."""
+
+class Preparers:
+    """Prepare the writes of all buckets: those whose rows are in memory never wait for those that need the disk."""
 
     def __init__(self, executor: Executor) -> None:
+        self.memory = Preparer(executor, jobs_max=1)
+        self.disk = Preparer(executor, jobs_max=_DISK_JOBS_MAX)
+
+
+class Preparer:
+    """Prepares writes, in few threads at a time.
+
+    More threads would only take Python's lock from each other: a write that finds them busy waits, and is prepared
+    together with those that arrive meanwhile.
+    """
+
+    def __init__(self, executor: Executor, jobs_max: int) -> None:
         self._executor = executor
-        self._waiting: list[tuple[Write, asyncio.Future[Preparation]]] = []
+        self._jobs_max = jobs_max
+        self._jobs = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._scheduled = False
 
     def prepare(self, write: Write) -> asyncio.Future[Preparation]:
         """Prepare a write, with the others that arrive in this iteration of the event loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Preparation] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._start)
         self._waiting.append((write, future))
+        self._waiting_bytes += len(write.records)
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._start)
         return future
 
     def _start(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for part in _parts(waiting):
-            writes = [write for write, _ in part]
-            futures = [future for _, future in part]
-            if sum(len(write.records) for write in writes) < _INLINE_BYTES_MAX:
+        self._scheduled = False
+        while self._waiting:
+            if self._waiting_bytes < _INLINE_BYTES_MAX:
+                writes, futures = self._take()
                 _settle(futures, prepare(writes))
-                continue
-            try:
-                work = asyncio.get_running_loop().run_in_executor(self._executor, prepare, writes)
-            except RuntimeError as error:  # there cannot be another thread now
-                _settle(futures, [error] * len(futures))
-                continue
-            work.add_done_callback(partial(_prepared, futures))
+            elif self._jobs < self._jobs_max:
+                self._submit(*self._take())
+            else:
+                return
 
+    def _submit(self, writes: list[Write], futures: list[asyncio.Future[Preparation]]) -> None:
+        try:
+            work = asyncio.get_running_loop().run_in_executor(self._executor, prepare, writes)
+        except RuntimeError as error:  # there cannot be another thread now
+            _settle(futures, [error] * len(futures))
+            return
+        self._jobs += 1
+        work.add_done_callback(partial(self._ended, futures))
 
-def _parts(
-    waiting: Iterable[tuple[Write, asyncio.Future[Preparation]]],
-) -> Iterator[list[tuple[Write, asyncio.Future[Preparation]]]]:
-    """Split writes into jobs of a bounded size."""
-    part: list[tuple[Write, asyncio.Future[Preparation]]] = []
-    size_bytes = 0
-    for write, future in waiting:
-        if part and size_bytes + len(write.records) > _TOGETHER_BYTES_MAX:
-            yield part
-            part, size_bytes = [], 0
-        part.append((write, future))
-        size_bytes += len(write.records)
-    if part:
-        yield part
+    def _take(self) -> tuple[list[Write], list[asyncio.Future[Preparation]]]:
+        """The writes of the next job, which has a bounded size."""
+        writes: list[Write] = []
+        futures: list[asyncio.Future[Preparation]] = []
+        size_bytes = 0
+        while self._waiting:
+            write, future = self._waiting[0]
+            size_bytes += len(write.records)
+            if writes and size_bytes > _TOGETHER_BYTES_MAX:
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= len(write.records)
+            writes.append(write)
+            futures.append(future)
+        return writes, futures
 
-
-def _prepared(futures: list[asyncio.Future[Preparation]], work: asyncio.Future[list[Preparation | Exception]]) -> None:
-    try:
-        results = work.result()
-    except (Exception, asyncio.CancelledError) as error:
-        failure = error if isinstance(error, Exception) else RuntimeError("the write was given up: the server stops")
-        results = [failure] * len(futures)
-    _settle(futures, results)
+    def _ended(
+        self, futures: list[asyncio.Future[Preparation]], work: asyncio.Future[list[Preparation | Exception]]
+    ) -> None:
+        self._jobs -= 1
+        results: Sequence[Preparation | Exception]
+        try:
+            results = work.result()
+        except (Exception, asyncio.CancelledError) as error:
+            stopped = RuntimeError("the write was given up: the server stops")
+            results = [error if isinstance(error, Exception) else stopped] * len(futures)
+        _settle(futures, results)
+        self._start()
 
 
 def _settle(futures: list[asyncio.Future[Preparation]], results: Sequence[Preparation | Exception]) -> None:

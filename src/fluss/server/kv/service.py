@@ -18,7 +18,7 @@ from fluss.server.config import ServerConfig
 from fluss.server.distribution import Distribution
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursors, encode_values_in_turns
-from fluss.server.kv.prepare import Preparer
+from fluss.server.kv.prepare import Preparers
 from fluss.server.kv.sequence import BlockSource
 from fluss.server.kv.sequence import Sequence as NumberSequence
 from fluss.server.kv.snapshotter import Snapshotter
@@ -46,7 +46,7 @@ class Kv:
         self._tablets = tablets
         self._executor = executor
         self._budget = StoreBudget(config.integer("kv.memory-size"), executor)
-        self._preparer = Preparer(executor)
+        self._preparers = Preparers(executor)
         self._open: dict[tuple[int, int | None, int], KvTablet] = {}
         self._blocks: dict[int, BlockSource] = {}
         self._closed = False
@@ -68,7 +68,7 @@ class Kv:
             store = Store(self._tablets.bucket_folder(bucket, "kv"), self._budget)
             snapshots = self.snapshotter.of(entry, bucket)
             numbers = self._numbers(entry, bucket)
-            known = KvTablet(entry, log, store, self._executor, numbers, snapshots, self._preparer)
+            known = KvTablet(entry, log, store, self._executor, numbers, snapshots, self._preparers)
             self._open[bucket.table_id, bucket.partition_id, bucket.bucket_id] = known
         return known
 

@@ -32,7 +32,7 @@ from fluss.server.kv.changes import Outcome
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, sorted_runs
 from fluss.server.kv.ordered import Values, first_values
-from fluss.server.kv.prepare import Preparation, Preparer, Write
+from fluss.server.kv.prepare import Preparation, Preparers, Write
 from fluss.server.kv.sequence import Sequence as NumberSequence
 from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, restore
 from fluss.server.kv.store import Checkpointed, Store
@@ -78,7 +78,7 @@ class KvTablet:
         executor: Executor,
         numbers: NumberSequence | None,
         snapshots: BucketSnapshots | None = None,
-        preparer: Preparer | None = None,
+        preparers: Preparers | None = None,
     ) -> None:
         self.entry = entry
         self.log = log
@@ -87,7 +87,7 @@ class KvTablet:
         self._executor = executor
         self._numbers = numbers
         self._snapshots = snapshots
-        self._preparer = preparer or Preparer(executor)
+        self._preparers = preparers or Preparers(executor)
         self._pending: deque[_Pending] = deque()
         self._writes = asyncio.Lock()
         self._opening: asyncio.Task[None] | None = None
@@ -313,7 +313,8 @@ class KvTablet:
                 self.entry, self.codec, self._read_old, self._numbers, self.log.writers, records, targets, agg_mode
             )
             try:
-                return await self._preparer.prepare(write)
+                preparer = self._preparers.memory if self.store.is_in_memory else self._preparers.disk
+                return await preparer.prepare(write)
             except DamagedStoreError as error:
                 self.damaged(error)
                 if attempt == _ATTEMPTS - 1:
