@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss.errors import FormatError, InvalidArgumentError
 from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, malformed, parts_size
 from fluss.records.arrow_layout import SchemaLayout, layout_of
-from fluss.records.arrow_message import LZ4_FRAME, ZSTD, ArrowMessage, read_message, write_metadata
+from fluss.records.arrow_message import ZSTD, ArrowMessage, read_message, write_metadata
 from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
 from fluss.records.projection import project_batch, project_message
 from fluss.records.validation import DECODED_BYTES_MAX, PREFIX_SIZE, STORED_RAW, check_message, check_values
@@ -33,6 +33,8 @@ _LARGE_VALUES_MIN = 50_000
 """Below this many values one copy by Arrow is cheaper than describing the buffers one by one, and waking the threads of
 its compressor costs more than it saves."""
 _ALIGNMENT = 8
+_FEW_BUFFERS_MAX = 64
+"""Of more buffers each is small, and one call into Arrow for all of them is cheaper than one for each."""
 _PADDING = (b"", *(bytes(n) for n in range(1, _ALIGNMENT)))
 _NOTHING = memoryview(b"")
 _CRC_AHEAD_BYTES_MIN = 64 * 1024
@@ -259,10 +261,10 @@ def decode_arrow_batch(
         layout = layout_of(arrow_schema)
     check_message(view, message, layout, max_bytes)
     try:
-        if message.codec == ZSTD:
+        if message.codec == ZSTD and len(message.buffers) <= 2 * _FEW_BUFFERS_MAX:
             return _decompressed_zstd(view, message, layout)
-        if message.codec == LZ4_FRAME:
-            return _decompressed_lz4(view, message, layout)
+        if message.codec is not None:
+            return _decompressed_by_arrow(view, message, layout)
         buffer = pa.py_buffer(view)
         if align and (buffer.address + message.body_start) % _ALIGNMENT:
             buffer = _aligned_copy(view, message.body_start)
@@ -298,8 +300,8 @@ def _decompressed_zstd(view: memoryview, message: ArrowMessage, layout: SchemaLa
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
 
 
-def _decompressed_lz4(view: memoryview, message: ArrowMessage, layout: SchemaLayout) -> pa.RecordBatch:
-    """The rows of an LZ4 message, decompressed by Arrow: unlike its codec, its reader notices missing bytes."""
+def _decompressed_by_arrow(view: memoryview, message: ArrowMessage, layout: SchemaLayout) -> pa.RecordBatch:
+    """The rows of a compressed message, by Arrow's reader, which unlike its LZ4 codec notices missing bytes."""
     decoded = pa.ipc.read_record_batch(pa.py_buffer(_without_empty_frames(view, message)), layout.schema)
     buffers = [buffer for column in decoded.columns for buffer in column.buffers()]
     check_values(layout, message.nodes, [_size(buffer) for buffer in buffers], buffers.__getitem__)

@@ -7,7 +7,9 @@ client meets such batches whatever our server refuses.
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +43,8 @@ def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-def with_invalid_batch(run: Any, folder: Path, codec: str, use: Any) -> None:
-    """Await `use(table)` with nine rows in the log, of which those in the middle are unreadable."""
+def with_invalid_batch(run: Any, folder: Path, codec: str, use: Any, batches: Sequence[bytearray] = ()) -> None:
+    """Await `use(table)` with nine rows in the log, of which those in the middle are unreadable (or other batches)."""
 
     async def work() -> None:
         async with running_server(folder) as server, connected(server) as client:
@@ -51,7 +53,7 @@ def with_invalid_batch(run: Any, folder: Path, codec: str, use: Any) -> None:
 
             async def fill_and_use(_: Any, table: Any) -> None:
                 table_id = table.get_table_info().table_id
-                for batch in (make_batch(0), invalid_batch(codec), make_batch(6)):
+                for batch in batches or (make_batch(0), invalid_batch(codec), make_batch(6)):
                     assert not (await client.produce(table_id, batch)).HasField("error_code")
                 await use(table)
 
@@ -96,6 +98,26 @@ def test_arrow_scans(run, tmp_path, codec, columns):
             assert (await scanner.to_arrow()).column("name").to_pylist() == ["user-6", "user-7", "user-8"]
 
     with_invalid_batch(run, tmp_path, codec, use)
+
+
+def test_batch_readers_give_the_rows_before_the_error(run, tmp_path, codec):
+    """Also those that were taken out together with it."""
+    before: list[int] = []
+
+    async def use(table):
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+
+            def read():
+                for batch in scanner.to_arrow_batch_reader():
+                    before.extend(batch.column("id").to_pylist())
+
+            with pytest.raises(fluss.errors.CorruptRecordError, match="offsets 15 to 17"):
+                await asyncio.to_thread(read)
+
+    batches = [*(make_batch(first) for first in range(0, 15, 3)), invalid_batch(codec), make_batch(18)]
+    with_invalid_batch(run, tmp_path, codec, use, batches)
+    assert before == list(range(15))
 
 
 def test_limit_scans_and_filters(run, tmp_path, codec):

@@ -34,7 +34,8 @@ def blocking_batches(
 def _batches(
     plan: ScanPlan, start_offsets: dict[TableBucket, int], bridge: Bridge, deadline: Deadline | None
 ) -> Generator[RecordBatch, None, None]:
-    yield from bridge.iterate(plan.read(start_offsets, None, deadline))
+    for group in bridge.iterate(plan.read_groups(start_offsets, None, deadline)):
+        yield from group
 
 
 def _with_own_connection(

@@ -232,6 +232,11 @@ class Fetcher:
                     return None
 
     @property
+    def is_ready(self) -> bool:
+        """Whether `next` would have a batch to look at without waiting."""
+        return any(subscription.is_ready for subscription in self.subscriptions.values())
+
+    @property
     def done(self) -> bool:
         """Whether all buckets were read to their stop offsets."""
         return all(subscription.done for subscription in self.subscriptions.values())

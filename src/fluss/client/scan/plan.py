@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from fluss.client.cluster import Cluster
 from fluss.client.fanout import list_bucket_offsets
 from fluss.client.lake_reader import lake_reader
 from fluss.client.retry import within
-from fluss.client.scan.decode import BatchDecoder, read_columns
+from fluss.client.scan.decode import BatchDecoder, Decoded, read_columns
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.subscription import FetchOptions, Subscription
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 _BOUNDED_FETCH_BYTES = 8 * 1024 * 1024
 _BUFFERED_BYTES = 64 * 1024 * 1024
+_GROUP_BATCHES_MAX = 16
+_GROUP_ROWS_MAX = 50_000
+"""Of large batches each goes alone: the first rows should not wait for the last."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,21 @@ class ScanPlan:
         Without a deadline the read may take as long as it makes progress: a bucket that fails for as long as a call may
         take ends it.
         """
+        async with contextlib.aclosing(self.read_groups(start_offsets, stop_offsets, deadline)) as groups:
+            async for group in groups:
+                for batch in group:
+                    yield batch
+
+    async def read_groups(
+        self,
+        start_offsets: dict[TableBucket, int],
+        stop_offsets: dict[TableBucket, int] | None = None,
+        deadline: Deadline | None = None,
+    ) -> AsyncGenerator[list[RecordBatch], None]:
+        """Read as `read` does, and give batches that are there at the same moment together.
+
+        For readers in other threads, who would otherwise wait for the event loop before each small batch.
+        """
         # A log whose beginning was removed may have nothing before its end: where "earliest" is must be known.
         earliest = [bucket for bucket, start in start_offsets.items() if start == EARLIEST_OFFSET]
         unknown = list(start_offsets) if stop_offsets is None else []
@@ -165,23 +184,18 @@ class ScanPlan:
                 stop = stop_offsets[bucket]
                 if stop > start:
                     fetcher.add(Subscription(bucket, start, stop))
+            size = 1
             while True:
                 found = await fetcher.next(None if deadline is None else deadline.remaining_ms / 1000)
                 if found is None:
                     if deadline is not None and not fetcher.done:
                         raise fetcher.late_error(deadline)
                     return
-                subscription, decoded = found
-                yield RecordBatch(
-                    decoded.batch,
-                    subscription.bucket,
-                    decoded.first_offset,
-                    decoded.last_offset,
-                    decoded.timestamp,
-                    decoded.change_types,
-                    decoded.offsets,
-                    decoded.writer_id,
-                )
+                group, error = await _ready_group(fetcher, found, size)
+                yield group
+                if error is not None:
+                    raise error
+                size = min(2 * size, _GROUP_BATCHES_MAX)
         finally:
             await fetcher.close()
 
@@ -263,3 +277,34 @@ class ScanPlan:
             )
         predicate.to_arrow_expression(self.info.schema)  # names and types are checked now, not at the first row
         return replace(self, predicate=predicate)
+
+
+async def _ready_group(
+    fetcher: Fetcher, first: tuple[Subscription, Decoded], size: int
+) -> tuple[list[RecordBatch], Exception | None]:
+    """Up to `size` batches that can be had without waiting, and what kept the next one from being had."""
+    group = [_record_batch(*first)]
+    rows = first[1].rows
+    while len(group) < size and rows < _GROUP_ROWS_MAX and fetcher.is_ready:
+        try:
+            found = await fetcher.next(0)
+        except Exception as error:
+            return group, error
+        if found is None:
+            break
+        group.append(_record_batch(*found))
+        rows += found[1].rows
+    return group, None
+
+
+def _record_batch(subscription: Subscription, decoded: Decoded) -> RecordBatch:
+    return RecordBatch(
+        decoded.batch,
+        subscription.bucket,
+        decoded.first_offset,
+        decoded.last_offset,
+        decoded.timestamp,
+        decoded.change_types,
+        decoded.offsets,
+        decoded.writer_id,
+    )

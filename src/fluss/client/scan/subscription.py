@@ -91,5 +91,13 @@ class Subscription:
         return self.stop_offset is not None and self.fetch_offset >= self.stop_offset
 
     @property
+    def is_ready(self) -> bool:
+        """Whether the next batch can be taken out without waiting for it."""
+        if not self.queue:
+            return False
+        waiting = self.queue[0][0]
+        return not isinstance(waiting, asyncio.Future) or waiting.done()
+
+    @property
     def done(self) -> bool:
         return self.fetched_all and not self.queue
