@@ -10,6 +10,7 @@ import os
 import resource
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from fluss._version import VERSION
 from fluss.metadata import TableBucket
@@ -100,7 +101,8 @@ class Server(Services):
                 executor=self.executor,
                 metrics=self.metrics,
             )
-            await loop.run_in_executor(self.executor, self.tablets.open_existing)
+            open_existing = partial(self.tablets.open_existing, clean=self._data_dir.was_clean)
+            await loop.run_in_executor(self.executor, open_existing)
             self.catalog.lake.log_end_of = self._log_end_of
             self.kv = Kv(self.catalog, self.tablets, self.config, self.executor, self.clock)
             for endpoint in self.config.bind_endpoints:

@@ -150,8 +150,13 @@ class Tablets:
 
     # Opening and closing -----------------------------------------------------------------------------------------
 
-    def open_existing(self) -> None:
-        """Recover every log on disk, before the server listens. Logs that should be there and are not are missed."""
+    def open_existing(self, *, clean: bool = False) -> None:
+        """Recover every log on disk, before the server listens. Logs that should be there and are not are missed.
+
+        Args:
+            clean: The logs were closed, so there is little to read of each. Threads would only take Python's lock from
+                each other.
+        """
         disk.make_folders_durably(self._root)
         started = self._clock.monotonic()
         self._register.load(entry.table_id for entry in self._catalog.tables())
@@ -163,7 +168,8 @@ class Tablets:
         found = [self._new(bucket, folder) for bucket, folder in folders.items()]
         if found:
             with self._environment.executor(_RECOVERY_THREADS, "fluss-recovery") as pool:
-                checked_bytes = sum(pool.map(LogTablet.open, found))
+                in_order = map if clean else pool.map
+                checked_bytes = sum(in_order(LogTablet.open, found))
                 if self._remote is not None:
                     list(pool.map(self._remote.attach, found))
             damaged = sum(1 for log in found if log.damage is not None)
