@@ -15,6 +15,9 @@ from benchmarks.cases.pair import NO_COMPRESSION, Pair, fill, read
 from benchmarks.harness import Bar, Result
 
 BAR = Bar(1.0, 2.0)
+BAR_OF_READS = Bar(0.5, 1.0)
+"""Of a server without SCAN_KV the client reads snapshot and changelog, in columns. Where every row was written once, as
+here, that is less work than a read of the rows by key; where rows were updated often, it is more."""
 APPENDS_AS_OFTEN = 3
 """As other cases. The client's share of an append is large; the speed of a machine changes by a tenth from one second
 to the next. It takes many appends to see the servers behind that."""
@@ -93,8 +96,7 @@ def scale(pair: Pair) -> Iterator[Result]:
         work = read("upsert_range", table="many", start=0, stop=changed)
         yield pair.rates("upsert against Java, of 5 M keys", changed, work, BAR)
     if pair.settings.wanted("java scale read"):
-        # Servers before SCAN_KV are read from snapshot and changelog.
-        yield pair.rates("full read against Java, of 5 M keys", keys, read("read_stored", table="many"), BAR)
+        yield pair.rates("full read against Java, of 5 M keys", keys, read("read_stored", table="many"), BAR_OF_READS)
     if pair.settings.wanted("java scale buckets"):
         rows = pair.settings.rows(200_000)
         for worker in (pair.ours, pair.peer):
