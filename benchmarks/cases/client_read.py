@@ -22,12 +22,13 @@ def scans(pair: Pair) -> Iterator[Result]:
 def projection(pair: Pair) -> Iterator[Result]:
     if not pair.settings.wanted("to_arrow projection"):
         return
-    count = pair.settings.rows(1_000_000)
-    pair.ours.call("create", table="wide", columns=10)
-    pair.ours.call("write_wide", table="wide", rows=count, columns=10)
-    work = read("to_arrow", table="wide", columns=["c4"])
-    yield pair.rates("to_arrow, 1 of 10 columns", count, work, Bar(1.0, 2.0), turns=5)  # they are short
-    pair.ours.call("drop", table="wide")
+    for columns, rows in ((10, 1_000_000), (200, 500_000)):
+        count = pair.settings.rows(rows)
+        pair.ours.call("create", table="wide", columns=columns)
+        pair.ours.call("write_wide", table="wide", rows=count, columns=columns)
+        work = read("to_arrow", table="wide", columns=["c4"])
+        yield pair.rates(f"to_arrow, 1 of {columns} columns", count, work, Bar(1.0, 2.0), turns=5)  # they are short
+        pair.ours.call("drop", table="wide")
 
 
 def polls(pair: Pair) -> Iterator[Result]:

@@ -23,7 +23,8 @@ Buffer = bytes | bytearray | memoryview
 Projection = Callable[[memoryview, BatchSpan], Sequence[Buffer]]
 Filter = Callable[[memoryview, BatchSpan], bool]
 
-_SCAN_BYTES_MAX = 256 * 1024 * 1024
+_SCAN_BYTES_MAX = 32 * 1024 * 1024
+"""What is read for one answer, however little of it is wanted: the reader can work on it while more is read."""
 _WINDOW_BYTES_MAX = 16 * 1024 * 1024
 _LARGE_BYTES_MIN = 256 * 1024
 _QUICK_BATCHES_MAX = 32
