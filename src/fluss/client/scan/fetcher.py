@@ -233,8 +233,8 @@ class Fetcher:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `next` would have a batch to look at without waiting."""
-        return any(subscription.is_ready for subscription in self.subscriptions.values())
+        """Whether the bucket whose turn it is has a batch that need not be waited for."""
+        return bool(self._turn) and self.subscriptions[self._turn[0]].is_ready
 
     @property
     def done(self) -> bool:
