@@ -238,42 +238,37 @@ def test_a_reader_that_stops_early_ends_the_read(events: fluss.Table[Any], monke
     assert closed.wait(10)
 
 
-def test_reading_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch, events: fluss.Table[Any]) -> None:
-    made = 0
-    batch = ROWS.to_batches()[0]
+def count_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let every read give 200 batches, and note each when it is made."""
+    made: list[int] = []
 
     async def counted(*args: Any, **options: Any) -> Any:
-        nonlocal made
-        for _ in range(200):
-            made += 1
-            yield batch
+        for number in range(200):
+            made.append(number)
+            yield ROWS.to_batches()[0]
 
     monkeypatch.setattr(dataset_module, "read_batches", counted)
+    return made
+
+
+def test_reading_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch, events: fluss.Table[Any]) -> None:
+    made, batch = count_batches(monkeypatch), ROWS.to_batches()[0]
     monkeypatch.setattr(streams, "AHEAD_BYTES_MAX", 5 * batch.nbytes)
     batches: Iterator[pa.RecordBatch] = events.dataset().to_batches()
     for taken in range(1, 201):
         assert next(batches).num_rows == 20
-        assert made <= taken + 7
+        assert len(made) <= taken + 7
     assert list(batches) == []
 
 
 def test_little_is_read_ahead_of_the_first_rows(monkeypatch: pytest.MonkeyPatch, events: fluss.Table[Any]) -> None:
     """And more with each batch that is taken, up to the bound."""
-    made = 0
-    batch = ROWS.to_batches()[0]
-
-    async def counted(*args: Any, **options: Any) -> Any:
-        nonlocal made
-        for _ in range(200):
-            made += 1
-            yield batch
-
-    monkeypatch.setattr(dataset_module, "read_batches", counted)
+    made, batch = count_batches(monkeypatch), ROWS.to_batches()[0]
     monkeypatch.setattr(streams, "_FIRST_AHEAD_BYTES_MAX", 2 * batch.nbytes)
     batches: Iterator[pa.RecordBatch] = events.dataset().to_batches()
     next(batches)
     time.sleep(0.2)
-    assert made <= 6, "the first batch, and twice as much as at first"
+    assert len(made) <= 6, "the first batch, and twice as much as at first"
     assert len(list(batches)) == 199
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -139,22 +138,28 @@ def test_numbers_are_drawn_once() -> None:
     assert next(drawn) == 3
 
 
-def test_writes_of_one_turn_share_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those of other tables. Jobs are bounded: a few writes never wait for all of a large request."""
-    writes = [*many(40), Stored(ENTRIES["first row"], [(1, "a", None)], 1, {}).write]
-    monkeypatch.setattr(preparing, "_TOGETHER_BYTES_MAX", 10 * len(writes[0].records))
-    jobs: list[int] = []
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many writes each job was given."""
+    sizes: list[int] = []
 
     def counted(part: Sequence[Write]) -> Any:
-        jobs.append(len(part))
+        sizes.append(len(part))
         return prepare(part)
 
     monkeypatch.setattr(preparing, "prepare", counted)
+    return sizes
+
+
+def test_writes_of_one_turn_share_jobs(monkeypatch: pytest.MonkeyPatch, jobs: list[int]) -> None:
+    """Also those of other tables. Jobs are bounded: a few writes never wait for all of a large request."""
+    other = Stored(ENTRIES["first row"], [(1, "a", None)], 1, {}).write
+    writes = [*many(15), other, *many(25)]
+    monkeypatch.setattr(preparing, "_TOGETHER_BYTES_MAX", 10 * len(writes[0].records))
 
     async def work() -> None:
         with ThreadPoolExecutor(2) as executor:
             preparer = Preparer(executor, jobs_max=2)
-            random.shuffle(writes)
             results = await asyncio.gather(*(preparer.prepare(write) for write in writes))
         assert all(isinstance(result, Prepared) for result in results)
         assert sum(jobs) == len(writes)
@@ -163,15 +168,8 @@ def test_writes_of_one_turn_share_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     run(work())
 
 
-def test_writes_that_find_the_thread_busy_wait_and_share_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_that_find_the_thread_busy_wait_and_share_a_job(jobs: list[int]) -> None:
     """Small ones do not wait: they take less time than the way to a thread."""
-    jobs: list[int] = []
-
-    def counted(part: Sequence[Write]) -> Any:
-        jobs.append(len(part))
-        return prepare(part)
-
-    monkeypatch.setattr(preparing, "prepare", counted)
     go_on = threading.Event()
 
     def read_slowly(keys: Sequence[bytes]) -> list[bytes | None]:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text
+from fluss.client.retry import DEFAULT_BACKOFF
 from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.remote import RemoteReader, check_remote_offset, located
 from fluss.client.scan.subscription import FetchOptions, Subscription, Waiting
@@ -240,19 +240,6 @@ class Fetcher:
     def done(self) -> bool:
         """Whether all buckets were read to their stop offsets."""
         return all(subscription.done for subscription in self.subscriptions.values())
-
-    def late_error(self, deadline: Deadline) -> FlussError:
-        """Describe a bounded read that did not finish by its deadline."""
-        open_ones = [subscription for subscription in self.subscriptions.values() if not subscription.done]
-        causes = [s.last_error for s in open_ones if s.failures and s.last_error is not None]
-        what = f"Reading table '{self.info.table_path}'"
-        if causes:
-            attempts = max(subscription.failures for subscription in open_ones)
-            return type(causes[0])(gave_up_text(what, attempts, deadline.total_ms, causes[0]), causes[0].error_code)
-        counted = "1 bucket was" if len(open_ones) == 1 else f"{len(open_ones)} buckets were"
-        return DeadlineExceededError(
-            f"{what} did not finish within {deadline.total_ms:.0f} ms: {counted} not read to the end. {CHECK_SERVERS}"
-        )
 
     async def _take(self, subscription: Subscription) -> Decoded | None:
         while subscription.queue:

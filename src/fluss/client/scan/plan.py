@@ -14,14 +14,14 @@ import pyarrow as pa
 from fluss.client.cluster import Cluster
 from fluss.client.fanout import list_bucket_offsets
 from fluss.client.lake_reader import lake_reader
-from fluss.client.retry import within
+from fluss.client.retry import CHECK_SERVERS, gave_up_text, within
 from fluss.client.scan.decode import BatchDecoder, Decoded, read_columns
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.client.virtual import LAKE
 from fluss.config import Config
-from fluss.errors import FlussError, InvalidArgumentError
+from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Schema, TableBucket, TableInfo
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis
@@ -189,7 +189,7 @@ class ScanPlan:
                 found = await fetcher.next(None if deadline is None else deadline.remaining_ms / 1000)
                 if found is None:
                     if deadline is not None and not fetcher.done:
-                        raise fetcher.late_error(deadline)
+                        raise _late_error(fetcher, deadline)
                     return
                 group, error = await _ready_group(fetcher, found, size)
                 yield group
@@ -283,8 +283,8 @@ async def _ready_group(
     fetcher: Fetcher, first: tuple[Subscription, Decoded], size: int
 ) -> tuple[list[RecordBatch], Exception | None]:
     """Up to `size` batches that can be had without waiting, and what kept the next one from being had."""
-    group = [_record_batch(*first)]
-    rows = first[1].rows
+    subscription, decoded = first
+    group, rows = [record_batch(subscription.bucket, decoded)], decoded.rows
     while len(group) < size and rows < _GROUP_ROWS_MAX and fetcher.is_ready:
         try:
             found = await fetcher.next(0)
@@ -292,19 +292,35 @@ async def _ready_group(
             return group, error
         if found is None:
             break
-        group.append(_record_batch(*found))
-        rows += found[1].rows
+        subscription, decoded = found
+        group.append(record_batch(subscription.bucket, decoded))
+        rows += decoded.rows
     return group, None
 
 
-def _record_batch(subscription: Subscription, decoded: Decoded) -> RecordBatch:
+def record_batch(bucket: TableBucket, decoded: Decoded) -> RecordBatch:
+    """What was decoded of a bucket, as users get it."""
     return RecordBatch(
         decoded.batch,
-        subscription.bucket,
+        bucket,
         decoded.first_offset,
         decoded.last_offset,
         decoded.timestamp,
         decoded.change_types,
         decoded.offsets,
         decoded.writer_id,
+    )
+
+
+def _late_error(fetcher: Fetcher, deadline: Deadline) -> FlussError:
+    """Describe a bounded read that did not finish by its deadline."""
+    open_ones = [subscription for subscription in fetcher.subscriptions.values() if not subscription.done]
+    causes = [s.last_error for s in open_ones if s.failures and s.last_error is not None]
+    what = f"Reading table '{fetcher.info.table_path}'"
+    if causes:
+        attempts = max(subscription.failures for subscription in open_ones)
+        return type(causes[0])(gave_up_text(what, attempts, deadline.total_ms, causes[0]), causes[0].error_code)
+    counted = "1 bucket was" if len(open_ones) == 1 else f"{len(open_ones)} buckets were"
+    return DeadlineExceededError(
+        f"{what} did not finish within {deadline.total_ms:.0f} ms: {counted} not read to the end. {CHECK_SERVERS}"
     )

@@ -18,7 +18,7 @@ from fluss.client.scan.change_column import CHANGE_TYPE
 from fluss.client.scan.decode import Decoded
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.frames import to_pandas, to_polars
-from fluss.client.scan.plan import ScanPlan
+from fluss.client.scan.plan import ScanPlan, record_batch
 from fluss.client.scan.records import RecordBatch, Run, ScanRecords
 from fluss.client.scan.subscriptions import ActiveReader, Subscriptions
 from fluss.client.scan.views import VIEWS, ChangeTypes, View
@@ -132,7 +132,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
 
     def _run(self, bucket: TableBucket, decoded: Decoded) -> Run:
         if self._plan.view is not None:
-            return self._viewed_run(_record_batch(bucket, decoded))
+            return self._viewed_run(record_batch(bucket, decoded))
         base = decoded.first_offset if decoded.offsets is None else decoded.offsets
         return Run(
             decoded.batch,
@@ -165,7 +165,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
                 raise
             if taken is None:
                 break
-            found.append(_shown(self._view, _record_batch(*taken)))
+            found.append(_shown(self._view, record_batch(*taken)))
             room_bytes -= found[-1].batch.nbytes
             timeout_s = 0
         return found
@@ -433,16 +433,3 @@ def _read(
 def _abandon(loop: asyncio.AbstractEventLoop, fetcher: Fetcher) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it is over
         loop.call_soon_threadsafe(fetcher.abandon)
-
-
-def _record_batch(bucket: TableBucket, decoded: Decoded) -> RecordBatch:
-    return RecordBatch(
-        decoded.batch,
-        bucket,
-        decoded.first_offset,
-        decoded.last_offset,
-        decoded.timestamp,
-        decoded.change_types,
-        decoded.offsets,
-        decoded.writer_id,
-    )

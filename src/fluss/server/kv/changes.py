@@ -68,13 +68,13 @@ def is_distinct(keys: Sequence[bytes]) -> bool:
     return len(set(keys)) == len(keys)
 
 
-Write = tuple[KvBatch, ReadOld]
+BucketBatch = tuple[KvBatch, ReadOld]
 """A batch, and how to read what is in its bucket."""
 
 
 def replace_rows(
     codec: ValueCodec,
-    writes: Sequence[Write],
+    writes: Sequence[BucketBatch],
     *,
     with_before: bool = True,
     blind: bool = False,
