@@ -14,7 +14,7 @@ import threading
 from typing import Any
 
 from fluss.client.blocking_client import BlockingClient
-from fluss.client.scan.fetcher import decode_when_taken
+from fluss.client.scan.decode_pool import decode_when_taken
 
 _DAEMONS = ("pyspark.daemon", f"{__package__}.daemon")
 """The programs that Spark forks its workers from."""

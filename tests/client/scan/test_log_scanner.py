@@ -17,7 +17,7 @@ from tests.client.support import poll_all, with_table
 
 import fluss
 import fluss.aio
-from fluss.client.scan import fetcher
+from fluss.client.scan import decode_pool, fetcher
 from fluss.client.scan.decode import BatchDecoder
 
 
@@ -552,7 +552,7 @@ def test_changes_that_change_nothing_move_the_position(run, config, database):
 def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(
     run, config, database, monkeypatch, compression, ahead
 ):
-    monkeypatch.setattr(fetcher, "_ahead", ahead)
+    monkeypatch.setattr(decode_pool, "_ahead", ahead)
 
     async def use(conn, table):
         # One batch that is not small: decoded when it is taken without compression, in a thread with it.
@@ -573,9 +573,9 @@ def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(
 @pytest.mark.parametrize("ahead", [True, False])
 def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(run, config, database, monkeypatch, ahead):
     """Where another process keeps every core busy, as among the workers of Spark."""
-    monkeypatch.setattr(fetcher, "_ahead", True)
+    monkeypatch.setattr(decode_pool, "_ahead", True)
     if not ahead:
-        fetcher.decode_when_taken()
+        decode_pool.decode_when_taken()
     decode = BatchDecoder.decode
     threads: list[threading.Thread] = []
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.retry import DEFAULT_BACKOFF
 from fluss.client.scan.decode import BatchDecoder, Decoded
+from fluss.client.scan.decode_pool import decode_threads
 from fluss.client.scan.remote import RemoteReader, check_remote_offset, located
 from fluss.client.scan.subscription import FetchOptions, Subscription, Waiting
 from fluss.errors import (
@@ -74,24 +73,6 @@ _EMPTY_ANSWER_PAUSE_S = 0.02
 _LAST_REQUEST_MS = 1000.0
 
 
-_pool: tuple[int, ThreadPoolExecutor] | None = None
-_ahead = True
-
-
-def decode_threads() -> ThreadPoolExecutor:
-    """The threads that decode for all scans of this process: starting one costs as much as decoding a batch."""
-    global _pool
-    if _pool is None or _pool[0] != os.getpid():  # threads do not survive a fork
-        _pool = (os.getpid(), ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="fluss-decode"))
-    return _pool[1]
-
-
-def decode_when_taken() -> None:
-    """Do without threads in this process: where others keep every core busy, handing work to them only costs."""
-    global _ahead
-    _ahead = False
-
-
 class Fetcher:
     """The buckets of one scan. Lives on the connection's event loop."""
 
@@ -117,7 +98,7 @@ class Fetcher:
         self._predicate = predicate
         plain_bytes = info.log_format == "ARROW" and info.arrow_compression[0] == "NONE"
         # Plain batches are used as they lie in memory: a thread would be woken for little more than a checksum.
-        self._ahead = _ahead and not plain_bytes
+        self._threads = None if plain_bytes else decode_threads()
         self._loop = asyncio.get_running_loop()
         self._remote = RemoteReader(
             cluster,
@@ -129,7 +110,10 @@ class Fetcher:
         self._changed = asyncio.Event()
         self._woken = False
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._turn: deque[TableBucket] = deque()
+        self._idle: dict[TableBucket, Subscription] = {}
+        """Buckets to ask for: in no request, and not read to their end."""
+        self._ready: OrderedDict[TableBucket, Subscription] = OrderedDict()
+        """Buckets with a batch or an error, in the order of their turns; perhaps some that have neither any longer."""
         self._buffered_bytes = 0
         self._wake: asyncio.TimerHandle | None = None
         self._asked = eager
@@ -144,19 +128,20 @@ class Fetcher:
 
     # -- subscriptions --------------------------------------------------------------------------------------------
 
-    def add(self, subscription: Subscription) -> None:
-        old = self.subscriptions.get(subscription.bucket)
-        if old is not None:
-            self.remove(old.bucket)
-        self.subscriptions[subscription.bucket] = subscription
-        self._turn.append(subscription.bucket)
+    def add(self, *subscriptions: Subscription) -> None:
+        """Read these buckets too, or anew. Those added together share requests."""
+        for subscription in subscriptions:
+            self.remove(subscription.bucket)
+            self.subscriptions[subscription.bucket] = subscription
+            self._set_idle(subscription)
         self._changed.set()  # a poll may wait for the first bucket
         self.pump()
 
     def remove(self, bucket: TableBucket) -> Subscription | None:
         subscription = self.subscriptions.pop(bucket, None)
         if subscription is not None:
-            self._turn.remove(bucket)
+            self._idle.pop(bucket, None)
+            self._ready.pop(bucket, None)
             if subscription.remote is not None:
                 subscription.remote.cancel()
             for waiting, _, size in subscription.queue:
@@ -167,6 +152,15 @@ class Fetcher:
             # A poll that waits for this bucket alone need not wait any longer.
             self._changed.set()
         return subscription
+
+    def _set_idle(self, subscription: Subscription) -> None:
+        if not subscription.fetched_all and self.subscriptions.get(subscription.bucket) is subscription:
+            self._idle[subscription.bucket] = subscription
+
+    def _set_ready(self, subscription: Subscription) -> None:
+        if self.subscriptions.get(subscription.bucket) is subscription:
+            self._ready[subscription.bucket] = subscription
+            self._changed.set()
 
     async def close(self) -> None:
         """Stop everything; a `next` that waits ends without a batch."""
@@ -206,11 +200,8 @@ class Fetcher:
         self.pump()
         while True:
             self._changed.clear()
-            for bucket in list(self._turn):
-                subscription = self.subscriptions.get(bucket)
-                if subscription is None:
-                    continue  # unsubscribed while another bucket was waited for
-                self._turn.rotate(-1)
+            while (subscription := self._first_ready()) is not None:
+                self._ready.move_to_end(subscription.bucket)
                 found = await self._take(subscription)
                 if found is not None:
                     return subscription, found
@@ -231,10 +222,20 @@ class Fetcher:
                 except asyncio.TimeoutError:
                     return None
 
+    def _first_ready(self) -> Subscription | None:
+        """Return the bucket whose turn it is."""
+        while self._ready:
+            bucket, subscription = next(iter(self._ready.items()))
+            if subscription.has_news:
+                return subscription
+            del self._ready[bucket]
+        return None
+
     @property
     def is_ready(self) -> bool:
         """Whether the bucket whose turn it is has a batch that need not be waited for."""
-        return bool(self._turn) and self.subscriptions[self._turn[0]].is_ready
+        subscription = self._first_ready()
+        return subscription is not None and subscription.is_ready
 
     @property
     def done(self) -> bool:
@@ -280,23 +281,23 @@ class Fetcher:
         now = self._loop.time()
         groups: dict[int, list[Subscription]] = {}
         without_leader = []
-        for subscription in self.subscriptions.values():
-            if subscription.busy or subscription.fetched_all or subscription.error is not None:
-                continue
-            if subscription.buffered_bytes >= self.options.buffered_bytes_for_bucket:
+        for bucket, subscription in list(self._idle.items()):
+            full = subscription.buffered_bytes >= self.options.buffered_bytes_for_bucket
+            if full or subscription.error is not None:
                 continue
             if subscription.not_before > now:
                 self._pump_at(subscription.not_before)
                 continue
-            node_id = self.cluster.known_leader(subscription.bucket)
+            del self._idle[bucket]
+            node_id = self.cluster.known_leader(bucket)
             if node_id is None:
                 without_leader.append(subscription)
             else:
                 groups.setdefault(node_id, []).append(subscription)
         for node_id, group in groups.items():
-            self._start(group, self._fetch(node_id, group))
+            self._start(self._fetch(node_id, group))
         if without_leader:
-            self._start(without_leader, self._find_leaders(without_leader))
+            self._start(self._find_leaders(without_leader))
 
     def _pump_at(self, when: float) -> None:
         if self._wake is None or self._wake.cancelled() or not self._loop.time() < self._wake.when() <= when:
@@ -304,9 +305,7 @@ class Fetcher:
                 self._wake.cancel()
             self._wake = self._loop.call_at(when, self.pump)
 
-    def _start(self, group: Iterable[Subscription], work: Coroutine[Any, Any, None]) -> None:
-        for subscription in group:
-            subscription.busy = True
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = start_eagerly(self._loop, work)
         if task is not None:
             self._tasks.add(task)
@@ -322,7 +321,7 @@ class Fetcher:
             except Exception as error:
                 self._record_unexpected_error(subscription, error)
             finally:
-                subscription.busy = False
+                self._set_idle(subscription)
         self.pump()
 
     async def _find_leader(self, bucket: TableBucket, deadline: Deadline) -> None:
@@ -363,7 +362,8 @@ class Fetcher:
                 self._record_unexpected_error(subscription, error)
         finally:
             for subscription in group:
-                subscription.busy = subscription.remote is not None
+                if subscription.remote is None:
+                    self._set_idle(subscription)
             self._changed.set()
         self.pump()
 
@@ -474,15 +474,15 @@ class Fetcher:
         stop = subscription.stop_offset
         work = partial(self._decode, batch, subscription.bucket, start, stop, projected, remote_dir)
         waiting: Waiting = work
-        if self._ahead and header.size_bytes >= _DECODE_INLINE_BYTES:
-            waiting = asyncio.ensure_future(self._loop.run_in_executor(decode_threads(), work))
+        if self._threads is not None and header.size_bytes >= _DECODE_INLINE_BYTES:
+            waiting = asyncio.ensure_future(self._loop.run_in_executor(self._threads, work))
             waiting.add_done_callback(retrieve_exception)
         next_offset = header.next_offset if stop is None else min(header.next_offset, stop)
         subscription.queue.append((waiting, next_offset, header.size_bytes))
         subscription.buffered_bytes += header.size_bytes
         self._buffered_bytes += header.size_bytes
         subscription.fetch_offset = next_offset
-        self._changed.set()
+        self._set_ready(subscription)
 
     def _decode(
         self,
@@ -514,7 +514,7 @@ class Fetcher:
         subscription.queue.append((waiting, offset, size))
 
     async def _read_remote(self, subscription: Subscription, info: messages.PbRemoteLogFetchInfo) -> None:
-        """Read tiered segments; the bucket stays busy meanwhile."""
+        """Read tiered segments; the bucket is in no request meanwhile."""
         subscription.remote_offset = None
         try:
             async with contextlib.aclosing(self._remote.blocks(info, lambda: self._room(subscription))) as blocks:
@@ -534,7 +534,7 @@ class Fetcher:
             self._record_unexpected_error(subscription, error)
         finally:
             subscription.remote = None
-            subscription.busy = False
+            self._set_idle(subscription)
             self._changed.set()
         self.pump()
 
@@ -570,7 +570,7 @@ class Fetcher:
         if not passing or (now - subscription.failing_since) * 1000 > patience_ms:
             subscription.error = error
             subscription.failures = 0
-            self._changed.set()
+            self._set_ready(subscription)
             return
         # A partition that is dropped is nothing to warn of: its reader looks which ones there are.
         gone = gone or (isinstance(error, UnknownTableOrBucketError) and subscription.bucket.partition_id is not None)
@@ -589,4 +589,4 @@ class Fetcher:
         """Have an unexpected error raised from the next poll, so that no reader waits for ever."""
         logger.error("reading %s failed", subscription.bucket, exc_info=error)
         subscription.error = FormatError(f"{subscription.bucket} cannot be read: {error!r:.300}")
-        self._changed.set()
+        self._set_ready(subscription)

@@ -180,10 +180,8 @@ class ScanPlan:
         stop_offsets = ends if stop_offsets is None else stop_offsets
         fetcher = self.fetcher(self.bounded_options())
         try:
-            for bucket, start in start_offsets.items():
-                stop = stop_offsets[bucket]
-                if stop > start:
-                    fetcher.add(Subscription(bucket, start, stop))
+            parts = [Subscription(bucket, start, stop_offsets[bucket]) for bucket, start in start_offsets.items()]
+            fetcher.add(*(part for part in parts if not part.fetched_all))
             size = 1
             while True:
                 found = await fetcher.next(None if deadline is None else deadline.remaining_ms / 1000)

@@ -46,7 +46,6 @@ class Subscription:
     __slots__ = (
         "bucket",
         "buffered_bytes",
-        "busy",
         "error",
         "failing_since",
         "failures",
@@ -73,7 +72,6 @@ class Subscription:
         self.queue: deque[tuple[Waiting, int, int]] = deque()
         """Batches, the offset after each, and its size."""
         self.buffered_bytes = 0
-        self.busy = False
         self.not_before = 0.0
         self.failures = 0
         self.failing_since = 0.0
@@ -97,6 +95,11 @@ class Subscription:
             return False
         waiting = self.queue[0][0]
         return not isinstance(waiting, asyncio.Future) or waiting.done()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is a batch or an error to hand out."""
+        return bool(self.queue) or self.error is not None
 
     @property
     def done(self) -> bool:

@@ -140,13 +140,12 @@ class Subscriptions:
                     "use 0 or more, EARLIEST_OFFSET or LATEST_OFFSET"
                 )
         latest = [bucket for bucket, offset in offsets.items() if offset == LATEST_OFFSET]
-        for bucket, offset in offsets.items():
+        for bucket in offsets:
             self._drop_leftover(bucket)
             self._latest.discard(bucket)
-            if offset == LATEST_OFFSET:
-                self._fetcher.remove(bucket)
-            else:
-                self._fetcher.add(Subscription(bucket, offset))
+        for bucket in latest:
+            self._fetcher.remove(bucket)
+        self._fetcher.add(*(Subscription(bucket, at) for bucket, at in offsets.items() if at != LATEST_OFFSET))
         if latest:
             self._latest.update(latest)
             self._resolving = asyncio.ensure_future(self._resolve_latest(latest, self._resolving, deadline))
@@ -161,10 +160,9 @@ class Subscriptions:
         except FlussError:
             self._latest.difference_update(buckets)
             raise
-        for bucket in buckets:
-            if bucket in self._latest:
-                self._latest.discard(bucket)
-                self._fetcher.add(Subscription(bucket, ends[bucket]))
+        still_wanted = [bucket for bucket in buckets if bucket in self._latest]
+        self._latest.difference_update(still_wanted)
+        self._fetcher.add(*(Subscription(bucket, ends[bucket]) for bucket in still_wanted))
 
     async def settled(self, timeout_s: float | None = None) -> bool:
         """Wait until subscriptions to the latest offset know that offset; False if that takes longer.
