@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
         results[version] = probe(version)
         RESULTS.write_text(json.dumps(results, indent=2) + "\n", "utf-8")
         write_page(results)
-        tests = ("-m", "pytest", "-q", "-x", "-m", "not slow and not interop", "tests/spark")
+        tests = ("-m", "pytest", "-q", "-m", "not slow and not interop", "tests/spark")
         if "--probe" not in arguments and run(version, *tests).returncode:
             failed.append(version)
     if failed:
