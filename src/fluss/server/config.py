@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from fluss.errors import ConfigError, FlussError
 from fluss.options import (
     DAY_MS,
@@ -376,6 +374,8 @@ def _text(name: str, value: object) -> str:
 
 def load_config_file(path: str | Path) -> dict[str, object]:
     """Options from a YAML file of ``name: value`` lines; nested sections are joined with dots."""
+    import yaml  # most servers have no file
+
     try:
         document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

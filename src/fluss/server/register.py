@@ -48,7 +48,7 @@ class BucketRegister:
     def load(self, table_ids: Iterable[int]) -> None:
         """Read what is on disk. What is damaged is left out: it is not needed to serve what is there."""
         for table_id in table_ids:
-            path = self._path(table_id)
+            path = f"{self._storage.tables}/{table_id}/{REGISTER_NAME}"
             try:
                 data = disk.read_file(path)
             except FileNotFoundError:

@@ -11,7 +11,7 @@ _ahead = True
 
 
 def decode_threads() -> ThreadPoolExecutor | None:
-    """The threads that decode for all scans, None to decode in place; starting one costs as much as decoding a batch."""
+    """The threads, None to decode in place. They are shared: starting one costs as much as decoding a batch."""
     global _pool
     if not _ahead:
         return None

@@ -20,7 +20,7 @@ from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
 from fluss.server.catalog.lake_snapshots import LakeSnapshots
 from fluss.server.catalog.state import CatalogState
-from fluss.server.catalog.storage import documents
+from fluss.server.catalog.storage import LAKE_DOCUMENT, TABLE_DOCUMENT, documents
 
 _log = logging.getLogger("fluss.server.catalog")
 _FILE_SUFFIXES = (".doc", ".prev")
@@ -88,7 +88,7 @@ def _load_database(catalog: CatalogState, path: Path, dropping: list[DatabaseEnt
 def _load_table(catalog: CatalogState, folder: Path, remote_data_dir: str) -> None:
     table_id = int(folder.name)
     catalog.counters.at_least("table_id", table_id + 1)
-    path = folder / "table.doc"
+    path = folder / TABLE_DOCUMENT
     try:
         identity, content = catalog.store.read(path)
         table_path = TablePath(str(identity["database"]), str(identity["table"]))
@@ -113,7 +113,8 @@ def _load_table(catalog: CatalogState, folder: Path, remote_data_dir: str) -> No
         entry = TableEntry(info, schemas)
         if entry.is_partitioned:
             _load_partitions(catalog, entry, folder / "partitions")
-        _load_lake(catalog, entry, folder / "lake.doc")
+        if disk.exists(f"{folder}/{LAKE_DOCUMENT}"):
+            entry.lake = LakeSnapshots.from_json(catalog.store.read(folder / LAKE_DOCUMENT)[1])
     except DamagedDocumentError as error:
         _table_is_damaged(catalog, table_id, error.damage)
         return
@@ -151,7 +152,7 @@ def _table_is_damaged(catalog: CatalogState, table_id: int, damage: Damage) -> N
     if "database" not in identity:
         # A partition or lake document names its table by id only; the table's own identity line tells the name.
         try:
-            identity = catalog.store.read(catalog.storage.table_dir(table_id) / "table.doc")[0]
+            identity = catalog.store.read(catalog.storage.table_dir(table_id) / TABLE_DOCUMENT)[0]
         except DamagedDocumentError as error:
             identity = error.damage.identity or {}
     named = bool(identity.get("database")) and bool(identity.get("table"))
@@ -185,11 +186,6 @@ def _load_partitions(catalog: CatalogState, entry: TableEntry, folder: Path) -> 
         name = partition_name(list(spec.values()))
         partition = PartitionEntry(partition_id, name, spec, created_time, damage)
         entry.partitions[name] = partition
-
-
-def _load_lake(catalog: CatalogState, entry: TableEntry, path: Path) -> None:
-    if disk.exists(path):
-        entry.lake = LakeSnapshots.from_json(catalog.store.read(path)[1])
 
 
 def erase_database(catalog: CatalogState, entry: DatabaseEntry) -> None:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from fluss.server.catalog.entries import DatabaseEntry, PartitionEntry, TableEntry
 
 
+TABLE_DOCUMENT = "table.doc"
+LAKE_DOCUMENT = "lake.doc"
+
+
 def documents(folder: Path) -> list[Path]:
     """The documents in a folder, those with small numbers as names first."""
     found = [folder / name for name in disk.names(folder) if name.endswith(".doc")] if disk.is_folder(folder) else []
@@ -110,11 +114,11 @@ class CatalogStorage:
         staged = self.staging / str(entry.table_id)
         files.remove_tree(staged)
         files.make_dir(staged / "partitions")
-        self.store.write(staged / "table.doc", *self._table_document(entry))
+        self.store.write(staged / TABLE_DOCUMENT, *self._table_document(entry))
         self.store.publish_dir(staged, self.table_dir(entry.table_id))
 
     def write_table(self, entry: TableEntry) -> None:
-        self.store.write(self.table_dir(entry.table_id) / "table.doc", *self._table_document(entry))
+        self.store.write(self.table_dir(entry.table_id) / TABLE_DOCUMENT, *self._table_document(entry))
 
     def drop_table(self, table_id: int) -> None:
         grave = self.dropped / str(table_id)
@@ -122,7 +126,7 @@ class CatalogStorage:
         self.store.files.remove_tree(grave)
 
     def write_lake(self, table_id: int, content: Mapping[str, Any]) -> None:
-        self.store.write(self.table_dir(table_id) / "lake.doc", {"kind": "lake", "table_id": table_id}, content)
+        self.store.write(self.table_dir(table_id) / LAKE_DOCUMENT, {"kind": "lake", "table_id": table_id}, content)
 
     # ------------------------------------------------------------------ partitions
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import decimal
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from fluss._lazy import LazyModule
 from fluss.errors import UnknownServerError
 from fluss.metadata import (
     AggFunction,
@@ -30,6 +30,11 @@ from fluss.metadata import (
 )
 from fluss.rows import logical
 from fluss.server.kv import bitmaps
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")
 
 Aggregate = Callable[[Any, Any], Any]
 """(accumulated, new) to the new accumulated value."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fluss._arrow_buffers import array_of, numpy_of, valid_mask
+from fluss._lazy import LazyModule
 from fluss.errors import UnknownServerError
 from fluss.metadata import Schema
 from fluss.records import KvBatch
@@ -24,6 +25,11 @@ from fluss.server.kv.aggregate import aggregates_of, column_aggregates_of
 from fluss.server.kv.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Mask, Outcome, ReadOld, Wins
 from fluss.server.kv.layer import Changes
 from fluss.server.kv.values import Row, ValueCodec
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")
 
 Generate = Callable[[], int]
 """The next value of the auto-increment column."""

@@ -32,8 +32,12 @@ def _index_check(offsets: bytes, times: bytes) -> bytes:
     return f"{zlib.crc32(offsets):08x} {zlib.crc32(times):08x}\n".encode()
 
 
+def segment_name(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
 def segment_path(folder: Path, offset: int, suffix: str) -> Path:
-    return folder / f"{offset:020d}{suffix}"
+    return folder / segment_name(offset, suffix)
 
 
 class Segment:
