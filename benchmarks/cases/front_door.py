@@ -56,7 +56,7 @@ def _compare(settings: Settings, name: str, rows: int, ours: Callable[[], Any], 
 
 
 def _append(settings: Settings, db: fluss.Database, full: fluss.FlussConnection, run: Any) -> Iterator[Result]:
-    if not settings.wanted("front, append(df)"):
+    if not settings.wanted("append(df)"):
         return
     frame = _frame(settings.rows(ROWS))
     table = db.create_table("appended", COLUMNS, buckets=BUCKETS)
@@ -67,11 +67,11 @@ def _append(settings: Settings, db: fluss.Database, full: fluss.FlussConnection,
         writer.write_pandas(frame)
         run(writer.flush())
 
-    yield _compare(settings, "front, append(df)", len(frame), lambda: table.append(frame), write)
+    yield _compare(settings, "append(df)", len(frame), lambda: table.append(frame), write)
 
 
 def _upsert(settings: Settings, db: fluss.Database, full: fluss.FlussConnection, run: Any) -> Iterator[Result]:
-    if not settings.wanted("front, upsert(df)"):
+    if not settings.wanted("upsert(df)"):
         return
     frame = _frame(settings.rows(UPSERTS))
     table = db.create_table("upserted", COLUMNS, primary_key="id", buckets=BUCKETS)
@@ -82,11 +82,11 @@ def _upsert(settings: Settings, db: fluss.Database, full: fluss.FlussConnection,
         writer.write_pandas(frame)
         run(writer.flush())
 
-    yield _compare(settings, "front, upsert(df)", len(frame), lambda: table.upsert(frame), write)
+    yield _compare(settings, "upsert(df)", len(frame), lambda: table.upsert(frame), write)
 
 
 def _to_arrow(settings: Settings, db: fluss.Database, full: fluss.FlussConnection, run: Any) -> Iterator[Result]:
-    if settings.wanted("front, to_arrow()"):
+    if settings.wanted("to_arrow()"):
         frame = _frame(settings.rows(ROWS))
         table = db.create_table("read", COLUMNS, buckets=BUCKETS)
         for _ in range(5):
@@ -98,8 +98,8 @@ def _to_arrow(settings: Settings, db: fluss.Database, full: fluss.FlussConnectio
                 scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
                 assert scanner.to_arrow().num_rows == 5 * len(frame)
 
-        yield _compare(settings, "front, to_arrow()", 5 * len(frame), table.to_arrow, read_log)
-    if settings.wanted("front, to_arrow() of keys"):
+        yield _compare(settings, "to_arrow()", 5 * len(frame), table.to_arrow, read_log)
+    if settings.wanted("to_arrow() of keys"):
         frame = _frame(settings.rows(UPSERTS))
         keyed = db.create_table("read_keys", frame, primary_key="id", buckets=BUCKETS)
         peer = run(full.get_table(keyed.path))
@@ -109,11 +109,11 @@ def _to_arrow(settings: Settings, db: fluss.Database, full: fluss.FlussConnectio
             parts = [peer.new_scan().create_bucket_batch_scanner(bucket).to_arrow() for bucket in buckets]
             assert sum(part.num_rows for part in parts) == len(frame)
 
-        yield _compare(settings, "front, to_arrow() of keys", len(frame), keyed.to_arrow, read_keys)
+        yield _compare(settings, "to_arrow() of keys", len(frame), keyed.to_arrow, read_keys)
 
 
 def _get(settings: Settings, db: fluss.Database, full: fluss.FlussConnection, run: Any) -> Iterator[Result]:
-    if not settings.wanted("front, get in a loop"):
+    if not settings.wanted("get in a loop"):
         return
     lookups = settings.rows(LOOKUPS)
     table = db.create_table("looked_up", _frame(100_000), primary_key="id", buckets=BUCKETS)
@@ -127,11 +127,11 @@ def _get(settings: Settings, db: fluss.Database, full: fluss.FlussConnection, ru
         for number in range(lookups):
             assert await lookuper.lookup((number,)) is not None
 
-    yield _compare(settings, "front, get in a loop", lookups, ours, lambda: run(theirs()))
+    yield _compare(settings, "get in a loop", lookups, ours, lambda: run(theirs()))
 
 
 def _follow(settings: Settings, db: fluss.Database, full: fluss.FlussConnection, run: Any) -> Iterator[Result]:
-    if not settings.wanted("front, follow()"):
+    if not settings.wanted("follow()"):
         return
     rows = settings.rows(CHANGES)
     table = db.create_table("followed", _frame(rows), buckets=BUCKETS)
@@ -152,11 +152,11 @@ def _follow(settings: Settings, db: fluss.Database, full: fluss.FlussConnection,
                 if number == rows:
                     break
 
-    yield _compare(settings, "front, follow()", rows, ours, theirs)
+    yield _compare(settings, "follow()", rows, ours, theirs)
 
 
 def _buckets(settings: Settings, db: fluss.Database) -> Iterator[Result]:
-    if not settings.wanted("front, to_arrow() of 8 buckets"):
+    if not settings.wanted("to_arrow() of 8 buckets"):
         return
     frame = _frame(settings.rows(ROWS))
     tables = [db.create_table(f"buckets_{number}", COLUMNS, buckets=number) for number in (8, 1)]
@@ -167,14 +167,14 @@ def _buckets(settings: Settings, db: fluss.Database) -> Iterator[Result]:
         _timed(tables[0].to_arrow), _timed(tables[1].to_arrow), settings.repeats, rounds=settings.rounds
     )
     rates = [[5 * len(frame) / seconds / 1e6 for seconds in side] for side in (mine, peer)]
-    name = "front, to_arrow() of 8 buckets"
+    name = "to_arrow() of 8 buckets"
     yield Result(
         name, rates[0], rates[1], "M rows/s", ratio_of(*rates), Bar(1.2, 1.5), note="peer: the same in one bucket"
     )
 
 
 def _connect(settings: Settings) -> Iterator[Result]:
-    if not settings.wanted("front, connect to a folder"):
+    if not settings.wanted("connect to a folder"):
         return
     program = (
         "import sys, time, fluss; began = time.perf_counter(); db = fluss.connect(sys.argv[1]); "
@@ -189,7 +189,7 @@ def _connect(settings: Settings) -> Iterator[Result]:
         return float(done.stdout)
 
     mine, _ = alternate(measure, None, settings.repeats)
-    yield Result("front, connect to a folder", mine, [], "s", None, Bar(1.0, 0.7, "s", False))
+    yield Result("connect to a folder", mine, [], "s", None, Bar(1.0, 0.7, "s", False))
 
 
 def _timed(run: Callable[[], object]) -> Callable[[], float]:
