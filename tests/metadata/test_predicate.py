@@ -211,7 +211,7 @@ def rows(predicate: Predicate) -> list[int]:
         (~col("s").like(None), []),  # type: ignore[arg-type]
         (col("ts9") == np.datetime64("2024-01-15T10:30:00.123456789"), [1]),
         (col("ltz") > np.datetime64("1970-01-01"), [1]),
-        (col("ltz") == np.datetime64("NaT"), []),
+        (col("ltz") == np.datetime64("NaT", "ns"), []),
         (col("day") >= np.datetime64("2024-01-14T12:00"), [1]),
         ((col("i") > 1) | col("s").starts_with("a"), [0, 1, 3]),
         ((col("i") > 1) & (col("i") < 3) & (col("b") == False), [1]),  # noqa: E712
