@@ -74,7 +74,7 @@ class Tensor:
     [
         (IntType(), None, None),
         (IntType(), NaTType(), None),
-        (TimestampType(), np.datetime64("NaT"), None),
+        (TimestampType(), np.datetime64("NaT", "us"), None),
         (BooleanType(), True, True),
         (BooleanType(), np.bool_(False), False),
         (TinyIntType(), -128, -128),
