@@ -80,6 +80,7 @@ def server(settings: Settings) -> Iterator[Result]:
 def spark(settings: Settings) -> Iterator[Result]:
     """The Spark data source against Parquet and against Spark's own source."""
     from benchmarks.cases.spark_batch import batch
+    from benchmarks.cases.spark_growth import growth
     from benchmarks.cases.spark_shapes import shapes
     from benchmarks.cases.spark_stream import micro_batch
     from benchmarks.cases.spark_tiering import tiering
@@ -89,6 +90,7 @@ def spark(settings: Settings) -> Iterator[Result]:
     yield from micro_batch(settings)
     if settings.wanted("tiering"):
         yield from tiering(settings)
+    yield from growth(settings)
 
 
 def front(settings: Settings) -> Iterator[Result]:
