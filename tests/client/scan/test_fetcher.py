@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import pyarrow as pa
 from tests.client.support import with_table
@@ -48,7 +49,7 @@ def test_buckets_subscribed_together_share_requests(run, config, database):
 
 def test_a_batch_costs_the_same_however_many_buckets_there_are(run, config, database, monkeypatch):
     looks = 0
-    fetched_all = Subscription.fetched_all.fget
+    fetched_all = inspect.getattr_static(Subscription, "fetched_all").fget
 
     def counted(subscription):
         nonlocal looks
