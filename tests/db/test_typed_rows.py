@@ -242,7 +242,9 @@ def test_mypy_knows_the_rows(tmp_path: Path, program: str, is_right: bool) -> No
 def test_pyright_knows_the_rows(tmp_path: Path) -> None:
     pytest.importorskip("basedpyright")
     config = tmp_path / "pyrightconfig.json"
-    config.write_text(json.dumps({"extraPaths": [str(ROOT / "src")], "include": ["*.py"]}))
+    # The programs use `typing_extensions`, of which a type checker has the stubs.
+    settings = {"extraPaths": [str(ROOT / "src")], "include": ["*.py"], "reportMissingModuleSource": "none"}
+    config.write_text(json.dumps(settings))
     for name, program in {"rows": PROGRAM, "full_client": FULL_CLIENT, "wrong": WRONG}.items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(program))
     done = subprocess.run(
