@@ -25,6 +25,8 @@ from tests.docs.blocks import (
 )
 
 import fluss
+from fluss.server.auth import check_users
+from fluss.server.config import ServerConfig, load_config_file
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
@@ -59,6 +61,16 @@ def test_blocks_are_of_known_kinds(page: Path) -> None:
         assert block.needs is None or block.needs in NEEDS, f"{block.where}: needs {block.needs}"
         if block.language == "python":
             compile(block.text, block.where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_settings_start_a_server(page: Path, tmp_path: Path) -> None:
+    """A server takes the settings that a page shows: their names, their values, and users where it asks for a login."""
+    file = tmp_path / "server.yaml"
+    for block in read_blocks(page):
+        if block.language == "yaml" and "profiles:" not in block.text:
+            file.write_text(block.text, encoding="utf-8")
+            check_users(ServerConfig(load_config_file(file)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
