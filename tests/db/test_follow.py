@@ -183,7 +183,8 @@ def test_a_table_that_is_created_again_is_another_one(db: fluss.Database, partit
     db.drop_table("t")
     create()
     started = time.monotonic()
-    with pytest.raises(fluss.TableNotExistError, match="created again"):
+    # Which of the two depends on whether it is noticed before or after the table is created again.
+    with pytest.raises(fluss.TableNotExistError, match=r"created again|does not exist"):
         next(changes)
     assert time.monotonic() - started < 10
 

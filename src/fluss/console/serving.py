@@ -70,6 +70,7 @@ class Console:
         self.app = build_app(self.settings, inspection)
         config = uvicorn.Config(
             self.app,
+            interface="asgi3",
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pyarrow as pa
@@ -91,13 +92,18 @@ def test_many_threads_lose_and_double_nothing_and_keep_their_own_order():
                 mixed.append((thread * 10_000 + i, handle))
 
     threads = [threading.Thread(target=produce, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(50):
-        with desk.accumulator:
-            desk.chunks.append(desk.accumulator.take())
-    for thread in threads:
-        thread.join(60)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that threads meet everywhere
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(50):
+            with desk.accumulator:
+                desk.chunks.append(desk.accumulator.take())
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(interval)
     chunks = desk.finish()
     ids = [value for chunk in chunks for value in chunk.flat[::2]]
     assert sorted(ids) == sorted(t * 10_000 + i for t in range(4) for i in range(5_000))

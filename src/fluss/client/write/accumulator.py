@@ -218,11 +218,13 @@ class RowAccumulator:
         self._lock.acquire()
         while True:
             try:
-                self._row_sink.close()
+                # Not `close`: Python 3.14 takes a generator that another thread has just entered for a suspended one,
+                # clears what it works with, and crashes.
+                self._row_sink.throw(GeneratorExit)
             except ValueError:
                 # Another thread is about to add a row: yield the interpreter to it.
                 time.sleep(0)
-            else:
+            except GeneratorExit:
                 return
 
     def __exit__(self, *_: object) -> None:
