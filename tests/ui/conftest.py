@@ -176,7 +176,9 @@ async def _fill(address: str) -> None:
             for n in range(20_000)
         ]
         await orders.upsert(rows)
-        events = await db.create_table("events", "at timestamp(3), kind string, user_id bigint", buckets=2)
+        columns = "at timestamp(3), kind string, user_id bigint"
+        # With a key, so that both buckets have rows: otherwise all would go to one of them, chosen by chance.
+        events = await db.create_table("events", columns, buckets=2, bucket_key="user_id")
         import datetime as dt
 
         await events.append([{"at": dt.datetime(2026, 7, 1), "kind": "click", "user_id": n} for n in range(1_000)])
