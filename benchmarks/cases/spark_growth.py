@@ -31,7 +31,8 @@ FORMAT = "paimon"
 
 def growth(settings: Settings) -> Iterator[Result]:
     wanted = [work for work in WORK if settings.wanted(NAME.format(work).lower())]
-    if not wanted and not settings.wanted(MEMORY.lower()):
+    memory_wanted = settings.wanted(MEMORY.lower())
+    if not wanted and not memory_wanted:
         return
     folder = Path(tempfile.mkdtemp(prefix="fluss-bench-"))
     options = {"datalake.format": FORMAT, f"datalake.{FORMAT}.warehouse": str(folder / "lake")}
@@ -54,7 +55,8 @@ def growth(settings: Settings) -> Iterator[Result]:
     for work in wanted:
         found = rates[work]
         yield Result(NAME.format(work), *found, "M rows/s", ratio_of(*found), Bar(0.8, 1.0))
-    yield Result(MEMORY, peaks, [], "MB", None, Bar(1000, 500, "MB", higher=False))
+    if memory_wanted:
+        yield Result(MEMORY, peaks, [], "MB", None, Bar(1000, 500, "MB", higher=False))
 
 
 class _Bench:
