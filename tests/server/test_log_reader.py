@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,13 +14,22 @@ from tests.server.log_support import ARROW_SCHEMA, FakeClock, LogHarness, ids_of
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.records import LogBatch, iter_log_batches, project_batch
 from fluss.server.log import reader
-from fluss.server.log.walk import BatchSpan
+from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.projection import IntactHeaders, Projection
+from fluss.server.log.walk import BatchSpan, crc_fits
 
 SIZE = len(make_batch(0))
+ID_SCHEMA = pa.schema([ARROW_SCHEMA.field("id")])
 
 
 def joined(result: reader.ReadResult) -> bytes:
     return b"".join(bytes(part) for part in result.parts)
+
+
+def records(result: reader.ReadResult) -> list[tuple[int, bytes]]:
+    """Offset and records of each batch."""
+    batches = iter_log_batches(joined(result), verify=True)
+    return [(batch.header.base_offset, bytes(batch.records_view)) for batch in batches]
 
 
 @pytest.fixture
@@ -89,15 +98,110 @@ def test_uncommitted_segments_are_not_served(tmp_path: Path) -> None:
     harness.crash()
 
 
-def test_projection_cuts_columns_and_counts_projected_bytes(harness: LogHarness) -> None:
-    def project(view: memoryview, span: BatchSpan) -> list[bytes | bytearray | memoryview]:
-        return project_batch(LogBatch(view[span.start : span.end]), (0,), ARROW_SCHEMA)
+def project(columns: tuple[int, ...], headers_max: int = 100) -> Projection:
+    def cut(view: memoryview, span: BatchSpan) -> list[bytes | bytearray | memoryview]:
+        return project_batch(LogBatch(view[span.start : span.end]), columns, ARROW_SCHEMA)
 
-    one = joined(harness.read(0, 1, projection=project))
-    assert ids_of(one, pa.schema([ARROW_SCHEMA.field("id")])) == [0, 1, 2]
+    return Projection(columns, cut, IntactHeaders(headers_max))
+
+
+def test_projection_cuts_columns_and_counts_projected_bytes(harness: LogHarness) -> None:
+    one = joined(harness.read(0, 1, projection=project((0,))))
+    assert ids_of(one, ID_SCHEMA) == [0, 1, 2]
     assert len(one) < SIZE
-    four = joined(harness.read(0, len(one) * 4 + 1, projection=project))
+    four = joined(harness.read(0, len(one) * 4 + 1, projection=project((0,))))
     assert len(four) == len(one) * 4
+
+
+class Checks:
+    """Counts the batches that are checked as a whole."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        fits = crc_fits
+
+        def counted(view: memoryview, span: BatchSpan) -> bool:
+            self.count += 1
+            return fits(view, span)
+
+        monkeypatch.setattr(reader, "crc_fits", counted)
+
+    def of(self, read: Callable[[], object]) -> int:
+        before = self.count
+        read()
+        return self.count - before
+
+
+LARGE_ROWS = 2_000  # more than the bytes from which on it pays to remember a check
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Iterator[LogHarness]:
+    harness = LogHarness(tmp_path / "large")
+    for number in range(4):
+        harness.append(make_batch(number * LARGE_ROWS, LARGE_ROWS))
+    harness.commit()
+    yield harness
+    harness.crash()
+
+
+def test_a_projection_that_is_read_again_does_not_read_the_other_columns(
+    large: LogHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks, ids, names = Checks(monkeypatch), project((0,)), project((0, 1))
+    first = joined(large.read(0, projection=ids))
+    assert checks.count == 4
+    assert checks.of(lambda: large.read(0, projection=ids)) == 0
+    assert joined(large.read(0, projection=ids)) == first
+    assert checks.of(lambda: large.read(0, projection=names)) == 4, "other columns are other bytes"
+    assert checks.of(lambda: large.read(0, projection=ids, may_match=lambda view, span: True)) == 4
+
+
+def test_the_number_of_projections_that_are_remembered_is_bounded(
+    large: LogHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks, ids = Checks(monkeypatch), project((0,), headers_max=3)
+    for _ in range(3):
+        assert ids_of(joined(large.read(0, projection=ids)), ID_SCHEMA) == list(range(4 * LARGE_ROWS))
+        assert len(ids.intact) <= 3
+    assert checks.count == 12
+
+
+def test_checks_of_small_batches_are_not_remembered(harness: LogHarness) -> None:
+    ids = project((0,))
+    harness.read(0, projection=ids)
+    assert len(ids.intact) == 0
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_projection_that_is_read_again_after_damage_is_right_or_refused(
+    large: LogHarness, data: st.DataObject
+) -> None:
+    columns = data.draw(st.sampled_from([(0,), (1,), (2,), (0, 2)]))
+    wanted = project(columns)
+    first = records(large.read(0, projection=wanted))
+    path = large.log.segments[0].path
+    position = data.draw(st.integers(0, path.stat().st_size - 1))
+    flipped = data.draw(st.integers(1, 255))
+
+    def flip() -> None:
+        with open(path, "r+b") as file:
+            file.seek(position)
+            value = file.read(1)[0] ^ flipped
+            file.seek(position)
+            file.write(bytes([value]))
+
+    flip()
+    try:
+        again = records(large.read(0, projection=wanted))
+    except DamagedLogError:
+        again = []
+    finally:
+        flip()
+        large.log.damage = None
+        large.log.segments[0].discard_index()
+    assert again == first[: len(again)], "what is served before the damage is what was written"
 
 
 def test_filter_prunes_and_tells_how_far_it_went(harness: LogHarness) -> None:
@@ -208,7 +312,7 @@ def test_few_checked_batches_are_read_without_a_thread(harness: LogHarness) -> N
         harness.write(make_batch(number * 3))
     log = harness.log
     assert reader.plan_read(log, 0, 1 << 20, first_batch_always=True).is_quick
-    assert not reader.plan_read(log, 0, 1 << 20, first_batch_always=True, projection=lambda view, span: []).is_quick
+    assert not reader.plan_read(log, 0, 1 << 20, first_batch_always=True, projection=project((0,))).is_quick
     log.segments[0].doubt()
     assert not reader.plan_read(log, 0, 1 << 20, first_batch_always=True).is_quick
     harness.read(0)

@@ -37,6 +37,7 @@ from fluss.server.handlers.request import Buffer, Handler, RequestContext, recei
 from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
 from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.projection import Projection
 from fluss.server.log.tablet import LogTablet
 from fluss.server.log.walk import BatchSpan
 from fluss.server.turns import Turn
@@ -60,7 +61,7 @@ class _Part:
     bytes_max: int
     tablet: LogTablet | None = None
     offset: int = 0
-    projection: reader.Projection | None = None
+    projection: Projection | None = None
     may_match: reader.Filter | None = None
     remote_first: bool = False
 
@@ -122,12 +123,12 @@ async def _open_table(
 ) -> tuple[FetchedTable[Sequence[Buffer]], list[_Part]]:
     """Resolve buckets and offsets; what fails is answered per bucket."""
     refusal: FlussError | None = None
-    projection: reader.Projection | None = None
+    projection: Projection | None = None
     pruning: reader.Filter | None = None
     try:
         entry = permitted_table(context, asked.table_id)
         if asked.projection_pushdown_enabled:
-            projection = _projection(entry, tuple(asked.projected_fields))
+            projection = _projection(context, entry, tuple(asked.projected_fields))
         if asked.HasField("filter_predicate") and asked.HasField("filter_schema_id"):
             pruning = _pruning(entry, asked.filter_predicate, asked.filter_schema_id)
     except FlussError as error:
@@ -159,8 +160,8 @@ async def _open_table(
     return table, parts
 
 
-def _projection(entry: TableEntry, positions: tuple[int, ...]) -> reader.Projection:
-    """Checks the wanted columns and returns what cuts them out of a batch."""
+def _projection(context: RequestContext, entry: TableEntry, positions: tuple[int, ...]) -> Projection:
+    """Check the wanted columns, and return what cuts them out of a batch."""
     if entry.table_info.log_format != "ARROW":
         raise InvalidColumnProjectionError(
             f"columns of '{entry.table_path}' cannot be projected: its log format is {entry.table_info.log_format}, "
@@ -176,7 +177,7 @@ def _projection(entry: TableEntry, positions: tuple[int, ...]) -> reader.Project
     wanted = entry.table_info.schema.arrow_schema
     by_schema: dict[int, tuple[tuple[int, ...], pa.Schema, pa.Schema | None]] = {}
 
-    def project(view: memoryview, span: BatchSpan) -> Sequence[Buffer]:
+    def cut(view: memoryview, span: BatchSpan) -> Sequence[Buffer]:
         known = by_schema.get(span.schema_id)
         if known is None:
             schema = entry.schemas.get(span.schema_id)
@@ -192,7 +193,7 @@ def _projection(entry: TableEntry, positions: tuple[int, ...]) -> reader.Project
         columns, arrow_schema, added = known
         return project_batch(LogBatch(view[span.start : span.end]), columns, arrow_schema, added)
 
-    return project
+    return Projection(positions, cut, context.server.tablets.intact_headers)
 
 
 def _pruning(entry: TableEntry, message: pb.PbPredicate, schema_id: int) -> reader.Filter | None:

@@ -11,16 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from fluss.errors import LogOffsetOutOfRangeError
+from fluss.errors import FlussError, LogOffsetOutOfRangeError
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import FileRange, MappedFile, SegmentFile
 from fluss.server.log.index import SegmentIndex
+from fluss.server.log.projection import Buffer, Projection
 from fluss.server.log.segment import Segment
 from fluss.server.log.tablet import LogTablet
 from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, walk_file
 
-Buffer = bytes | bytearray | memoryview
-Projection = Callable[[memoryview, BatchSpan], Sequence[Buffer]]
 Filter = Callable[[memoryview, BatchSpan], bool]
 
 _SCAN_BYTES_MAX = 32 * 1024 * 1024
@@ -206,10 +205,13 @@ class _Reading:
                     continue
                 if not self._has_room(span.end - span.start):
                     return False
+                parts = self._cut_again(view, span)
                 # A client checks a whole batch again. Of parts of a batch this is the only check there is.
-                if not (plan.is_plain and segment.is_checked(position, position + span.end - span.start)):
+                if parts is None and not (
+                    plan.is_plain and segment.is_checked(position, position + span.end - span.start)
+                ):
                     _check_crc(segment, view, span, position)
-                if not self._take(view, span, position, run):
+                if not self._take(view, span, position, run, parts):
                     return False
         except BadBatch as bad:
             raise _damaged_or_index(segment, bad.position, start, bad.reason) from None
@@ -226,9 +228,24 @@ class _Reading:
         plan = self.plan
         if not plan.is_large:
             return file
-        # Of batches that go out whole and were checked before, only the headers are read.
-        headers_only = plan.is_plain and segment.is_checked(start, min(end, start + plan.window_bytes))
-        return MappedFile(file, whole=not headers_only)
+        # Of batches that were checked before, only the headers are read, or those and the wanted columns.
+        if plan.projection is not None:
+            whole = not plan.projection.is_known(plan.tablet.bucket, plan.offset)
+        else:
+            whole = not (plan.is_plain and segment.is_checked(start, min(end, start + plan.window_bytes)))
+        return MappedFile(file, whole=whole)
+
+    def _cut_again(self, view: memoryview, span: BatchSpan) -> Sequence[Buffer] | None:
+        """Return the wanted columns of a batch that was checked before, or None if it has to be checked."""
+        projection, bucket = self.plan.projection, self.plan.tablet.bucket
+        # Statistics decide whether a filter passes over a batch, and no projection has them.
+        if projection is None or self.plan.may_match is not None or not projection.is_known(bucket, span.base_offset):
+            return None
+        try:
+            parts = projection.cut(view, span)
+        except FlussError:
+            return None  # it is damaged: the check tells where
+        return parts if projection.is_intact(bucket, span, parts) else None
 
     def _has_room(self, size_bytes: int) -> bool:
         """False when a batch of this size surely has no place in the answer, so that it need not be read."""
@@ -237,17 +254,20 @@ class _Reading:
             self._full = True
         return not self._full
 
-    def _take(self, view: memoryview, span: BatchSpan, position: int, run: _Run) -> bool:
-        """Put a checked batch into the answer, if it is wanted and fits; False when the answer is full."""
+    def _take(
+        self, view: memoryview, span: BatchSpan, position: int, run: _Run, parts: Sequence[Buffer] | None
+    ) -> bool:
+        """Put a checked batch, or `parts` of it, into the answer, if it is wanted and fits; False when that is full."""
         plan, result = self.plan, self.result
         size = span.end - span.start
         self.scanned_bytes += size
         if plan.may_match is not None and not plan.may_match(view, span):
             result.filtered_end_offset = span.last_offset + 1
             return self.scanned_bytes <= _SCAN_BYTES_MAX
-        parts: Sequence[Buffer] | None = None
-        if plan.projection is not None and span.record_count > 0:
-            parts = plan.projection(view, span)
+        if parts is None and plan.projection is not None and span.record_count > 0:
+            parts = plan.projection.cut(view, span)
+            plan.projection.note_intact(plan.tablet.bucket, span, parts)
+        if parts is not None:
             size = sum(len(part) for part in parts)
         if result.size_bytes + size > plan.bytes_max and (result.size_bytes > 0 or not plan.first_batch_always):
             return False
