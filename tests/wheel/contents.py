@@ -48,6 +48,7 @@ def check_sdist(path: Path) -> list[str]:
         names = {member.name.partition("/")[2] for member in sdist.getmembers() if member.isfile()}
     expected = {f"src/{name}" for name in sources()}
     expected |= {"README.md", "LICENSE", "NOTICE", "CHANGELOG.md", "pyproject.toml", "PKG-INFO"}
+    expected.add("scripts/package_metadata.py")  # which the build needs
     return _compare(path.name, names - {".gitignore"}, expected)
 
 

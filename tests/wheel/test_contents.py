@@ -28,7 +28,7 @@ def sdist(folder: Path, *, extra: str = "") -> Path:
     path = folder / "fluss_python-0.0.0.tar.gz"
     names = {f"src/{name}" for name in sources()} | {"README.md", "LICENSE", "NOTICE", "CHANGELOG.md"}
     with tarfile.open(path, "w:gz") as file:
-        for name in (names | {"pyproject.toml", "PKG-INFO", extra}) - {""}:
+        for name in (names | {"pyproject.toml", "PKG-INFO", "scripts/package_metadata.py", extra}) - {""}:
             file.addfile(tarfile.TarInfo(f"fluss_python-0.0.0/{name}"), io.BytesIO())
     return path
 
