@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 
 from benchmarks.harness import Worker
 from benchmarks.scale.study import NO_COMPRESSION, Point, Study, client, folder_bytes, memory_mb, seconds
-from fluss.server.local import LocalServer
 
 MB = 1_000_000
 BATCH_ROWS = 35_000  # about 1 MB of the three columns, uncompressed
@@ -31,8 +29,8 @@ def measure(study: Study) -> Iterator[Point]:
             with client(server) as worker:
                 costs = _costs(study, worker, batches, megabytes)
             costs["memory of the server, MB"] = memory_mb(server)
-            costs["start, ms"] = _restart_ms(server, clean=True)
-            costs["start after a kill, ms"] = _restart_ms(server, clean=False)
+            costs["start, ms"] = study.restart_ms(server)
+            costs["start after a kill, ms"] = study.restart_ms(server, clean=False)
             costs["disk, MB a MB"] = folder_bytes(server.data_dir) / MB / megabytes
             yield Point(megabytes * MB, costs)
 
@@ -47,10 +45,3 @@ def _costs(study: Study, worker: Worker, batches: int, megabytes: int) -> dict[s
         "the newest MB, ms": study.middle(lambda: seconds(worker, "read_tail", table="scale", rows=BATCH_ROWS)) * 1e3,
         "scan of everything, ms a MB": seconds(worker, "read_through", table="scale") / megabytes * 1e3,
     }
-
-
-def _restart_ms(server: LocalServer, *, clean: bool) -> float:
-    server.stop() if clean else server.crash()
-    began = time.perf_counter()
-    server.start()
-    return (time.perf_counter() - began) * 1e3

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from benchmarks.harness import Worker
@@ -40,8 +39,5 @@ def measure(study: Study) -> Iterator[Point]:
                 "lookup, 64 at a time, ns a row": many * 1e9,
                 "memory of the server, MB": memory_mb(server),
             }
-            server.stop()
-            began = time.perf_counter()
-            server.start()
-            costs["start, ms"] = (time.perf_counter() - began) * 1e3
+            costs["start, ms"] = study.restart_ms(server)
             yield Point(keys, costs)

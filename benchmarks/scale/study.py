@@ -7,6 +7,7 @@ import os
 import socket
 import statistics
 import tempfile
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,17 @@ class Study:
 
     def middle(self, measure: Callable[[], float]) -> float:
         return statistics.median(measure() for _ in range(self.repeats))
+
+    def restart_ms(self, server: LocalServer, *, clean: bool = True) -> float:
+        """How long the server takes to start again on its data, after a stop or after a kill."""
+
+        def restart() -> float:
+            server.stop() if clean else server.crash()
+            began = time.perf_counter()
+            server.start()
+            return (time.perf_counter() - began) * 1e3
+
+        return self.middle(restart)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from benchmarks.scale.study import Point, Study, client, memory_mb, seconds
@@ -26,8 +25,5 @@ def measure(study: Study) -> Iterator[Point]:
             costs = {name: value * 1e3 for name, value in costs.items()}
             there = tables
             costs["memory of the server, MB a table"] = max(0.001, memory_mb(server) - empty_mb) / tables
-            server.stop()
-            began = time.perf_counter()
-            server.start()
-            costs["start of the server, ms"] = (time.perf_counter() - began) * 1e3
+            costs["start of the server, ms"] = study.restart_ms(server)
             yield Point(tables, costs)
