@@ -104,6 +104,16 @@ def test_records_by_offset(browser: Browser, events: str) -> None:
     assert newest["next"] is None
 
 
+def test_records_of_an_empty_bucket_name_the_others(browser: Browser, db: fluss.Database) -> None:
+    table = db.create_table("sparse", "n bigint", buckets=4)
+    assert browser.get("records", table="fluss.sparse").json["other_buckets"] == []
+    table.append([{"n": 1}])
+    found = [browser.get("records", table="fluss.sparse", bucket=bucket).json for bucket in range(4)]
+    (filled,) = [bucket for bucket, one in enumerate(found) if one["records"]]
+    assert [one["other_buckets"] for one in found] == [[] if bucket == filled else [filled] for bucket in range(4)]
+    db.drop_table("sparse")
+
+
 def test_lookup_and_edit(browser: Browser, orders: str) -> None:
     assert browser.post("lookup", table=orders, key={"id": "7"}).json["row"] == {"id": 7, "item": "tea 0", "price": 3.5}
     assert browser.post("rows/save", table=orders, row={"id": "7", "item": MARKUP, "price": None}).json == {"rows": 1}

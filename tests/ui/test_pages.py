@@ -56,6 +56,19 @@ def test_records_by_offset(page: Page) -> None:
     assert page.problems() == []
 
 
+def test_an_empty_bucket_leads_to_one_with_records(page: Page, console: Running) -> None:
+    with fluss.connect(console.server) as db:
+        db.create_table("sparse", "n bigint", buckets=4, bucket_key="n").append([{"n": 42}])  # in bucket 1
+        page.open("data", "fluss.sparse")
+        show = page.field("Show")
+        page.script("arguments[0].value = 'records'; arguments[0].dispatchEvent(new Event('change'))", show)
+        page.wait_for("Bucket 0 has no records")
+        page.button("bucket 1").click()
+        page.until(lambda: [cell.text for cell in page.elements("tbody td:last-child")] == ["42"])
+        assert page.problems() == []
+        db.drop_table("sparse")
+
+
 def test_live(page: Page, console: Running) -> None:
     page.open("live", "fluss.orders").wait_for("live")
     with changes(console.server):

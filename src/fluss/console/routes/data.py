@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,8 @@ from fluss.console.values import from_text, row_values, to_json
 from fluss.db.changes import KINDS
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import DataType, OffsetSpec, TableBucket, TableInfo
+
+_BUCKETS_NAMED = 20
 
 
 def rows_of(batches: list[pa.RecordBatch], types: list[DataType], columns: list[str]) -> list[Any]:
@@ -89,12 +93,12 @@ async def log_page(call: Call) -> Any:
                 f"Choose a partition of {table.name}: {', '.join(sorted(known)[:20]) or 'none'}."
             )
         bucket = TableBucket.with_partition(info.table_id, known[partition], number)
-        first = await admin.list_partition_offsets(table.path, partition, [number], OffsetSpec.earliest())
-        end = await admin.list_partition_offsets(table.path, partition, [number], OffsetSpec.latest())
+        offsets_of = partial(admin.list_partition_offsets, table.path, partition)
     else:
         bucket = TableBucket(info.table_id, number)
-        first = await admin.list_offsets(table.path, [number], OffsetSpec.earliest())
-        end = await admin.list_offsets(table.path, [number], OffsetSpec.latest())
+        offsets_of = partial(admin.list_offsets, table.path)
+    first = await offsets_of([number], OffsetSpec.earliest())
+    end = await offsets_of([number], OffsetSpec.latest())
     earliest, latest = first[number], end[number]
     wanted = call.number("offset", earliest, -(2**62), 2**62)
     # A negative offset counts from the end, as in Python.
@@ -126,7 +130,16 @@ async def log_page(call: Call) -> Any:
         "latest": latest,
         "start": start,
         "next": stop if stop < latest else None,
+        "other_buckets": [] if latest > earliest else await _buckets_with_records(offsets_of, info.num_buckets),
     }
+
+
+async def _buckets_with_records(offsets_of: Callable[..., Awaitable[dict[int, int]]], count: int) -> list[int]:
+    """The first of the buckets that are not empty: where to look instead of in one that is."""
+    buckets = list(range(count))
+    first = await offsets_of(buckets, OffsetSpec.earliest())
+    end = await offsets_of(buckets, OffsetSpec.latest())
+    return [bucket for bucket in buckets if end[bucket] > first[bucket]][:_BUCKETS_NAMED]
 
 
 async def lookup(call: Call) -> Any:

@@ -40,10 +40,16 @@ export async function show(body, { table }) {
   async function loadRecords(from) {
     const found = await get("records", { table, bucket: bucket.value, partition: partition.value, offset: from, limit: PAGE });
     const rows = found.records.map((one) => [one.offset, one.kind, when(one.time_ms), ...one.row]);
-    fill(place, rows.length ? grid(["offset", "change", "time", ...found.columns], ["bigint", "", "", ...found.types], rows, `Records of ${table}`) : h("div", { class: "empty" }, "No records here."));
+    fill(place, rows.length ? grid(["offset", "change", "time", ...found.columns], ["bigint", "", "", ...found.types], rows, `Records of ${table}`) : h("div", { class: "empty" }, nothing(found)));
     const move = (text, to, enabled) => h("button", { type: "button", disabled: !enabled, onclick: () => loadRecords(to).catch((error) => fill(errors, problem(error.message))) }, text);
     fill(footer, move("‹ Previous", Math.max(found.earliest, found.start - PAGE), found.start > found.earliest),
       move("Next ›", found.next, found.next !== null), h("span", { class: "muted" }, `offsets ${count(found.start)} to ${count(found.start + rows.length)} of ${count(found.earliest)} to ${count(found.latest)}`));
+  }
+  function nothing(found) {
+    if (found.latest > found.earliest) return "No records from this offset on.";
+    if (!found.other_buckets.length) return "No bucket has records.";
+    const choose = (number) => h("button", { type: "button", onclick: () => { bucket.value = number; offset.value = ""; load(); } }, `bucket ${number}`);
+    return [`Bucket ${bucket.value} has no records. Look at `, found.other_buckets.map((number) => [choose(number), " "])];
   }
   async function next() {
     if (at + 1 < pages.length) { at++; draw(); return; }
