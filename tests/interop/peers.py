@@ -121,6 +121,12 @@ class Peer:
             self.call("connect", **wanted)
             self._connected = wanted
 
+    def reconnect(self) -> None:
+        """Replace the connection by a new one to the same server."""
+        wanted, self._connected = self._connected, None
+        assert wanted is not None, "the client is not connected"
+        self.connect(**wanted)
+
     @property
     def alive(self) -> bool:
         return self._process.poll() is None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tests.interop import rights
 from tests.interop.cluster import USERS
 from tests.interop.context import Context, Mismatch, refused, same
-from tests.interop.peers import PeerError
+from tests.interop.peers import Peer, PeerError
 from tests.interop.tables import (
     BIGINT,
     INT,
@@ -893,12 +893,16 @@ def access_control(c: Context) -> None:
     refused(48, "alice describing the table", lambda: call("table_info", table=one))
     refused(48, "alice dropping the table", lambda: call("drop_table", table=one))
     with _Granted(c, "READ", one), _Granted(c, "READ", keyed):
-        _until_allowed(lambda: call("table_info", table=keyed))
-        same(_until_allowed(lambda: call("lookup", table=keyed, keys=[[1]])), [[1, "a", 1]], "alice reads by key")
-        same(_until_allowed(lambda: c.rows(one, 1)), [[1, "a"]], "alice reads the log")
+        _until_allowed(c.client, lambda: call("table_info", table=keyed))
+        same(
+            _until_allowed(c.client, lambda: call("lookup", table=keyed, keys=[[1]])),
+            [[1, "a", 1]],
+            "alice reads by key",
+        )
+        same(_until_allowed(c.client, lambda: c.rows(one, 1)), [[1, "a"]], "alice reads the log")
         refused(48, "alice dropping the table", lambda: call("drop_table", table=one))
         with _Granted(c, "WRITE", one):
-            _until_allowed(lambda: call("append", table=one, rows=[[2, "b"]]))
+            _until_allowed(c.client, lambda: call("append", table=one, rows=[[2, "b"]]))
             same(c.rows(one, 2), [[1, "a"], [2, "b"]], "alice reads what she wrote")
 
 
@@ -937,7 +941,7 @@ class _Granted:
         helper.call(op, acl=self.acl)
 
 
-def _until_allowed(call: Callable[[], object]) -> object:
+def _until_allowed(client: Peer, call: Callable[[], object]) -> object:
     """Grants reach the servers of a cluster by notification, a moment after the call has returned."""
     deadline = time.monotonic() + 15
     while True:
@@ -946,6 +950,10 @@ def _until_allowed(call: Callable[[], object]) -> object:
         except PeerError as error:
             # pyfluss 0.1.0 wraps a refusal while it asks for a writer id into an error of its own.
             refusal = error.code in (48, 7) or "code: 48" in error.message
-            if not refusal or time.monotonic() > deadline:
+            # pyfluss 1.0.0 closes its writer when it is refused; only a new connection has a new one.
+            closed = "writer closed" in error.message
+            if not (refusal or closed) or time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
+            if closed:
+                client.reconnect()
