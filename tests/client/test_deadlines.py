@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -277,7 +278,7 @@ def test_calls_without_a_timeout_take_twice_the_request_timeout(proxy: FaultProx
     asyncio.run(main())
 
 
-def test_the_first_retry_is_a_warning_with_cause_and_remaining_time(
+def test_a_retry_that_lasts_is_a_warning_with_cause_and_remaining_time(
     proxy: FaultProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -285,20 +286,44 @@ def test_the_first_retry_is_a_warning_with_cause_and_remaining_time(
         retriable(proxy)
         caplog.clear()
         with pytest.raises(fluss.LeaderNotAvailableError) as failed:
-            await world.admin.table_exists(PATH, timeout=0.6)
+            await world.admin.table_exists(PATH, timeout=4.0)
         proxy.calm()
         await world.conn.close()
         text = str(failed.value)
         assert "TABLE_EXISTS of table 'deadlines.log'" in text
         assert proxy.address in text
-        assert "attempts in 600 ms: not yet" in text
+        assert "attempts in 4000 ms: not yet" in text
         assert "timeout=" in text
 
     asyncio.run(main())
     [first] = [record.getMessage() for record in caplog.records if record.name.startswith("fluss.client")]
-    assert "TABLE_EXISTS of table 'deadlines.log'" in first
-    assert "not yet" in first
-    assert "retrying for up to 0.6 s" in first or "retrying for up to 0.5 s" in first
+    assert "failed: not yet" in first
+    assert float(re.findall(r"retrying for up to (.*) s", first)[0]) <= 3.0
+
+
+@pytest.mark.parametrize("what", ["list_databases", "lookup", "flush", "to_arrow"])
+@pytest.mark.parametrize("lasting", [False, True], ids=["passing", "lasting"])
+def test_a_bucket_without_a_leader_is_nothing_to_warn_of_at_first(
+    proxy: FaultProxy, caplog: pytest.LogCaptureFixture, what: str, lasting: bool
+) -> None:
+    """Right after a table was created, and while a bucket moves, that is routine."""
+
+    async def main() -> None:
+        world = await connected(proxy)
+        retriable(proxy)
+        caplog.clear()
+        if lasting:
+            with pytest.raises(fluss.FlussError):
+                await CALLS[what](world, 4.0)
+        else:
+            asyncio.get_running_loop().call_later(0.3, proxy.calm)
+            await CALLS[what](world, 30)
+        proxy.calm()
+        await world.conn.close()
+
+    asyncio.run(main())
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == (1 if lasting else 0), warnings
 
 
 @pytest.mark.parametrize("what", ["lookup", "write", "scan"])
@@ -307,8 +332,7 @@ def test_lookups_writes_and_scans_warn_at_their_first_retry(
 ) -> None:
     async def main() -> None:
         world = await connected(proxy)
-        retriable(proxy)
-        proxy.cut()
+        closing(proxy)
         caplog.clear()
         with pytest.raises(fluss.FlussError):
             await CALLS[{"lookup": "lookup", "write": "flush", "scan": "to_arrow"}[what]](world, 0.5)

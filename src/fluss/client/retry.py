@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("fluss.client")
 
+_ROUTINE_MS = 1_000.0
 _GRACE_S = 0.05
 """An attempt is cancelled this long after the deadline: its own steps time out first, and say which server was slow."""
 
@@ -97,9 +98,14 @@ async def retry(
             raise _gave_up(deadline, what, attempts, None, last) from last
 
 
+def is_routine(error: FlussError, failing_ms: float) -> bool:
+    """Whether an error is nothing to warn of yet: a bucket that is new, or that moves, has no leader for a moment."""
+    return error.is_stale_metadata and not isinstance(error, NetworkError) and failing_ms < _ROUTINE_MS
+
+
 def log_retry(what: str, error: FlussError, deadline: Deadline) -> None:
-    """Log that a call is retried: a warning for the first retry under its deadline, debug messages afterwards."""
-    if deadline.retry_logged:
+    """Log that a call is retried: one warning under its deadline, unless that is routine, and else debug messages."""
+    if deadline.retry_logged or is_routine(error, deadline.elapsed_ms):
         logger.debug("%s: %s; next attempt soon", what, error)
         return
     deadline.retry_logged = True

@@ -24,7 +24,7 @@ class Deadline:
         self.total_ms = total_ms
         self._at = time.monotonic() + total_ms / 1000.0
         self.retry_logged = False
-        """Whether a warning about the first retry of the call was logged."""
+        """Whether a warning about a retry of the call was logged."""
         self.final_error: FlussError | None = None
         """The error that already says how the time was used up: an outer retry adds its name and nothing else."""
 
@@ -45,6 +45,10 @@ class Deadline:
     @property
     def remaining_ms(self) -> float:
         return max(0.0, (self._at - time.monotonic()) * 1000.0)
+
+    @property
+    def elapsed_ms(self) -> float:
+        return self.total_ms - (self._at - time.monotonic()) * 1000.0
 
     @property
     def expired(self) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.retry import DEFAULT_BACKOFF
+from fluss.client.retry import DEFAULT_BACKOFF, is_routine
 from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.decode_pool import decode_threads
 from fluss.client.scan.remote import RemoteReader, check_remote_offset, located
@@ -413,7 +413,7 @@ class Fetcher:
             self._record_error(subscription, error_for_code(part.error_code, part.error_message))
             return
         subscription.failures = 0
-        self._retry_logged = False
+        subscription.warned = self._retry_logged = False
         if part.high_watermark is not None:
             subscription.high_watermark = part.high_watermark
         if part.remote_log_fetch_info is not None:
@@ -562,6 +562,7 @@ class Fetcher:
         now = self._loop.time()
         if not subscription.failures:
             subscription.failing_since = now if started is None else started
+            subscription.warned = False
         subscription.failures += 1
         subscription.last_error = error
         gone = isinstance(error, PartitionNotExistsError)
@@ -574,10 +575,11 @@ class Fetcher:
             return
         # A partition that is dropped is nothing to warn of: its reader looks which ones there are.
         gone = gone or (isinstance(error, UnknownTableOrBucketError) and subscription.bucket.partition_id is not None)
-        if subscription.failures == 1 and not self._retry_logged and not gone:
+        failing_ms = (now - subscription.failing_since) * 1000
+        if not (subscription.warned or self._retry_logged or gone or is_routine(error, failing_ms)):
             # One warning for all buckets that fail at the same time, usually for the same reason.
-            self._retry_logged = True
-            left_s = patience_ms / 1000 - (now - subscription.failing_since)
+            subscription.warned = self._retry_logged = True
+            left_s = (patience_ms - failing_ms) / 1000
             text = "reading %s of table %s failed: %s; retrying for up to %.1f s"
             logger.warning(text, subscription.bucket, self.info.table_path, error, left_s)
         else:

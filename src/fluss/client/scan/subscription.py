@@ -59,6 +59,7 @@ class Subscription:
         "remote_offset",
         "stop_offset",
         "taken",
+        "warned",
     )
 
     def __init__(self, bucket: TableBucket, start_offset: int, stop_offset: int | None = None) -> None:
@@ -74,6 +75,8 @@ class Subscription:
         self.buffered_bytes = 0
         self.not_before = 0.0
         self.failures = 0
+        self.warned = False
+        """Whether a warning about these failures was logged."""
         self.failing_since = 0.0
         self.error: FlussError | None = None
         """What the next poll raises."""

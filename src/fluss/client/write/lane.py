@@ -34,6 +34,7 @@ class Lane:
         "backing_off",
         "bucket",
         "bucket_id",
+        "failing_since",
         "failures",
         "in_flight",
         "next_sequence",
@@ -47,6 +48,7 @@ class Lane:
         "target",
         "task",
         "used_at",
+        "warned",
         "writer_id",
     )
 
@@ -62,6 +64,10 @@ class Lane:
         self.backing_off = False
         self.failures = 0
         """How often it backed off since the last batch that was acknowledged."""
+        self.failing_since = 0.0
+        """When the first of these failures was, by the loop's clock."""
+        self.warned = False
+        """Whether a warning about them was logged."""
         self.writer_id: int | None = None
         self.retired_writer_id: int | None = None
         """The writer id that this lane used last and will not use again."""

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.retry import DEFAULT_BACKOFF
+from fluss.client.retry import DEFAULT_BACKOFF, is_routine
 from fluss.client.singleflight import SingleFlight
 from fluss.client.write.batch import BatchBuilder, Encoder, WriteBatch
 from fluss.client.write.lane import Lane, Lanes, WriteTarget, share_out
@@ -525,14 +525,21 @@ class Sender:
                 self.cluster.invalidate(lane.bucket)
             if lane.partition_name is not None:
                 lane.bucket = None
-        # One warning for each time that a bucket begins to fail; the batches behind this one fail for the same reason.
-        if lane.failures or lane.backing_off:
-            logger.debug("%s: %s; the batch will be sent again", lane, error)
-        else:
-            left_s = batch.deadline.remaining_ms / 1000
-            logger.warning("writing to %s failed: %s; retrying for up to %.1f s", lane, error, left_s)
+        self._log_retry(lane, batch, error)
         self.metrics.add("retries_total")
         lane.requeue(batch)
+
+    def _log_retry(self, lane: Lane, batch: WriteBatch, error: FlussError) -> None:
+        """Log that a batch will be sent again: one warning for each time that a bucket fails for longer than usual."""
+        now = asyncio.get_running_loop().time()
+        if not (lane.failures or lane.backing_off):
+            lane.failing_since, lane.warned = now, False
+        if lane.warned or batch.deadline.retry_logged or is_routine(error, (now - lane.failing_since) * 1000):
+            logger.debug("%s: %s; the batch will be sent again", lane, error)
+            return
+        lane.warned = True
+        left_s = batch.deadline.remaining_ms / 1000
+        logger.warning("writing to %s failed: %s; retrying for up to %.1f s", lane, error, left_s)
 
     def _refused(self, lane: Lane, batch: WriteBatch) -> None:
         """Start new sequence numbers after a batch that will not be sent again: it leaves a gap in the old ones.
