@@ -61,6 +61,14 @@ class AdminBase:
 
         return await self._runner.run(change)
 
+    async def _forget(self, table_path: TablePath) -> None:
+        """Drop what the client knows of a table that was changed."""
+
+        async def forget(cluster: Cluster) -> None:
+            cluster.invalidate(table_path)
+
+        await self._runner.run(forget)
+
 
 def taking_names(cls: ClassT) -> ClassT:
     """Let the methods of an admin that take a path take its text too: ``"database.table"``."""

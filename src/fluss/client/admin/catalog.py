@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fluss.client.admin.base import AdminBase, bucket_from, check_name, check_table_path, table_path_message
-from fluss.client.admin.types import DatabaseSummary, SchemaInfo, TableStats
+from fluss.client.admin.types import AlterConfigOp, DatabaseSummary, SchemaInfo, TableStats
 from fluss.client.cluster import Cluster, raise_for_code
 from fluss.client.fanout import buckets_of, list_offsets, per_leader
 from fluss.errors import InvalidArgumentError, PartitionNotExistsError
@@ -34,7 +34,6 @@ from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
-_SET, _DELETE = 0, 1
 _POSITION_LAST = 0
 _STATS_IN_FLIGHT = 16
 """Partitions whose rows are counted at the same time."""
@@ -147,11 +146,7 @@ class CatalogAdmin(AdminBase):
             table_path=table_path_message(table_path), ignore_if_not_exists=bool(ignore_if_not_exists)
         )
         await self._change(apis.DROP_TABLE, request, idempotent=bool(ignore_if_not_exists), timeout=timeout)
-
-        async def forget(cluster: Cluster) -> None:
-            cluster.invalidate(table_path)
-
-        await self._runner.run(forget)
+        await self._forget(table_path)
 
     async def alter_table(
         self,
@@ -195,11 +190,7 @@ class CatalogAdmin(AdminBase):
             raise InvalidArgumentError("alter_table needs something to change: columns to add, or properties")
         # Properties may be set twice; a change of columns that is made twice is an error.
         await self._change(apis.ALTER_TABLE, request, idempotent=not any(schema_changes), timeout=timeout)
-
-        async def forget(cluster: Cluster) -> None:
-            cluster.invalidate(table_path)
-
-        await self._runner.run(forget)
+        await self._forget(table_path)
 
     async def get_table_info(self, table_path: TablePath, *, timeout: float | None = None) -> TableInfo:
         """The description of a table, fresh from the server."""
@@ -271,11 +262,7 @@ class CatalogAdmin(AdminBase):
             ignore_if_not_exists=bool(ignore_if_not_exists),
         )
         await self._change(apis.DROP_PARTITION, request, idempotent=bool(ignore_if_not_exists), timeout=timeout)
-
-        async def forget(cluster: Cluster) -> None:
-            cluster.invalidate(table_path)
-
-        await self._runner.run(forget)
+        await self._forget(table_path)
 
     async def list_partition_infos(
         self,
@@ -427,12 +414,12 @@ def _config_changes(
     set_properties: Mapping[str, str] | None, reset_properties: Iterable[str]
 ) -> list[pb.PbAlterConfig]:
     changes = [
-        pb.PbAlterConfig(config_key=key, config_value=str(value), op_type=_SET)
+        pb.PbAlterConfig(config_key=key, config_value=str(value), op_type=AlterConfigOp.SET)
         for key, value in (set_properties or {}).items()
     ]
     if isinstance(reset_properties, str):
         raise InvalidArgumentError(f"reset_properties must be a list of names, not the string {reset_properties!r}")
-    changes.extend(pb.PbAlterConfig(config_key=key, op_type=_DELETE) for key in reset_properties)
+    changes.extend(pb.PbAlterConfig(config_key=key, op_type=AlterConfigOp.DELETE) for key in reset_properties)
     return changes
 
 
