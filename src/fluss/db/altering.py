@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fluss.db.suggest import check_columns
-from fluss.protocol import apis
-from fluss.protocol import fluss_pb2 as pb
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database
@@ -19,7 +17,7 @@ def drop_column(db: Database, table: str, column: str) -> None:
     Example:
         drop_column(db, "orders", "note")
     """
-    _alter(db, table, [column], pb.AlterTableRequest(drop_columns=[pb.PbDropColumn(column_name=column)]))
+    _alter(db, table, column, drop_columns=[column])
 
 
 def rename_column(db: Database, table: str, column: str, name: str) -> None:
@@ -28,15 +26,11 @@ def rename_column(db: Database, table: str, column: str, name: str) -> None:
     Example:
         rename_column(db, "orders", "note", "remark")
     """
-    change = pb.PbRenameColumn(old_column_name=column, new_column_name=name)
-    _alter(db, table, [column], pb.AlterTableRequest(rename_columns=[change]))
+    _alter(db, table, column, rename_columns={column: name})
 
 
-def _alter(db: Database, name: str, columns: list[str], request: pb.AlterTableRequest) -> None:
+def _alter(db: Database, name: str, column: str, **changes: Any) -> None:
     table = db.table(name)
-    check_columns(columns, table.info)
-    request.table_path.database_name = table.path.database_name
-    request.table_path.table_name = table.path.table_name
-    request.ignore_if_not_exists = False
-    db._bridge.run(db._core._admin._change(apis.ALTER_TABLE, request, idempotent=False, timeout=None))
+    check_columns([column], table.info)
+    db._bridge.run(db._core._admin.alter_table(table.path, **changes))
     table.refresh()
