@@ -247,8 +247,10 @@ def config_ls(link: CliTarget) -> None:
 
     Example: fluss config ls
     """
+    from fluss.db.server_options import server_options
+
     with link.database() as db:
-        found = sorted(db._bridge.run(db._core._admin.describe_cluster_configs()), key=lambda one: one.key)
+        found = server_options(db)
     if link.as_json:
         print_json([{"key": one.key, "value": one.value, "source": one.source} for one in found])
     else:
@@ -278,8 +280,10 @@ def config_reset(link: CliTarget, keys: tuple[str, ...]) -> None:
 
 
 def _configure(link: CliTarget, changes: dict[str, str | None]) -> None:
+    from fluss.db.server_options import change_server_options
+
     with link.database() as db:
-        db._bridge.run(db._core._admin.alter_cluster_configs(changes))
+        change_server_options(db, changes)
     if link.as_json:
         print_json(changes)
     else:

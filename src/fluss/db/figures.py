@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fluss.db.server_options import server_options
 from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo
 
@@ -112,7 +113,7 @@ def data_folder(db: Database) -> Path | None:
         folder = data_folder(db)
     """
     with contextlib.suppress(FlussError, OSError):
-        for entry in db._bridge.run(db._core._admin.describe_cluster_configs()):
+        for entry in server_options(db):
             if entry.key == "data.dir" and entry.value:
                 folder = Path(entry.value)
                 # Another machine may have a folder of this name: the server writes its address there.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluss._version import VERSION
 from fluss.db.figures import data_folder, folder_size, table_figures
+from fluss.db.server_options import server_options
 from fluss.errors import FlussError
 
 if TYPE_CHECKING:
@@ -51,13 +52,12 @@ def server_status(db: Database) -> ServerStatus:
     Example:
         print(server_status(db).tables)
     """
-    admin, run = db._core._admin, db._bridge.run
     found = ServerStatus(db.address)
     options: dict[str, str | None] = {}
     with contextlib.suppress(FlussError):
-        options = {entry.key: entry.value for entry in run(admin.describe_cluster_configs())}
+        options = {entry.key: entry.value for entry in server_options(db)}
     with contextlib.suppress(FlussError):
-        found.health = run(admin.get_cluster_health()).status.name.lower()
+        found.health = db._bridge.run(db._core._admin.get_cluster_health()).status.name.lower()
     _security(found, options)
     folder = data_folder(db)
     if folder is not None:
