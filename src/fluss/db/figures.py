@@ -153,35 +153,6 @@ def _lake_lag(db: Database, table: Table[Any], buckets: list[BucketFigures]) -> 
     return sum(bucket.latest - max(tiered.get(bucket.bucket, 0), bucket.earliest) for bucket in buckets)
 
 
-def code_of(
-    name: str,
-    source: str,
-    *,
-    primary_key: list[str] | None = None,
-    partition_by: list[str] | None = None,
-    buckets: int | None = None,
-    bucket_key: list[str] | None = None,
-    properties: dict[str, str] | None = None,
-    comment: str | None = None,
-) -> str:
-    """The Python call that creates such a table.
-
-    Example:
-        print(code_of("orders", "id bigint", primary_key=["id"]))
-    """
-    lines = ["import fluss", "", "db = fluss.connect()", "db.create_table(", f"    {name!r},", f"    {source!r},"]
-    options = {
-        "primary_key": primary_key,
-        "partition_by": partition_by,
-        "buckets": buckets,
-        "bucket_key": bucket_key,
-        "properties": properties,
-        "comment": comment,
-    }
-    lines += [f"    {key}={value!r}," for key, value in options.items() if value]
-    return "\n".join([*lines, ")"])
-
-
 def parse_time(text: str, now: dt.datetime | None = None) -> dt.datetime | None:
     """A time as users write it: ``2026-01-01T00:00``, or ``10m`` for ten minutes ago. None if it is neither.
 

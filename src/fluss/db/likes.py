@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.figures import code_of
 from fluss.db.files import file_schema, is_file_name
 from fluss.db.schemas import arrow_schema, source_of
 from fluss.errors import InvalidArgumentError
@@ -37,7 +36,9 @@ class TableDraft:
     @property
     def code(self) -> str:
         """The Python call that creates this table."""
-        return code_of(self.name, self.text, **self._options())
+        options = [f"    {key}={value!r}," for key, value in self._options().items() if value]
+        call = ["db.create_table(", f"    {self.name!r},", f"    {self.text!r},", *options, ")"]
+        return "\n".join(["import fluss", "", "db = fluss.connect()", *call])
 
     def create(self, db: Database, *, exist_ok: bool = False) -> Table[dict[str, Any]]:
         """Create the table.
