@@ -3,7 +3,7 @@
 
 Order of steps, and what a crash after each leaves behind:
 
-1. look for a tiered snapshot that the server does not know, and tell the server (a crash before step 6 of an earlier
+1. look for a tiered snapshot that the server does not know, and tell the server (a crash before step 5 of an earlier
    round left it): the round then starts from the right offsets;
 2. tasks write files: a crash leaves files that no snapshot refers to, which a later sweep removes;
 3. the server stores the offsets the snapshot will reach (prepare);
@@ -14,11 +14,10 @@ Order of steps, and what a crash after each leaves behind:
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from fluss.client.admin.types import TieringStats
@@ -27,10 +26,8 @@ from fluss.lake.api import Lake, LakeCommitConflictError, LakeTableChangedError,
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.session import LakeSession
-from fluss.lake.tasks import BucketResult, BucketTask, lake_partition
+from fluss.lake.tasks import BucketResult, BucketTask, check_same_table, lake_partition
 from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
-
-_log = logging.getLogger("fluss.lake")
 
 _DURATION_S_MIN = 30.0
 """However fresh a table shall be: a round that is cut too early spends its time on commits."""
@@ -120,10 +117,8 @@ class Round:
         """Bring the lake up to the end of the log as it is now."""
         began = time.monotonic()
         info = self._session.info(path)
-        if table_id is not None and info.table_id != table_id:
-            raise TableNotExistError(
-                f"table {path} was dropped and created again (id {table_id} is now {info.table_id})"
-            )
+        if table_id is not None:
+            check_same_table(info, table_id)
         report = RoundReport(path, info.table_id)
         config = lake_config(info, self._lake_options)
         with open_lake(config) as lake:
@@ -218,18 +213,7 @@ class Round:
         parts = -(-(task.stop - first) // size)
         bounds = [first + (task.stop - first) * i // parts for i in range(parts + 1)]
         return [
-            BucketTask(
-                task.client,
-                task.lake,
-                task.table_path,
-                task.table_id,
-                task.bucket,
-                task.partition,
-                task.start if low == first else low,
-                high,
-                False,
-                task.until,
-            )
+            replace(task, start=task.start if low == first else low, stop=high)
             for low, high in itertools.pairwise(bounds)
         ]
 
@@ -241,6 +225,31 @@ class Round:
         known: LakeSnapshot | None,
         report: RoundReport,
     ) -> None:
+        results, dropped = self._write(table, info, tasks)
+        self._on_step("written")
+        ends: dict[TableBucket, int] = {}
+        for result in results:
+            if not result.gone:
+                ends[result.bucket] = max(result.end, ends.get(result.bucket, 0))
+        if not ends:
+            return
+        written = _files_of(results)
+        snapshot_id = self._commit(table, info, written, ends, known)
+        report.snapshot_id, report.offsets = snapshot_id, ends
+        report.rows = sum(result.rows for result in results)
+        report.files = sum(one.files for one in written)
+        report.size_bytes = sum(one.size_bytes for one in written)
+        report.buckets = len(ends)
+        report.cut = any(result.cut for result in results) or bool(dropped)
+        self._progress(
+            "committed",
+            {"table": str(info.table_path), "snapshot": snapshot_id, "rows": report.rows, "files": report.files},
+        )
+
+    def _write(
+        self, table: OpenLakeTable, info: TableInfo, tasks: Sequence[BucketTask]
+    ) -> tuple[list[BucketResult], list[BucketResult]]:
+        """Run the tasks; returns the results to commit, and those whose files were removed again."""
         finished: list[BucketResult] = []
         partitions = {task.bucket: task.partition for task in tasks}
 
@@ -253,49 +262,44 @@ class Round:
         try:
             results, dropped = _contiguous(self._runner.run(tasks, done))
         except BaseException:
-            table.abort([result.written for result in finished if result.written is not None])
+            table.abort(_files_of(finished))
             raise
-        written = [result.written for result in results if result.written is not None]
-        table.abort([result.written for result in dropped if result.written is not None])
-        self._on_step("written")
-        ends: dict[TableBucket, int] = {}
-        for result in results:
-            if not result.gone:
-                ends[result.bucket] = max(result.end, ends.get(result.bucket, 0))
-        if not ends:
-            return
-        committed = False
+        table.abort(_files_of(dropped))
+        return results, dropped
+
+    def _commit(
+        self,
+        table: OpenLakeTable,
+        info: TableInfo,
+        written: Sequence[WrittenFiles],
+        ends: Mapping[TableBucket, int],
+        known: LakeSnapshot | None,
+    ) -> int:
+        """Commit files to the lake, then to the server; returns the new snapshot."""
         try:
             self._check_current(info)
             offsets_path = self._session.run(
                 self._session.admin.prepare_lake_table_snapshot(info.table_path, info.table_id, ends)
             )
             self._on_step("prepared")
-            if self.fenced.is_set():
-                raise FencedTieringEpochError(f"table {info.table_path} was given to another tiering service meanwhile")
-            # From here on it is not known whether the files are in use until the commit says so.
-            committed = True
-            snapshot_id = table.commit(written, offsets_path, known.snapshot_id if known else None)
-        except LakeCommitConflictError:
+            self._check_not_fenced(info)
+        except BaseException:
             table.abort(written)
             raise
-        except BaseException:
-            if not committed:
-                table.abort(written)
+        try:
+            snapshot_id = table.commit(written, offsets_path, known.snapshot_id if known else None)
+        except LakeCommitConflictError:
+            # After any other error the files may be in use: they stay.
+            table.abort(written)
             raise
         self._on_step("lake committed")
         self._report_to_server(table, info.table_id, snapshot_id, offsets_path)
         self._on_step("server committed")
-        report.snapshot_id, report.offsets = snapshot_id, ends
-        report.rows = sum(result.rows for result in results)
-        report.files = sum(one.files for one in written)
-        report.size_bytes = sum(one.size_bytes for one in written)
-        report.buckets = len(ends)
-        report.cut = any(result.cut for result in results) or bool(dropped)
-        self._progress(
-            "committed",
-            {"table": str(info.table_path), "snapshot": snapshot_id, "rows": report.rows, "files": report.files},
-        )
+        return snapshot_id
+
+    def _check_not_fenced(self, info: TableInfo) -> None:
+        if self.fenced.is_set():
+            raise FencedTieringEpochError(f"table {info.table_path} was given to another tiering service meanwhile")
 
     def _check_current(self, info: TableInfo) -> None:
         now = self._session.info(info.table_path)
@@ -356,8 +360,7 @@ class Round:
                     info.table_path, info.table_id, known.table_buckets_offset
                 )
             )
-            if self.fenced.is_set():
-                raise FencedTieringEpochError(f"table {info.table_path} was given to another tiering service meanwhile")
+            self._check_not_fenced(info)
             snapshot_id = table.commit_compaction(results, offsets_path, known.snapshot_id)
         except (LakeCommitConflictError, FencedTieringEpochError):
             table.abort(results)
@@ -366,6 +369,10 @@ class Round:
         self._report_to_server(table, info.table_id, snapshot_id, offsets_path)
         report.compacted = sum(one.files for one in results)
         return self._session.lake_snapshot(info.table_path) or known
+
+
+def _files_of(results: Sequence[BucketResult]) -> list[WrittenFiles]:
+    return [result.written for result in results if result.written is not None]
 
 
 def _contiguous(results: Sequence[BucketResult]) -> tuple[list[BucketResult], list[BucketResult]]:

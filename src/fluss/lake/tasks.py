@@ -65,16 +65,21 @@ class BucketResult:
     """The partition was dropped meanwhile: nothing to commit."""
 
 
+def check_same_table(info: TableInfo, table_id: int) -> None:
+    """Raise unless a table is still the one that the work was planned for."""
+    if info.table_id != table_id:
+        raise TableNotExistError(
+            f"table {info.table_path} was dropped and created again (id {table_id} is now {info.table_id})"
+        )
+
+
 def run_task(task: BucketTask) -> BucketResult:
     """Read and write. What was written by a task that fails is removed."""
     session = session_of(task.client)
     try:
         source = session.table(task.table_path)
         info = source.get_table_info()
-        if info.table_id != task.table_id:
-            raise TableNotExistError(
-                f"table {task.table_path} was dropped and created again (id {task.table_id} is now {info.table_id})"
-            )
+        check_same_table(info, task.table_id)
         with open_lake(task.lake) as lake:
             writer = lake.table(task.table_path).writer(LakeBucket(task.bucket.bucket_id, task.partition), info)
             try:

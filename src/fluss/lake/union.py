@@ -16,12 +16,12 @@ import pyarrow as pa
 from fluss.client.core import FlussTable
 from fluss.client.scan import RecordBatch
 from fluss.client.scan.fold import merge_by_key
-from fluss.errors import InvalidArgumentError, TableNotExistError
+from fluss.errors import InvalidArgumentError
 from fluss.lake.api import LakeBucket, LakeSplit, LakeTableChangedError
 from fluss.lake.layout import LakeConfig, lake_config, read_schema
 from fluss.lake.registry import open_lake
 from fluss.lake.session import LakeSession
-from fluss.lake.tasks import lake_partition
+from fluss.lake.tasks import check_same_table, lake_partition
 from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath, partition_name
 
 
@@ -159,10 +159,7 @@ def read_union_split(
     """
     table = session.table(plan.table_path)
     info = table.get_table_info()
-    if info.table_id != split.table_id:
-        raise TableNotExistError(
-            f"table {plan.table_path} was dropped and created again (id {split.table_id} is now {info.table_id})"
-        )
+    check_same_table(info, split.table_id)
     names = list(columns) if columns is not None else list(info.schema.column_names)
     if not info.has_primary_key():
         yield from _lake_rows(plan, split, info, names)
