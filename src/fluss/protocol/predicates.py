@@ -83,7 +83,6 @@ _RANGES: dict[int, tuple[int, int]] = {
     10: (-(2**31), 2**31 - 1),
     11: (0, 86_400_000 - 1),
 }
-_DECIMAL = 9
 _TIMESTAMPS = (12, 13)
 _DECIMAL_BYTES_MAX = 16
 _DECIMAL_INT64_PRECISION_MAX = 18

@@ -30,7 +30,6 @@ FIELDS_MAX: Final = 200_000
 _PACKED_BYTES_MAX = 1024 * 1024
 _NAMED_BYTES_MAX = 16 * 1024
 _NAMES_MAX = 8
-_LENGTH_MAX = 0x7FFF_FFFF
 _MASK64 = 0xFFFF_FFFF_FFFF_FFFF
 _ONE_BYTE = tuple(bytes((value,)) for value in range(128))
 

@@ -48,7 +48,6 @@ from fluss.rows.vector import encode_compacted_key
 from fluss.rows.vector_aligned import encode_aligned
 
 _I64 = struct.Struct("<q")
-_MICROS_PER_SECOND = 1_000_000
 
 
 class KeyEncoder(ABC):

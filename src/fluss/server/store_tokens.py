@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import hmac
 import json
-import logging
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -23,8 +22,6 @@ from urllib.parse import quote, urlencode, urlsplit
 from fluss.errors import SecurityTokenError
 from fluss.metadata import FileSystemCredentials
 from fluss.net.filesystems import S3_SCHEMES, scheme_of, scrub
-
-logger = logging.getLogger("fluss.server.remote")
 
 _DURATION_S = 3600
 _TIMEOUT_S = 20.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from functools import partial
@@ -39,7 +38,6 @@ else:
 
     ItemT = TypeVar("ItemT")
 
-logger = logging.getLogger("fluss.client.scan")
 
 _ITERATION_POLL_MS = 1_000
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 
@@ -28,8 +27,6 @@ from fluss.server.catalog.lake_snapshots import (
 from fluss.server.catalog.state import CatalogState
 from fluss.server.catalog.tiering import TieringManager
 from fluss.server.remote_files import RemoteFiles
-
-_log = logging.getLogger("fluss.server.catalog")
 
 _OFFSETS_FILE_BYTES_MAX = 256 * 1024 * 1024
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,6 @@ from fluss.errors import UnknownServerError
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.lake_snapshots import Offsets
 from fluss.server.catalog.storage import CatalogStorage, documents
-
-_log = logging.getLogger("fluss.server.catalog")
 
 CREATED, ALREADY_EXISTS = 0, 1
 PRODUCERS_MAX = 100_000

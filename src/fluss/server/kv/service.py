@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -27,8 +26,6 @@ from fluss.server.kv.tablet import KvTablet, number_limit
 from fluss.server.log.appends import AppendResult
 from fluss.server.tablets import Tablets
 from fluss.server.turns import Turn
-
-logger = logging.getLogger("fluss.server.kv")
 
 Buffer = bytes | bytearray | memoryview
 
