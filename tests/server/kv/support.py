@@ -38,8 +38,7 @@ from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.engine import DamagedStoreError
-from fluss.server.kv.sequence import BlockSource
-from fluss.server.kv.sequence import Sequence as NumberSequence
+from fluss.server.kv.sequence import BlockSource, NumberSequence
 from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
 from fluss.server.kv.values import ValueCodec

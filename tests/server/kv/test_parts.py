@@ -58,8 +58,7 @@ from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursor, Cursors
 from fluss.server.kv.engine import _CACHE_BYTES, DamagedStoreError
 from fluss.server.kv.keys import decode_keys, rows_of_keys
-from fluss.server.kv.sequence import FILE_NAME, BlockSource
-from fluss.server.kv.sequence import Sequence as NumberSequence
+from fluss.server.kv.sequence import FILE_NAME, BlockSource, NumberSequence
 from fluss.server.kv.store import META_NAME, Store
 from fluss.server.kv.values import ValueCodec
 from fluss.server.turns import Turns

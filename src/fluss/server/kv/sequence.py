@@ -71,7 +71,7 @@ class BlockSource:
             ) from None
 
 
-class Sequence:
+class NumberSequence:
     """The numbers of one bucket; only one write at a time draws from it."""
 
     def __init__(self, source: BlockSource, bucket: str, largest: int, column: str) -> None:

@@ -18,8 +18,7 @@ from fluss.server.distribution import Distribution
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursors, encode_values_in_turns
 from fluss.server.kv.prepare import Preparers
-from fluss.server.kv.sequence import BlockSource
-from fluss.server.kv.sequence import Sequence as NumberSequence
+from fluss.server.kv.sequence import BlockSource, NumberSequence
 from fluss.server.kv.snapshotter import Snapshotter
 from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit

@@ -33,7 +33,7 @@ from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, sorted_runs
 from fluss.server.kv.ordered import Values, first_values
 from fluss.server.kv.prepare import Preparation, Preparers, Write
-from fluss.server.kv.sequence import Sequence as NumberSequence
+from fluss.server.kv.sequence import NumberSequence
 from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, restore
 from fluss.server.kv.store import Checkpointed, Store
 from fluss.server.kv.values import ValueCodec
