@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lake: tables in Apache Paimon or Apache Iceberg behind one small interface, filled from Fluss, read with it."""
+"""The lake: tables of Paimon, Iceberg, Lance or Delta behind one small interface, filled from Fluss, read with it."""
 
 from fluss._lazy import lazy_names
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lake format must be able to do. Paimon and Iceberg do it; a new format is one more file.
+"""What a lake format must be able to do. Paimon, Iceberg, Lance and Delta do it; a new format is one more file.
 
 The tiering engine, union reads and the server speak to these classes alone. Everything that travels between processes
 (splits, write results) can be pickled, so that tasks may write and read anywhere while one driver commits.
@@ -179,7 +179,7 @@ class OpenLakeTable(ABC):
         """Files, bytes and rows of a snapshot (the newest by default)."""
 
     @abstractmethod
-    def compact(self, info: TableInfo, *, files_min: int) -> list[WrittenFiles]:
+    def compact(self, *, files_min: int) -> list[WrittenFiles]:
         """Rewrite buckets of many small files into few; what comes back is to be committed with `commit_compaction`."""
 
     @abstractmethod

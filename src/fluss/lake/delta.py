@@ -340,7 +340,7 @@ class OpenDeltaTable(OpenLakeTable):
             len(self._history()),
         )
 
-    def compact(self, info: TableInfo, *, files_min: int) -> list[WrittenFiles]:
+    def compact(self, *, files_min: int) -> list[WrittenFiles]:
         groups: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = defaultdict(list)
         keys, base = self.partition_keys, self.delta.version()
         for file in self.files_at():

@@ -286,7 +286,7 @@ class IcebergTable(IcebergStore, OpenLakeTable):
             len(self.table.snapshots()),
         )
 
-    def compact(self, info: TableInfo, *, files_min: int) -> list[WrittenFiles]:
+    def compact(self, *, files_min: int) -> list[WrittenFiles]:
         return iceberg_files.compact(self, files_min)
 
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:

@@ -310,7 +310,7 @@ class LanceTable(OpenLakeTable):
         size_bytes = sum(file.file_size_bytes or 0 for file in files)
         return LakeStats(len(files), size_bytes, dataset.count_rows(), len(self.dataset.versions()))
 
-    def compact(self, info: TableInfo, *, files_min: int) -> list[WrittenFiles]:
+    def compact(self, *, files_min: int) -> list[WrittenFiles]:
         if len(self.dataset.get_fragments()) < files_min:
             return []
         plan = Compaction.plan(self.dataset, {})

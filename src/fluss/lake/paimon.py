@@ -228,8 +228,8 @@ class PaimonTable(PaimonStore, OpenLakeTable):
     def stats(self, snapshot_id: int | None = None) -> LakeStats:
         return paimon_files.stats(self, snapshot_id)
 
-    def compact(self, info: TableInfo, *, files_min: int) -> list[WrittenFiles]:
-        return paimon_files.compact(self, info, files_min)
+    def compact(self, *, files_min: int) -> list[WrittenFiles]:
+        return paimon_files.compact(self, files_min)
 
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
         return paimon_files.expire(self, keep_min, older_than_ms, keep_ids)

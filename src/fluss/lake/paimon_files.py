@@ -22,7 +22,6 @@ from pypaimon.write.commit_message_serializer import serialize_commit_message
 
 from fluss.lake.api import OFFSETS_PROPERTY, TIERING_USER, LakeStats, LakeTableChangedError, WrittenFiles
 from fluss.lake.paimon_store import Landed, PaimonStore, guard
-from fluss.metadata import TableInfo
 
 _log = logging.getLogger("fluss.lake")
 
@@ -55,7 +54,7 @@ def _snapshots(table: PaimonStore) -> Iterator[Any]:
 # -- compaction ---------------------------------------------------------------------------------------------------
 
 
-def compact(table: PaimonStore, info: TableInfo, files_min: int) -> list[WrittenFiles]:
+def compact(table: PaimonStore, files_min: int) -> list[WrittenFiles]:
     """Merge buckets of many files. The rows stay what they are, so nothing but speed depends on this."""
     latest = table.snapshots.get_latest_snapshot()
     if latest is None:

@@ -350,7 +350,7 @@ class Round:
             report.stats = TieringStats(stats.size_bytes, stats.rows)
 
     def _compact(self, table: OpenLakeTable, info: TableInfo, known: LakeSnapshot, report: RoundReport) -> LakeSnapshot:
-        results: list[WrittenFiles] = table.compact(info, files_min=self._settings.compact_files_min)
+        results: list[WrittenFiles] = table.compact(files_min=self._settings.compact_files_min)
         if not results:
             return known
         try:
