@@ -20,6 +20,9 @@ from fluss.metadata import DataType, OffsetSpec, TableBucket, TableInfo
 
 _BUCKETS_NAMED = 20
 
+_OffsetsOf = Callable[[list[int], OffsetSpec], Awaitable[dict[int, int]]]
+"""Gives an offset of each of some buckets."""
+
 
 def rows_of(batches: list[pa.RecordBatch], types: list[DataType], columns: list[str]) -> list[Any]:
     """The cells of batches."""
@@ -84,48 +87,19 @@ async def log_page(call: Call) -> Any:
     info: TableInfo = table.info
     number = call.number("bucket", 0, 0, max(0, info.num_buckets - 1))
     limit = call.number("limit", 100, 1, ROWS_PER_PAGE_MAX)
-    admin = await call.client.admin()
-    partition = call.maybe("partition")
-    if info.is_partitioned():
-        known = {one.partition_name: one.partition_id for one in await table.partitions()}
-        if partition is None or partition not in known:
-            raise InvalidArgumentError(
-                f"Choose a partition of {table.name}: {', '.join(sorted(known)[:20]) or 'none'}."
-            )
-        bucket = TableBucket.with_partition(info.table_id, known[partition], number)
-        offsets_of = partial(admin.list_partition_offsets, table.path, partition)
-    else:
-        bucket = TableBucket(info.table_id, number)
-        offsets_of = partial(admin.list_offsets, table.path)
-    first = await offsets_of([number], OffsetSpec.earliest())
-    end = await offsets_of([number], OffsetSpec.latest())
-    earliest, latest = first[number], end[number]
+    bucket, offsets_of = await _chosen_bucket(call, table, number)
+    earliest = (await offsets_of([number], OffsetSpec.earliest()))[number]
+    latest = (await offsets_of([number], OffsetSpec.latest()))[number]
     wanted = call.number("offset", earliest, -(2**62), 2**62)
     # A negative offset counts from the end, as in Python.
     start = min(max(latest + wanted if wanted < 0 else wanted, earliest), latest)
     stop = min(start + limit, latest)
     columns = list(table.columns)
-    found: list[dict[str, Any]] = []
-    if stop > start:
-        handle = await (await call.client.db()).connection.get_table(table.path)
-        batches = handle.new_scan().read_batches({bucket: start}, {bucket: stop})
-        async with contextlib.aclosing(batches) as records:
-            async for one in records:
-                kinds = one.change_types
-                offsets = one.offsets if one.offsets is not None else range(one.base_offset, one.last_offset + 1)
-                for at, row in enumerate(rows_to_python(one.batch, _types(info, columns))):
-                    found.append(
-                        {
-                            "offset": int(offsets[at]),
-                            "kind": KINDS[0 if kinds is None else kinds[at]],
-                            "time_ms": one.timestamp,
-                            "row": row_values(row, columns),
-                        }
-                    )
+    types = _types(info, columns)
     return {
         "columns": columns,
-        "types": [str(kind) for kind in _types(info, columns)],
-        "records": found[:limit],
+        "types": [str(kind) for kind in types],
+        "records": (await _records(call, table, bucket, start, stop))[:limit] if stop > start else [],
         "earliest": earliest,
         "latest": latest,
         "start": start,
@@ -134,7 +108,43 @@ async def log_page(call: Call) -> Any:
     }
 
 
-async def _buckets_with_records(offsets_of: Callable[..., Awaitable[dict[int, int]]], count: int) -> list[int]:
+async def _chosen_bucket(call: Call, table: Any, number: int) -> tuple[TableBucket, _OffsetsOf]:
+    """The bucket of this number, of the table or the partition that is asked for, and the call for offsets there."""
+    info: TableInfo = table.info
+    admin = await call.client.admin()
+    if not info.is_partitioned():
+        return TableBucket(info.table_id, number), partial(admin.list_offsets, table.path)
+    partition = call.maybe("partition")
+    known = {one.partition_name: one.partition_id for one in await table.partitions()}
+    if partition is None or partition not in known:
+        raise InvalidArgumentError(f"Choose a partition of {table.name}: {', '.join(sorted(known)[:20]) or 'none'}.")
+    bucket = TableBucket.with_partition(info.table_id, known[partition], number)
+    return bucket, partial(admin.list_partition_offsets, table.path, partition)
+
+
+async def _records(call: Call, table: Any, bucket: TableBucket, start: int, stop: int) -> list[dict[str, Any]]:
+    """The records of a bucket from one offset up to another."""
+    columns = list(table.columns)
+    types = _types(table.info, columns)
+    handle = await (await call.client.db()).connection.get_table(table.path)
+    found: list[dict[str, Any]] = []
+    async with contextlib.aclosing(handle.new_scan().read_batches({bucket: start}, {bucket: stop})) as batches:
+        async for one in batches:
+            kinds = one.change_types
+            offsets = one.offsets if one.offsets is not None else range(one.base_offset, one.last_offset + 1)
+            found += [
+                {
+                    "offset": int(offsets[at]),
+                    "kind": KINDS[0 if kinds is None else kinds[at]],
+                    "time_ms": one.timestamp,
+                    "row": row_values(row, columns),
+                }
+                for at, row in enumerate(rows_to_python(one.batch, types))
+            ]
+    return found
+
+
+async def _buckets_with_records(offsets_of: _OffsetsOf, count: int) -> list[int]:
     """The first of the buckets that are not empty: where to look instead of in one that is."""
     buckets = list(range(count))
     first = await offsets_of(buckets, OffsetSpec.earliest())

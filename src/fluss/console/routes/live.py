@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from fluss.client.scan.values import rows_to_python
@@ -67,40 +67,60 @@ async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict
     partitions = {one.partition_id: one.partition_name for one in await table.partitions()}
     yield {"columns": columns, "types": [str(kind) for kind in types], "key": list(info.primary_keys)}
     async with table.follow(start, columns=columns, batches=True) as feed:
-        pending: asyncio.Task[ChangeBatch] | None = None
+        windows = _Windows(feed, SHOWN_MAX if every else None)
         last_window = -_BUSY_S
         window_s = WINDOW_S
         try:
             while True:
-                window: list[ChangeBatch] = []
-                count = 0
-                deadline: float | None = None
-                while not (every and count >= SHOWN_MAX):
-                    pending = pending or asyncio.ensure_future(feed.__anext__())
-                    now = asyncio.get_running_loop().time()
-                    timeout = _QUIET_S if deadline is None else max(0.0, deadline - now)
-                    done, _ = await asyncio.wait({pending}, timeout=timeout)
-                    if not done:
-                        break
-                    batch, pending = pending.result(), None
-                    window.append(batch)
-                    count += len(batch)
-                    deadline = deadline if deadline is not None else asyncio.get_running_loop().time() + window_s
-                    if deadline <= asyncio.get_running_loop().time():
-                        break
+                window = await windows.next(window_s)
                 if any(one.bucket.partition_id not in (None, *partitions) for one in window):
                     partitions = {one.partition_id: one.partition_name for one in await table.partitions()}
                 now = asyncio.get_running_loop().time()
                 limit = None if every else _SHOWN_WHILE_BUSY_MAX if now - last_window < _BUSY_S else SHOWN_MAX
                 last_window = now if window else last_window
-                window_s = WINDOW_S if limit is None or count <= limit else _OVERFULL_WINDOW_S
+                overfull = limit is not None and sum(map(len, window)) > limit
+                window_s = _OVERFULL_WINDOW_S if overfull else WINDOW_S
                 for event in window_events(window, columns, types, partitions, limit):
                     yield event
         finally:
-            if pending is not None:
-                pending.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await pending
+            await windows.close()
+
+
+class _Windows:
+    """Collects the batches of a feed that are sent together."""
+
+    def __init__(self, feed: AsyncIterator[ChangeBatch], changes_max: int | None) -> None:
+        self._feed = feed
+        self._changes_max = changes_max
+        """A window ends with the batch that reaches it."""
+        self._pending: asyncio.Future[ChangeBatch] | None = None
+
+    async def next(self, window_s: float) -> list[ChangeBatch]:
+        """What comes within a time from the first batch on; nothing if there is none for long."""
+        loop = asyncio.get_running_loop()
+        window: list[ChangeBatch] = []
+        count = 0
+        deadline: float | None = None
+        while self._changes_max is None or count < self._changes_max:
+            # Not awaited itself: a batch that is not there in time belongs to the next window.
+            self._pending = self._pending or asyncio.ensure_future(anext(self._feed))
+            timeout = _QUIET_S if deadline is None else max(0.0, deadline - loop.time())
+            done, _ = await asyncio.wait({self._pending}, timeout=timeout)
+            if not done:
+                break
+            batch, self._pending = self._pending.result(), None
+            window.append(batch)
+            count += len(batch)
+            deadline = loop.time() + window_s if deadline is None else deadline
+            if deadline <= loop.time():
+                break
+        return window
+
+    async def close(self) -> None:
+        if self._pending is not None:
+            self._pending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._pending
 
 
 def window_events(
