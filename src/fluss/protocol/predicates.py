@@ -8,6 +8,7 @@ is in the form that `Predicate.resolve` gives: its literals are logical values o
 from __future__ import annotations
 
 import decimal
+from enum import IntEnum
 from typing import Any
 
 from fluss.errors import FormatError, InvalidArgumentError
@@ -35,55 +36,78 @@ from fluss.metadata.types import (
     TinyIntType,
 )
 from fluss.protocol import fluss_pb2 as pb
+from fluss.rows.values import decimal_of, to_big_endian, unscaled
 
 LEAF = 0
 COMPOUND = 1
 NESTING_MAX = 32
 LEAVES_MAX = 10_000
 
-_LITERAL_TYPES: dict[type[DataType], int] = {
-    BooleanType: 0,
-    TinyIntType: 1,
-    SmallIntType: 2,
-    IntType: 3,
-    BigIntType: 4,
-    FloatType: 5,
-    DoubleType: 6,
-    CharType: 7,
-    StringType: 8,
-    DecimalType: 9,
-    DateType: 10,
-    TimeType: 11,
-    TimestampType: 12,
-    TimestampLtzType: 13,
-    BinaryType: 14,
-    BytesType: 15,
+
+class LiteralType(IntEnum):
+    """The types of literals on the wire."""
+
+    BOOLEAN = 0
+    TINYINT = 1
+    SMALLINT = 2
+    INT = 3
+    BIGINT = 4
+    FLOAT = 5
+    DOUBLE = 6
+    CHAR = 7
+    STRING = 8
+    DECIMAL = 9
+    DATE = 10
+    TIME = 11
+    TIMESTAMP = 12
+    TIMESTAMP_LTZ = 13
+    BINARY = 14
+    BYTES = 15
+
+
+_LITERAL_TYPES: dict[type[DataType], LiteralType] = {
+    BooleanType: LiteralType.BOOLEAN,
+    TinyIntType: LiteralType.TINYINT,
+    SmallIntType: LiteralType.SMALLINT,
+    IntType: LiteralType.INT,
+    BigIntType: LiteralType.BIGINT,
+    FloatType: LiteralType.FLOAT,
+    DoubleType: LiteralType.DOUBLE,
+    CharType: LiteralType.CHAR,
+    StringType: LiteralType.STRING,
+    DecimalType: LiteralType.DECIMAL,
+    DateType: LiteralType.DATE,
+    TimeType: LiteralType.TIME,
+    TimestampType: LiteralType.TIMESTAMP,
+    TimestampLtzType: LiteralType.TIMESTAMP_LTZ,
+    BinaryType: LiteralType.BINARY,
+    BytesType: LiteralType.BYTES,
 }
 # The types whose value travels unchanged in one field. Integers have to stay within their bits.
-_VALUE_FIELDS: dict[int, str] = {
-    0: "boolean_value",
-    1: "int_value",
-    2: "int_value",
-    3: "int_value",
-    4: "bigint_value",
-    5: "float_value",
-    6: "double_value",
-    7: "string_value",
-    8: "string_value",
-    10: "bigint_value",
-    11: "int_value",
-    14: "binary_value",
-    15: "binary_value",
+_VALUE_FIELDS = {
+    LiteralType.BOOLEAN: "boolean_value",
+    LiteralType.TINYINT: "int_value",
+    LiteralType.SMALLINT: "int_value",
+    LiteralType.INT: "int_value",
+    LiteralType.BIGINT: "bigint_value",
+    LiteralType.FLOAT: "float_value",
+    LiteralType.DOUBLE: "double_value",
+    LiteralType.CHAR: "string_value",
+    LiteralType.STRING: "string_value",
+    LiteralType.DATE: "bigint_value",
+    LiteralType.TIME: "int_value",
+    LiteralType.BINARY: "binary_value",
+    LiteralType.BYTES: "binary_value",
 }
-_TEXT = (7, 8)
-_BINARY = (14, 15)
-_RANGES: dict[int, tuple[int, int]] = {
-    1: (-(2**7), 2**7 - 1),
-    2: (-(2**15), 2**15 - 1),
-    10: (-(2**31), 2**31 - 1),
-    11: (0, 86_400_000 - 1),
+_TEXT = (LiteralType.CHAR, LiteralType.STRING)
+_BINARY = (LiteralType.BINARY, LiteralType.BYTES)
+_RANGES = {
+    LiteralType.TINYINT: (-(2**7), 2**7 - 1),
+    LiteralType.SMALLINT: (-(2**15), 2**15 - 1),
+    LiteralType.DATE: (-(2**31), 2**31 - 1),
+    LiteralType.TIME: (0, 86_400_000 - 1),
 }
-_TIMESTAMPS = (12, 13)
+_TIMESTAMPS = (LiteralType.TIMESTAMP, LiteralType.TIMESTAMP_LTZ)
 _DECIMAL_BYTES_MAX = 16
 _DECIMAL_INT64_PRECISION_MAX = 18
 _NULL_TESTS = (LeafFunction.IS_NULL, LeafFunction.IS_NOT_NULL)
@@ -121,12 +145,11 @@ def _encode_literal(value: Any, column: Column) -> pb.PbLiteralValue:
     literal_type = _LITERAL_TYPES[type(data_type)]
     literal = pb.PbLiteralValue(literal_type=literal_type, is_null=False)
     if isinstance(data_type, DecimalType):
-        unscaled = _unscaled(value)
+        number = unscaled(value, data_type)
         if data_type.precision <= _DECIMAL_INT64_PRECISION_MAX:
-            literal.decimal_value = unscaled
+            literal.decimal_value = number
         else:
-            size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
-            literal.decimal_bytes = unscaled.to_bytes(size, "big", signed=True)
+            literal.decimal_bytes = to_big_endian(number)
     elif literal_type in _TIMESTAMPS:
         millis, nanos = divmod(value, 1_000_000)
         literal.timestamp_millis_value = millis
@@ -134,13 +157,6 @@ def _encode_literal(value: Any, column: Column) -> pb.PbLiteralValue:
     else:
         setattr(literal, _VALUE_FIELDS[literal_type], value)
     return literal
-
-
-def _unscaled(value: decimal.Decimal) -> int:
-    # `resolve` has given the value the scale of its column, so its digits are the unscaled number.
-    sign, digits, _ = value.as_tuple()
-    unscaled = int("".join(map(str, digits)))
-    return -unscaled if sign else unscaled
 
 
 def decode_predicate(message: pb.PbPredicate, schema: Schema) -> Predicate:
@@ -231,12 +247,14 @@ def _decode_decimal(literal: pb.PbLiteralValue, data_type: DecimalType, where: s
     if literal.HasField("decimal_bytes"):
         if len(literal.decimal_bytes) > _DECIMAL_BYTES_MAX:
             raise FormatError(f"{where}.decimal_bytes: longer than {_DECIMAL_BYTES_MAX} bytes")
-        unscaled = int.from_bytes(literal.decimal_bytes, "big", signed=True)
+        number = int.from_bytes(literal.decimal_bytes, "big", signed=True)
     elif literal.HasField("decimal_value"):
-        unscaled = literal.decimal_value
+        number = literal.decimal_value
     else:
         raise FormatError(f"{where}: a decimal needs decimal_value or decimal_bytes")
-    if abs(unscaled) >= 10**data_type.precision:
-        raise FormatError(f"{where}: the decimal has more than the {data_type.precision} digits of its column")
-    digits = tuple(int(digit) for digit in str(abs(unscaled)))
-    return decimal.Decimal((1 if unscaled < 0 else 0, digits, -data_type.scale))
+    try:
+        return decimal_of(number, data_type)
+    except FormatError:
+        raise FormatError(
+            f"{where}: the decimal has more than the {data_type.precision} digits of its column"
+        ) from None
