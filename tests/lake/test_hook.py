@@ -32,10 +32,14 @@ def create(one: LakeByName) -> None:
     asyncio.run(one.create_table(PATH, DESCRIPTOR, must_be_empty=True))
 
 
-def test_there_is_nothing_to_do_without_a_lake() -> None:
-    create(hook(None, warehouse="/nowhere"))
+def test_nothing_is_created_without_a_format_known_here_or_without_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    create(hook(None, warehouse=str(tmp_path)))
     create(hook("paimon"))
-    create(hook("lance", warehouse="/nowhere"))
+    create(hook("hudi", warehouse=str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("lake_format", ["paimon", "iceberg"])
