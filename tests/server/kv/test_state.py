@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -540,13 +541,22 @@ def test_a_stop_leaves_few_offsets_to_a_replay(tmp_path: Path) -> None:
     run(work())
 
 
-def test_dropping_a_store_does_not_wait_for_its_spill(tmp_path: Path) -> None:
+def test_dropping_a_store_does_not_wait_for_its_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with opened(tmp_path, table()) as bucket:
             await bucket.put([(i, "x", None) for i in range(20_000)])
+            dropped, write_rows = threading.Event(), bucket.store._write_rows
+
+            def write_when_dropped(*arguments: Any) -> None:
+                assert dropped.wait(10)
+                write_rows(*arguments)
+
+            monkeypatch.setattr(bucket.store, "_write_rows", write_when_dropped)
             spill = bucket.store.start_spill()
-            await wait_until(lambda: spill.running() or spill.done())
+            await wait_until(spill.running)
             bucket.tablet.close(keep=False)
+            assert not spill.done()
+            dropped.set()
             await asyncio.wrap_future(spill)
             await wait_until(lambda: bucket.store._db is None)
 
