@@ -9,18 +9,20 @@ Modules
                 from any thread, many items per wake-up). What users touch from other threads uses these.
 `runner.py`     where an operation runs: directly, or on the background loop (`background.py`).
 `admin/`        `FlussAdmin`, the same class for both faces.
-`table.py`      `FlussTable` and the builders `TableAppend`, `TableUpsert`, `TableLookup`, `TablePrefixLookup`.
-`lookup.py`     `Lookuper`, `PrefixLookuper`, the same classes for both faces.
+`table.py`      what `FlussTable` is on both faces, and the builders `TableAppend` and `TableUpsert`.
+`lookup.py`     `Lookuper`, `PrefixLookuper` and their builders, the same classes for both faces. `lookup_queue.py`
+                sends keys, `lookup_many.py` many of them column by column.
 `write/`        `AppendWriter`, `UpsertWriter`, `WriteResultHandle`, and the `Sender` that all writers of a connection
                 share. `append`, `upsert`, `delete`, `write_*` are plain calls, safe from any thread; `handle.wait()`
                 can be awaited on any loop; `flush()` runs on the cluster's loop. Writers call `cluster.attach(self)`
                 and offer `drain()` and `shut()`.
-`scan/`         `TableScan(cluster, state)`, `LogScanner`, `BatchScanner`: loop-bound, waiting calls are coroutines;
+`scan/`         `TableScan`, `LogScanner`, `BatchScanner`: loop-bound, waiting calls are coroutines;
                 `subscribe*` and `unsubscribe*` are plain calls made on the loop, and `settled()` waits until start
                 offsets that had to be asked for (`LATEST_OFFSET`) are known. `ScanRecords`, `ScanRecord`, `RecordBatch`
                 are plain data. Scanners call `cluster.attach(self)` and offer `drain()` (nothing to do) and `shut()`.
 `core.py`       `FlussConnection` and `FlussTable` of `fluss.aio`.
 `faces.py`      the thin faces of `fluss` over the loop-bound classes; `scan_faces.py` has the scanners.
+`blocking_client.py`  a connection for blocking code inside this package: lake and Spark.
 
 docs/architecture.md has the glossary and the sequences of append, lookup and fetch.
 """
