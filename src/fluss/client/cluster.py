@@ -13,30 +13,28 @@ import random
 import time
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from fluss.client.bootstrap import first_that_answers
 from fluss.client.loop_connections import LoopConnectionRegistry
 from fluss.client.metadata_cache import MetadataCache
 from fluss.client.metrics import Metrics, NoMetrics
 from fluss.client.nodes import NodePool
 from fluss.client.requests import pb_path, subject_of
-from fluss.client.retry import Backoff, retry, within
+from fluss.client.retry import retry, within
 from fluss.client.singleflight import SingleFlight
 from fluss.client.state import PartitionState, TableState
 from fluss.config import Config
 from fluss.errors import (
-    AuthenticateError,
     ConnectionClosedError,
-    ErrorCode,
     FlussError,
     LeaderNotAvailableError,
     NetworkError,
     PartitionNotExistsError,
     TableNotExistError,
     UnknownServerError,
-    error_for_code,
 )
 from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
 from fluss.net.connection import SOFTWARE_NAME, Connection
@@ -58,8 +56,6 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 """Longest response accepted. A fetch answers with `scanner.log.fetch.max-bytes` (16 MB) plus at most one batch."""
 
 _CLOSED = "The connection is closed; create a new one with FlussConnection.create(config)"
-BOOTSTRAP_ATTEMPTS = 4
-BOOTSTRAP_BACKOFF = Backoff(first_ms=100.0, max_ms=400.0)
 
 
 class Attached(Protocol):
@@ -70,16 +66,6 @@ class Attached(Protocol):
 
     async def shut(self) -> None:
         """Stop at once; whatever is pending fails with `ConnectionClosedError`."""
-
-
-def raise_for_code(response: Any, where: str = "") -> None:
-    """Raise the error a part of a response carries, if any; code 0 written out counts as success."""
-    if response.HasField("error_code") and response.error_code != ErrorCode.NONE:
-        message = response.error_message if response.HasField("error_message") else None
-        error = error_for_code(response.error_code, message)
-        if where:
-            error = type(error)(f"{error.message} ({where})", error.error_code)
-        raise error
 
 
 class Cluster:
@@ -139,31 +125,8 @@ class Cluster:
         return connection
 
     async def _bootstrap(self, deadline: Deadline) -> None:
-        """Learn the nodes from the first bootstrap server that answers; several rounds before giving up."""
-        addresses = self.config.bootstrap_addresses
-        failures: dict[str, FlussError] = {}
-        attempts = 0
-        while attempts < BOOTSTRAP_ATTEMPTS and not deadline.expired:
-            if attempts:
-                await asyncio.sleep(deadline.limit_ms(BOOTSTRAP_BACKOFF.delay_ms(attempts - 1)) / 1000.0)
-            attempts += 1
-            for position, (host, port) in enumerate(addresses):
-                try:
-                    # One address that swallows packets must not take the time of the others.
-                    await self._bootstrap_from(host, port, deadline.share(len(addresses) - position))
-                    return
-                except FlussError as error:
-                    if isinstance(error, (AuthenticateError, ConnectionClosedError)):
-                        raise
-                    failures[f"{host}:{port}"] = error
-            if not any(error.is_retriable or error.is_stale_metadata for error in failures.values()):
-                break
-        details = "; ".join(f"{address}: {error.message}" for address, error in failures.items())
-        last = next(reversed(failures.values()))
-        counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        raise type(last)(
-            f"No address of 'bootstrap.servers' answered after {counted}: {details}", last.error_code
-        ) from last
+        """Learn the nodes from the first bootstrap server that answers."""
+        await first_that_answers(self.config.bootstrap_addresses, self._bootstrap_from, deadline)
 
     async def _bootstrap_from(self, host: str, port: int, deadline: Deadline) -> None:
         connection = await self._open(host, port, None, deadline)

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from fluss.client.cluster import Cluster, raise_for_code
+from fluss.client.cluster import Cluster
+from fluss.client.requests import raise_for_code
 from fluss.errors import InvalidArgumentError, NetworkError, PartitionNotExistsError, TableNotPartitionedError
 from fluss.metadata import OffsetSpec, TableBucket, TablePath
 from fluss.net.connection import Connection

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of requests that name a table, and what a request is about."""
+"""Parts of requests that name a table, what a request is about, and errors in parts of responses."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from google.protobuf.message import Message
 
+from fluss.errors import ErrorCode, error_for_code
 from fluss.metadata import TablePath
 from fluss.protocol import messages as pb
 
@@ -23,3 +26,13 @@ def subject_of(request: Message) -> str:
         return f" of table '{path.database_name}.{path.table_name}'"
     database = fields.get("database_name")
     return f" of database '{database}'" if isinstance(database, str) else ""
+
+
+def raise_for_code(response: Any, where: str = "") -> None:
+    """Raise the error a part of a response carries, if any; code 0 written out counts as success."""
+    if response.HasField("error_code") and response.error_code != ErrorCode.NONE:
+        message = response.error_message if response.HasField("error_message") else None
+        error = error_for_code(response.error_code, message)
+        if where:
+            error = type(error)(f"{error.message} ({where})", error.error_code)
+        raise error

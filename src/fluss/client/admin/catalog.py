@@ -9,8 +9,9 @@ from typing import Any
 
 from fluss.client.admin.base import AdminBase, bucket_from, check_name, check_table_path, table_path_message
 from fluss.client.admin.types import AlterConfigOp, DatabaseSummary, SchemaInfo, TableStats
-from fluss.client.cluster import Cluster, raise_for_code
+from fluss.client.cluster import Cluster
 from fluss.client.fanout import buckets_of, list_offsets, per_leader
+from fluss.client.requests import raise_for_code
 from fluss.errors import InvalidArgumentError, PartitionNotExistsError
 from fluss.metadata import (
     Column,

@@ -22,7 +22,7 @@ from fluss.client.admin.types import (
     TieringStats,
     TieringTable,
 )
-from fluss.client.cluster import raise_for_code
+from fluss.client.requests import raise_for_code
 from fluss.errors import InvalidArgumentError, UnknownServerError, error_for_code
 from fluss.metadata import LakeSnapshot, TableBucket, TablePath
 from fluss.net.deadline import Deadline

@@ -19,7 +19,7 @@ from fluss.client.admin.types import (
     PermissionType,
     ResourceType,
 )
-from fluss.client.cluster import raise_for_code
+from fluss.client.requests import raise_for_code
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
