@@ -18,6 +18,7 @@ from fluss.config import Config
 from fluss.errors import (
     ConfigError,
     ConnectionClosedError,
+    DeadlineExceededError,
     FlussError,
     LeaderNotAvailableError,
     NetworkError,
@@ -65,6 +66,14 @@ def test_no_server_gives_an_error_that_names_the_addresses(run):
     assert caught.value.error_code == 1
     assert caught.value.is_retriable
     assert time.monotonic() - started < 5
+
+
+def test_a_deadline_that_is_over_before_the_first_server_is_asked(run):
+    async def main():
+        await Cluster.connect(Config({"bootstrap.servers": "127.0.0.1:1"}), timeout=1e-9)
+
+    with pytest.raises(DeadlineExceededError, match=r"127\.0\.0\.1:1.*timeout="):
+        run(main())
 
 
 def test_a_silent_server_ends_the_wait_at_the_connect_timeout(run):

@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from fluss.client.retry import Backoff
-from fluss.errors import AuthenticateError, ConnectionClosedError, FlussError
+from fluss.client.retry import CHECK_SERVERS, Backoff
+from fluss.errors import AuthenticateError, ConnectionClosedError, DeadlineExceededError, FlussError
 from fluss.net.deadline import Deadline
 
 ATTEMPTS_MAX = 4
@@ -35,6 +35,9 @@ async def first_that_answers(
                 failures[f"{host}:{port}"] = error
         if not any(error.is_retriable or error.is_stale_metadata for error in failures.values()):
             break
+    if not failures:
+        listed = ", ".join(f"{host}:{port}" for host, port in addresses)
+        raise DeadlineExceededError(f"No time was left to connect to {listed}. {CHECK_SERVERS}")
     details = "; ".join(f"{address}: {error.message}" for address, error in failures.items())
     last = next(reversed(failures.values()))
     counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
