@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from tests.abuse.attackers import exchange, frame
+from tests.ports import free_port
 
 import fluss.aio as fluss
 from fluss.protocol import apis
@@ -29,12 +30,6 @@ from fluss.server.local import LocalServer
 PATH = fluss.TablePath("stalls", "rows")
 LOG_PATH = fluss.TablePath("stalls", "log")
 WIDE_PATH = fluss.TablePath("stalls", "wide")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class MeasuredServer:

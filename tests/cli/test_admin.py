@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.ports import free_port
 
 import fluss
 from fluss.cli import main
@@ -39,9 +39,7 @@ def test_status(ok: Callable[..., str], server: fluss.LocalServer) -> None:
 
 
 def test_status_reads_the_metrics_page() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with fluss.LocalServer(options={"metrics.prometheus.port": str(port)}) as server:
         result = CliRunner().invoke(main, ["status", "-b", server.bootstrap_servers, "--json"])
         assert result.exit_code == 0

@@ -10,6 +10,7 @@ import time
 
 import pyarrow as pa
 import pytest
+from tests.ports import free_port
 
 from fluss.client.admin import FlussAdmin
 from fluss.client.cluster import Cluster
@@ -28,12 +29,6 @@ from fluss.metadata import Schema, TableBucket, TableDescriptor, TablePath
 from fluss.server.local import LocalServer
 
 
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 async def make_table(cluster: Cluster, database: str, name: str = "t", **options) -> TablePath:
     admin = FlussAdmin(Direct(cluster))
     path = TablePath(database, name)
@@ -44,7 +39,7 @@ async def make_table(cluster: Cluster, database: str, name: str = "t", **options
 
 
 def test_bootstrap_servers_are_tried_in_turn(run, config):
-    config.bootstrap_servers = f"127.0.0.1:{closed_port()},{config.bootstrap_servers}"
+    config.bootstrap_servers = f"127.0.0.1:{free_port()},{config.bootstrap_servers}"
 
     async def main():
         cluster = await Cluster.connect(config)
@@ -55,7 +50,7 @@ def test_bootstrap_servers_are_tried_in_turn(run, config):
 
 
 def test_no_server_gives_an_error_that_names_the_addresses(run):
-    port = closed_port()
+    port = free_port()
 
     async def main():
         await Cluster.connect(Config({"bootstrap.servers": f"127.0.0.1:{port}"}))
@@ -266,7 +261,7 @@ def test_schema_versions(run, config, database):
 
 
 def test_a_restarted_server_is_found_again(run, tmp_path, database):
-    port = closed_port()
+    port = free_port()
     config = Config({"bootstrap.servers": f"127.0.0.1:{port}", "connect-timeout": 2000})
 
     async def main():

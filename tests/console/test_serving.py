@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 import fluss
 from fluss.console.inspection import parse_metrics
@@ -21,14 +22,8 @@ from fluss.console.settings import Settings
 from .conftest import SOURCE, Browser
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_a_console_for_another_server() -> None:
-    port = _free_port()
+    port = free_port()
     with fluss.LocalServer(options={"metrics.prometheus.port": port}) as server:
         command = [sys.executable, "-m", "fluss.cli", "ui", "-b", server.bootstrap_servers, "--port", "0"]
         process = subprocess.Popen(

@@ -9,7 +9,6 @@ import os
 import random
 import re
 import signal
-import socket
 import struct
 import threading
 import time
@@ -40,6 +39,7 @@ from tests.crash.workers import (
     stopped_at_end,
     text_of,
 )
+from tests.ports import free_port
 
 import fluss.aio as fluss
 from fluss.errors import FlussError
@@ -58,12 +58,6 @@ SERVER_OPTIONS: dict[str, object] = {
     "kv.snapshot.interval": "200ms",
 }
 WORK_SECONDS_MAX = 5.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class CrashingServer:

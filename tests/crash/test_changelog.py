@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.crash.harness import free_port
+from tests.ports import free_port
 
 import fluss
 from fluss.db.figures import bucket_offsets

@@ -18,7 +18,6 @@ import inspect
 import io
 import re
 import shlex
-import socket
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any
 
 import click
 from click.testing import CliRunner
+from tests.ports import free_port
 
 import fluss
 import fluss.aio
@@ -192,15 +192,9 @@ def namespace() -> dict[str, Any]:
     return {"__name__": "__docs__", "_some": _some, "_some_async": _some_async}
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def run_python(block: Block, names: dict[str, Any], address: str) -> str:
     """Run a block; gives what it printed."""
-    source = _PORT.sub(f"port={_free_port()}", _ADDRESS.sub(address, block.text))
+    source = _PORT.sub(f"port={free_port()}", _ADDRESS.sub(address, block.text))
     tree = ast.fix_missing_locations(_Bounded().visit(ast.parse(source, block.where)))
     # Without the future statements of this module: a block has none unless it says so.
     code = compile(tree, block.where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)

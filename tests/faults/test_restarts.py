@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import pyarrow as pa
 import pytest
+from tests.ports import free_port
 
 import fluss
 import fluss.aio
@@ -16,9 +16,7 @@ from fluss.server.local import LocalServer
 
 @pytest.fixture
 def server(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with LocalServer(tmp_path / "data", port=port) as server:
         yield server
 

@@ -8,13 +8,13 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pyarrow.fs as pafs
+from tests.ports import free_port
 
 MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "s3"
@@ -43,7 +43,7 @@ class S3Server:
         # Every server has keys of its own: a key in a log or an error cannot be there by accident.
         self.access_key = f"AK{secrets.token_hex(8)}"
         self.secret_key = f"SK{secrets.token_hex(16)}"
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -116,12 +116,6 @@ class S3Server:
             "s3.path-style-access": "true",
             **more,
         }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

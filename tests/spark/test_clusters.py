@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 from tests.docs.blocks import ROOT, read_blocks
+from tests.ports import free_port
 from tests.spark import cluster_job
 
 import fluss
@@ -145,12 +146,6 @@ def run_page_block(master: str, bootstrap: str, folder: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert done.stdout.splitlines()[-1] == "11 orders"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run_job(master: str, bootstrap: str, processes: Processes) -> dict[str, Any]:

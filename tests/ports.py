@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports for servers that tests start, and for those that must not be there."""
+
+from __future__ import annotations
+
+import socket
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
