@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 # How long an example takes says more about the machine than about the code.
-settings.register_profile("house", deadline=None)
-settings.load_profile("house")
+settings.register_profile("fluss", deadline=None)
+settings.load_profile("fluss")
 
 HERE = Path(__file__).resolve().parent
 ONE_PROCESS = ("spark",)
@@ -35,6 +36,14 @@ def no_complaints(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     complaints = [record.getMessage() for record in caplog.records if record.name == "asyncio" and record.levelno >= 40]
     assert complaints == []
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Handle SIGINT: a process that was started in the background ignores it, and Python then installs no handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.hookimpl(tryfirst=True)

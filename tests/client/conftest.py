@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
@@ -38,6 +39,13 @@ def database() -> str:
 @pytest.fixture(autouse=True)
 def _complaints_fail(no_complaints: None) -> None:
     """Fail every test here that leaves an error of a task or future unretrieved."""
+
+
+@pytest.fixture
+def collected(no_complaints: None) -> Iterator[None]:
+    """Collect garbage after the test: what was left behind shows then."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 
 import pyarrow as pa
@@ -13,18 +12,13 @@ from tests.faults.proxy import Fault, FaultProxy, ProxiedServer
 
 import fluss
 
+pytestmark = pytest.mark.usefixtures("collected")
+
 
 @pytest.fixture(scope="module")
 def proxied():
     with FaultProxy() as proxy, ProxiedServer(proxy):
         yield proxy
-
-
-@pytest.fixture(autouse=True)
-def collect(no_complaints):
-    """What was left behind shows when it is collected."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture

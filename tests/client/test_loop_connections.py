@@ -17,14 +17,9 @@ import pytest
 import fluss
 from fluss.client.loop_connections import ASKED_BEFORE
 
+pytestmark = pytest.mark.usefixtures("collected")
+
 SCHEMA = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=["id"])
-
-
-@pytest.fixture(autouse=True)
-def collect(no_complaints):
-    """What was left behind shows when it is collected."""
-    yield
-    gc.collect()
 
 
 async def filled(conn, database):

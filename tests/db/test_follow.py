@@ -6,10 +6,8 @@ from __future__ import annotations
 import _thread
 import datetime as dt
 import itertools
-import signal
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -200,14 +198,6 @@ def test_batches(db: fluss.Database) -> None:
         position = found.position
     assert rows == 100
     assert list(table.follow(position, stop_at_end=True)) == []
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Handle SIGINT: a process that was started in the background ignores it, and Python then installs no handler."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")

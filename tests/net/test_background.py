@@ -92,14 +92,6 @@ def test_a_coroutine_that_cancels_itself(thread: LoopThread) -> None:
         thread.run(give_up())
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A shell starts what runs in the background with Ctrl-C switched off; that is not what the tests are about."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_cancels(thread: LoopThread) -> None:
     cancelled = threading.Event()
