@@ -32,12 +32,9 @@ def status(link: CliTarget, tables: tuple[str, ...], buckets: bool) -> None:
     from fluss.lake.status import lake_status, lake_tables
 
     try:
-        session = LakeSession(link.config().to_dict())
-        try:
+        with LakeSession(link.config().to_dict()) as session:
             paths = [parse_path(name) for name in tables] or lake_tables(session)
             found = [lake_status(session, path) for path in paths]
-        finally:
-            session.close()
     except FlussError as error:
         raise click.ClickException(error.message) from None
     if link.as_json:

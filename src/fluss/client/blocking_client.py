@@ -13,6 +13,7 @@ from fluss.metadata import TableInfo, TablePath
 from fluss.net.background import LoopHere, LoopThread
 
 T = TypeVar("T")
+ClientT = TypeVar("ClientT", bound="BlockingClient")
 
 
 class BlockingClient:
@@ -58,3 +59,9 @@ class BlockingClient:
             with contextlib.suppress(Exception):
                 self.run(self.connection.close())
         self._loop.close()
+
+    def __enter__(self: ClientT) -> ClientT:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -251,8 +251,5 @@ def union_read_once(
     client: Mapping[str, Any], table_path: TablePath, columns: Sequence[str], lake_only: bool = False
 ) -> pa.Table:
     """`union_read` with a connection of its own, closed at the end. Scanners find this function by its name."""
-    session = LakeSession(client)
-    try:
+    with LakeSession(client) as session:
         return union_read(session, table_path, columns=columns, lake_only=lake_only)
-    finally:
-        session.close()

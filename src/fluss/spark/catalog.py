@@ -58,26 +58,29 @@ def tables(
     """
     client_options, shown = preset_options({**session_options(spark), **(options or {})}, bootstrap_servers)
     registered = []
-    client = BlockingClient(client_options)
-    try:
+    with BlockingClient(client_options) as client:
         for database in databases if databases is not None else client.run(client.admin.list_databases()):
             spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
             for name in sorted(client.run(client.admin.list_tables(database))):
                 path = TablePath(database, name)
-                try:
-                    schema = to_spark_schema(client.info(path).schema)
-                except FlussError:
-                    continue  # a type that Spark has not
-                try:
-                    register(spark, path, {**shown, "table": str(path)})
-                except AnalysisException:
-                    if "time(" not in schema.simpleString():
-                        raise
-                    continue  # Spark's catalog does not take TIME
-                registered.append(str(path))
-    finally:
-        client.close()
+                if _register_if_possible(spark, client, path, shown):
+                    registered.append(str(path))
     return registered
+
+
+def _register_if_possible(spark: SparkSession, client: BlockingClient, path: TablePath, shown: dict[str, Any]) -> bool:
+    """Register a table; False if it has a type that Spark, or Spark's catalog, does not have."""
+    try:
+        schema = to_spark_schema(client.info(path).schema)
+    except FlussError:
+        return False
+    try:
+        register(spark, path, {**shown, "table": str(path)})
+    except AnalysisException:
+        if "time(" not in schema.simpleString():
+            raise
+        return False  # Spark's catalog does not take TIME
+    return True
 
 
 def preset_options(

@@ -82,9 +82,6 @@ def create_table(
         properties=dict(properties or {}),
         comment=comment,
     )
-    client = BlockingClient(client_options_of(bootstrap_servers, options))
-    try:
+    with BlockingClient(client_options_of(bootstrap_servers, options)) as client:
         client.run(client.admin.create_database(parts[0], None, True))
         client.run(client.admin.create_table(TablePath(*parts), descriptor, if_not_exists))
-    finally:
-        client.close()

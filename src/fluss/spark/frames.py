@@ -89,11 +89,8 @@ def upsert_stream(
     given = _options(frame.sparkSession, bootstrap_servers, options)
     checked = write_options({**given, "table": table})
     if checked["create.primary-key"] is None:
-        client = BlockingClient(checked.client)
-        try:
+        with BlockingClient(checked.client) as client:
             info = client.info(checked.table_path)
-        finally:
-            client.close()
         if not info.has_primary_key():
             raise InvalidArgumentError(
                 f"{table} is a log table, which takes no updates; upsert_stream needs one with a primary key"

@@ -47,11 +47,8 @@ def lookup_join(
     given = {"bootstrap.servers": bootstrap_servers, **(options or {})}
     pairs = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else {name: name for name in on}
     path = TablePath(*table.split("."))
-    client = BlockingClient(given)
-    try:
+    with BlockingClient(given) as client:
         info = client.info(path)
-    finally:
-        client.close()
     if not info.has_primary_key() or set(pairs.values()) != set(info.schema.primary_key):
         raise InvalidArgumentError(
             f"a lookup needs the whole primary key of {table} ({', '.join(info.schema.primary_key) or 'it has none'}); "

@@ -107,11 +107,8 @@ def _may_write(writer: Any, path: str | None) -> bool:
         given["path"] = path
     preset = {name.lower(): value for name, value in session_options(writer._spark).items()}
     options = write_options({**preset, **given})
-    client = BlockingClient(options.client)
-    try:
+    with BlockingClient(options.client) as client:
         exists = client.run(client.admin.table_exists(options.table_path))
-    finally:
-        client.close()
     if exists and mode == "ignore":
         return False
     if exists:

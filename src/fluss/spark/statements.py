@@ -114,11 +114,8 @@ class _Statement:
         if not self._exists():
             self._create(columns)
             return
-        client = BlockingClient(self._client)
-        try:
+        with BlockingClient(self._client) as client:
             found = to_spark_schema(client.info(self._target).schema)
-        finally:
-            client.close()
         if _types(found) != _types(columns):
             raise TableAlreadyExistError(
                 f"table {self._target} exists with other columns: {found.simpleString()}. Leave the columns out to use "
@@ -138,11 +135,8 @@ class _Statement:
         try:
             frame.write.format("fluss").options(**_of_writes(self._preset)).mode("append").save()
         except BaseException:
-            client = BlockingClient(self._client)
-            try:  # as Spark does it with tables of its own
+            with BlockingClient(self._client) as client:  # as Spark does it with tables of its own
                 client.run(client.admin.drop_table(self._target, True))
-            finally:
-                client.close()
             raise
 
     def _frame(self) -> DataFrame:
@@ -152,11 +146,8 @@ class _Statement:
         return DataFrame(dataset.ofRows(self._spark._jsparkSession, self._plan.query()), self._spark)
 
     def _exists(self) -> bool:
-        client = BlockingClient(self._client)
-        try:
+        with BlockingClient(self._client) as client:
             return bool(client.run(client.admin.table_exists(self._target)))
-        finally:
-            client.close()
 
     def _create(self, columns: Any) -> None:
         spec = self._plan.tableSpec()

@@ -130,12 +130,9 @@ class SparkWriter:
             writers.append(writer_id)
 
         # A connection of its own: its writer ids then belong to this attempt alone.
-        own = BlockingClient(self._options.client)
-        try:
+        with BlockingClient(self._options.client) as own:
             own.connection.on_writer_id(note)
             rows = self._write_all(own, iterator, before)
-        finally:
-            own.close()
         return TaskDone(rows, skipped - before.left, delivery, writers)
 
     def _this_delivery(self) -> Delivery:

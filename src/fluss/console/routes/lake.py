@@ -29,8 +29,7 @@ async def lake(call: Call) -> Any:
 
 
 def _status(config: Mapping[str, Any], path: TablePath) -> dict[str, Any]:
-    session = LakeSession(config)
-    try:
+    with LakeSession(config) as session:
         found = lake_status(session, path)
         snapshots: list[int] = []
         problem = found.problem
@@ -41,8 +40,6 @@ def _status(config: Mapping[str, Any], path: TablePath) -> dict[str, Any]:
             except Exception as error:
                 # Whatever a lake library raises: the figures of the server are worth showing all the same.
                 problem = error.message if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"
-    finally:
-        session.close()
     stats = found.stats
     return {
         "enabled": True,
