@@ -124,7 +124,7 @@ def _number_type(data_type: DataType, next_id: int) -> tuple[DataType, int]:
     return data_type, next_id
 
 
-def number_column(column: Column, next_id: int) -> tuple[Column, int]:
+def _number_column(column: Column, next_id: int) -> tuple[Column, int]:
     """Give a column the id `next_id` and its nested fields the ids after it; returns the next free id."""
     data_type, after = _number_type(column.data_type, next_id + 1)
     return replace(column, column_id=next_id, data_type=data_type), after
@@ -246,7 +246,7 @@ class Schema:
         """A schema with columns appended; their ids continue from the highest id ever used."""
         added, next_id = [], self.highest_field_id + 1
         for column in columns:
-            column, next_id = number_column(column, next_id)
+            column, next_id = _number_column(column, next_id)
             added.append(column)
         return Schema.of((*self.columns, *added), self.primary_key, self.auto_increment_columns, next_id - 1)
 
@@ -424,7 +424,7 @@ def _with_ids(columns: list[Column], highest_field_id: int | None) -> tuple[list
     if not with_id:
         numbered, next_id = [], 0
         for column in columns:
-            column, next_id = number_column(column, next_id)
+            column, next_id = _number_column(column, next_id)
             numbered.append(column)
         return numbered, max(next_id - 1, -1 if highest_field_id is None else highest_field_id)
     if len(with_id) < len(columns):

@@ -16,7 +16,6 @@ from fluss.errors import (
 )
 from fluss.metadata import TABLE_PROPERTIES, Column, Schema, TableDescriptor, TableInfo, TablePath
 from fluss.metadata.cluster_config import AlterConfigOp
-from fluss.metadata.schema import number_column
 from fluss.server.catalog.catalog import Catalog
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.documents import UnconfirmedError
@@ -240,9 +239,7 @@ async def add_columns(
 
 
 def _extended(schema: Schema, columns: Sequence[Column]) -> Schema:
-    next_id = schema.highest_field_id + 1
     names = set(schema.column_names)
-    added: list[Column] = []
     for column in columns:
         if column.name in names:
             raise InvalidAlterTableError(f"Column {column.name} already exists.")
@@ -251,11 +248,7 @@ def _extended(schema: Schema, columns: Sequence[Column]) -> Schema:
             raise UnknownServerError(
                 f"Column {column.name} must be nullable: rows written before have no value for it."
             )
-        numbered, next_id = number_column(column, next_id)
-        added.append(numbered)
-    return Schema.of(
-        (*schema.columns, *added), schema.primary_key, schema.auto_increment_columns, highest_field_id=next_id - 1
-    )
+    return schema.with_added_columns(columns)
 
 
 async def _store(catalog: Catalog, entry: TableEntry, info: TableInfo, schemas: dict[int, Schema]) -> None:
