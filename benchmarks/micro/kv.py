@@ -47,7 +47,7 @@ def kv_batch(first: int, count: int) -> bytes:
     return b"".join(bytes(part) for part in seal_kv_batch(encode_kv_body(keys, rows), 1))
 
 
-def put(codec: ValueCodec, store: Store, data: bytes, merge: Callable[[KvBatch], Outcome]) -> None:
+def put(store: Store, data: bytes, merge: Callable[[KvBatch], Outcome]) -> None:
     """Everything that the server does for one batch but the socket and the file."""
     outcome = merge(KvBatch.parse(memoryview(data)))
     body = encode_arrow_body(outcome.records, compression="ZSTD", level=3, change_types=outcome.change_types)
@@ -103,7 +103,7 @@ def main() -> None:
 
         def run(store: Store, merge: Callable[[KvBatch], Outcome]) -> None:
             for data in batches:
-                put(codec, store, data, merge)
+                put(store, data, merge)
 
         report(
             "put, inserts", total, lambda: run(fresh("i"), lambda b: replace_rows(codec, [(b, store.get_many)])[0]), 2
@@ -134,7 +134,7 @@ def main() -> None:
         report(
             "put, updates of rows on disk",
             count,
-            lambda: put(codec, store, batches[1], lambda b: replace_rows(codec, [(b, store.get_many)])[0]),
+            lambda: put(store, batches[1], lambda b: replace_rows(codec, [(b, store.get_many)])[0]),
             1,
         )
         store.close(keep=False)

@@ -16,8 +16,6 @@ from fluss.errors import InvalidConfigError, InvalidTableError, PartitionSpecInv
 from fluss.metadata.names import name_problem, reserved_prefix_problem
 from fluss.metadata.properties import TableConfig
 
-TIME_UNITS = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR")
-
 DEFAULT_TIME_FORMATS = {
     "YEAR": "yyyy",
     "QUARTER": "yyyyQ",
