@@ -23,7 +23,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from fluss.errors import ConfigError, LakeTableAlreadyExistError
+from fluss.errors import ConfigError
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
@@ -42,7 +42,7 @@ from fluss.lake.api import (
     WrittenFiles,
 )
 from fluss.lake.delta_schema import check_table, delta_field, delta_schema, differences
-from fluss.lake.layout import LakeBatchConverter, cast_array, read_schema, to_fluss
+from fluss.lake.layout import LakeBatchConverter, cast_array, check_existing, check_unchanged, read_schema, to_fluss
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 from fluss.net.filesystems import open_filesystem
 
@@ -96,13 +96,8 @@ class DeltaLake(Lake):
     def _check_existing(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
         table = self._open(path)
         wrong = _problems(table, descriptor)
-        advice = "Drop it there, or choose another table name."
-        if wrong:
-            raise LakeTableAlreadyExistError(
-                f"Table {path} already exists as a Delta table and does not fit: {'; '.join(wrong)}. {advice}"
-            )
-        if must_be_empty and table.file_uris():
-            raise LakeTableAlreadyExistError(f"Table {path} already exists as a Delta table and is not empty. {advice}")
+        filled = not wrong and must_be_empty and len(table.file_uris()) > 0
+        check_existing(path, "as a Delta table", wrong, filled=filled)
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         table = self._open(path)
@@ -146,6 +141,7 @@ def _arrow_schema(table: DeltaTable) -> pa.Schema:
 
 
 def _problems(table: DeltaTable, descriptor: TableDescriptor) -> list[str]:
+    """Say what keeps rows of a Fluss table from being written to a Delta table and read there."""
     missing, wrong = differences(_arrow_schema(table), descriptor.schema.columns)
     wrong += [f"column '{column.name}' is missing" for column in missing]
     keys = list(table.metadata().partition_columns)
@@ -188,11 +184,7 @@ class OpenDeltaTable(OpenLakeTable):
 
     def check(self, info: TableInfo) -> None:
         check_table(info.descriptor)
-        wrong = _problems(self.delta, info.descriptor)
-        if wrong:
-            raise LakeTableChangedError(
-                f"the Delta table of {self.path} does not fit its Fluss table any more: {'; '.join(wrong)}"
-            )
+        check_unchanged(f"the Delta table of {self.path}", _problems(self.delta, info.descriptor))
 
     def _at(self, version: int) -> DeltaTable:
         try:

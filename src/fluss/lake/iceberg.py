@@ -24,7 +24,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from fluss.errors import ConfigError, LakeTableAlreadyExistError
+from fluss.errors import ConfigError
 from fluss.lake import iceberg_files
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
@@ -53,7 +53,7 @@ from fluss.lake.iceberg_schema import (
 )
 from fluss.lake.iceberg_store import IcebergStore
 from fluss.lake.iceberg_writer import IcebergAppendWriter, IcebergMergeWriter
-from fluss.lake.layout import SYSTEM_COLUMNS, read_schema, to_fluss
+from fluss.lake.layout import SYSTEM_COLUMNS, check_existing, check_unchanged, read_schema, to_fluss
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 
 _USER_PROPERTY = "commit-user"
@@ -126,18 +126,9 @@ class IcebergLake(Lake):
 
     def _check_existing(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
         table = self._catalog.load_table(_identifier(path))
-        missing, wrong = differences(table.schema(), descriptor.schema.columns)
-        wrong += [f"column '{column.name}' is missing" for column in missing]
-        wrong += layout_differences(table.metadata, descriptor)
-        advice = "Drop it there, or choose another table name."
-        if wrong:
-            raise LakeTableAlreadyExistError(
-                f"Table {path} already exists in the Iceberg catalog and does not fit: {'; '.join(wrong)}. {advice}"
-            )
-        if must_be_empty and table.current_snapshot() is not None:
-            raise LakeTableAlreadyExistError(
-                f"Table {path} already exists in the Iceberg catalog and is not empty. {advice}"
-            )
+        wrong = _problems(table, descriptor)
+        filled = not wrong and must_be_empty and table.current_snapshot() is not None
+        check_existing(path, "in the Iceberg catalog", wrong, filled=filled)
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         table = self._load(path)
@@ -171,6 +162,13 @@ def _identifier(path: TablePath) -> tuple[str, str]:
     return path.database_name, path.table_name
 
 
+def _problems(table: Table, descriptor: TableDescriptor) -> list[str]:
+    """Say what keeps rows of a Fluss table from being written to an Iceberg table and read there."""
+    missing, wrong = differences(table.schema(), descriptor.schema.columns)
+    wrong += [f"column '{column.name}' is missing" for column in missing]
+    return wrong + layout_differences(table.metadata, descriptor)
+
+
 class IcebergTable(IcebergStore, OpenLakeTable):
     """One Iceberg table, as it was when it was opened; commits look at it anew."""
 
@@ -180,13 +178,7 @@ class IcebergTable(IcebergStore, OpenLakeTable):
         return differences(self.table.schema(), info.schema.columns)[0]
 
     def check(self, info: TableInfo) -> None:
-        missing, wrong = differences(self.table.schema(), info.schema.columns)
-        wrong += [f"column '{column.name}' is missing" for column in missing]
-        wrong += layout_differences(self.table.metadata, info.descriptor)
-        if wrong:
-            raise LakeTableChangedError(
-                f"the Iceberg table {self.path} does not fit its Fluss table any more: {'; '.join(wrong)}"
-            )
+        check_unchanged(f"the Iceberg table {self.path}", _problems(self.table, info.descriptor))
 
     # -- writing --------------------------------------------------------------------------------------------------
 

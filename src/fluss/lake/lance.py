@@ -20,7 +20,7 @@ from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 from lance.optimize import Compaction
 
-from fluss.errors import ConfigError, InvalidArgumentError, LakeTableAlreadyExistError
+from fluss.errors import ConfigError, InvalidArgumentError
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
@@ -45,7 +45,7 @@ from fluss.lake.lance_schema import (
     lance_schema,
     list_sizes,
 )
-from fluss.lake.layout import cast_array, read_schema, to_fluss
+from fluss.lake.layout import cast_array, check_existing, check_unchanged, read_schema, to_fluss
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 from fluss.net.filesystems import open_filesystem
 
@@ -94,17 +94,9 @@ class LanceLake(Lake):
 
     def _check_existing(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
         dataset = self._open(path)
-        missing, wrong = differences(dataset.schema, descriptor.schema.columns)
-        wrong += [f"column '{column.name}' is missing" for column in missing]
-        advice = "Drop it there, or choose another table name."
-        if wrong:
-            raise LakeTableAlreadyExistError(
-                f"Table {path} already exists as a Lance dataset and does not fit: {'; '.join(wrong)}. {advice}"
-            )
-        if must_be_empty and len(dataset.get_fragments()):
-            raise LakeTableAlreadyExistError(
-                f"Table {path} already exists as a Lance dataset and is not empty. {advice}"
-            )
+        wrong = _problems(dataset, descriptor)
+        filled = not wrong and must_be_empty and len(dataset.get_fragments()) > 0
+        check_existing(path, "as a Lance dataset", wrong, filled=filled)
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         dataset = self._open(path)
@@ -130,6 +122,12 @@ def _is_there_already(error: OSError) -> bool:
     return "already exists" in str(error).lower()
 
 
+def _problems(dataset: Any, descriptor: TableDescriptor) -> list[str]:
+    """Say what keeps rows of a Fluss table from being written to a dataset and read there."""
+    missing, wrong = differences(dataset.schema, descriptor.schema.columns)
+    return wrong + [f"column '{column.name}' is missing" for column in missing]
+
+
 class LanceTable(OpenLakeTable):
     """One Lance dataset, as it was when it was opened; commits look at it anew."""
 
@@ -145,12 +143,7 @@ class LanceTable(OpenLakeTable):
 
     def check(self, info: TableInfo) -> None:
         check_table(info.descriptor)
-        missing, wrong = differences(self.dataset.schema, info.schema.columns)
-        wrong += [f"column '{column.name}' is missing" for column in missing]
-        if wrong:
-            raise LakeTableChangedError(
-                f"the Lance dataset of {self.path} does not fit its Fluss table any more: {'; '.join(wrong)}"
-            )
+        check_unchanged(f"the Lance dataset of {self.path}", _problems(self.dataset, info.descriptor))
 
     def _at(self, version: int) -> Any:
         with self._gone(version):

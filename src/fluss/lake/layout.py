@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.errors import ConfigError, InvalidArgumentError
+from fluss.errors import ConfigError, InvalidArgumentError, LakeTableAlreadyExistError
 from fluss.lake.api import LakeTableChangedError, Rows
-from fluss.metadata import TableDescriptor, TableInfo
+from fluss.metadata import TableDescriptor, TableInfo, TablePath
 
 BUCKET_COLUMN = "__bucket"
 OFFSET_COLUMN = "__offset"
@@ -35,6 +35,23 @@ class LakeConfig:
     def __repr__(self) -> str:
         # The values may hold credentials.
         return f"LakeConfig({self.lake_format!r}, options {sorted(self.options)})"
+
+
+def check_existing(path: TablePath, where: str, wrong: Sequence[str], *, filled: bool) -> None:
+    """Refuse a lake table that a new Fluss table would be tiered to, if it does not fit or holds rows of another."""
+    advice = "Drop it there, or choose another table name."
+    if wrong:
+        raise LakeTableAlreadyExistError(
+            f"Table {path} already exists {where} and does not fit: {'; '.join(wrong)}. {advice}"
+        )
+    if filled:
+        raise LakeTableAlreadyExistError(f"Table {path} already exists {where} and is not empty. {advice}")
+
+
+def check_unchanged(what: str, wrong: Sequence[str]) -> None:
+    """Refuse a lake table that fitted its Fluss table once."""
+    if wrong:
+        raise LakeTableChangedError(f"{what} does not fit its Fluss table any more: {'; '.join(wrong)}")
 
 
 def lake_config(info: TableInfo, extra: Mapping[str, str] | None = None) -> LakeConfig:

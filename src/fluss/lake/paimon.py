@@ -26,7 +26,7 @@ from pypaimon.schema.schema_change import Move, SchemaChange
 from pypaimon.table.bucket_mode import BucketMode
 from pypaimon.write.commit_message_serializer import serialize_commit_message
 
-from fluss.errors import ConfigError, LakeTableAlreadyExistError
+from fluss.errors import ConfigError
 from fluss.lake import paimon_files
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
@@ -44,7 +44,7 @@ from fluss.lake.api import (
     TieredSnapshot,
     WrittenFiles,
 )
-from fluss.lake.layout import SYSTEM_COLUMNS, LakeBatchConverter, read_schema, to_fluss
+from fluss.lake.layout import SYSTEM_COLUMNS, LakeBatchConverter, check_existing, check_unchanged, read_schema, to_fluss
 from fluss.lake.paimon_schema import differences, layout_differences, paimon_schema, paimon_type
 from fluss.lake.paimon_store import NATIVE, Landed, PaimonStore, guard
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath, format_partition_value
@@ -95,18 +95,9 @@ class PaimonLake(Lake):
 
     def _check_existing(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
         table = self._catalog.get_table(_identifier(path))
-        missing, wrong = differences(table.table_schema.fields, descriptor.schema.columns)
-        wrong += [f"column '{column.name}' is missing" for column in missing]
-        wrong += layout_differences(table.table_schema, descriptor)
-        advice = "Drop it there, or choose another table name."
-        if wrong:
-            raise LakeTableAlreadyExistError(
-                f"Table {path} already exists in the Paimon catalog and does not fit: {'; '.join(wrong)}. {advice}"
-            )
-        if must_be_empty and table.snapshot_manager().get_latest_snapshot() is not None:
-            raise LakeTableAlreadyExistError(
-                f"Table {path} already exists in the Paimon catalog and is not empty. {advice}"
-            )
+        wrong = _problems(table.table_schema, descriptor)
+        filled = not wrong and must_be_empty and table.snapshot_manager().get_latest_snapshot() is not None
+        check_existing(path, "in the Paimon catalog", wrong, filled=filled)
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         table = self._load(path)
@@ -138,6 +129,13 @@ def _identifier(path: TablePath) -> Any:
     return Identifier.create(path.database_name, path.table_name)
 
 
+def _problems(schema: Any, descriptor: TableDescriptor) -> list[str]:
+    """Say what keeps rows of a Fluss table from being written to a Paimon table of this schema and read there."""
+    missing, wrong = differences(schema.fields, descriptor.schema.columns)
+    wrong += [f"column '{column.name}' is missing" for column in missing]
+    return wrong + layout_differences(schema, descriptor)
+
+
 class PaimonTable(PaimonStore, OpenLakeTable):
     """One Paimon table, at the schema it had when it was opened."""
 
@@ -147,13 +145,7 @@ class PaimonTable(PaimonStore, OpenLakeTable):
         return differences(self.table.table_schema.fields, info.schema.columns)[0]
 
     def check(self, info: TableInfo) -> None:
-        missing, wrong = differences(self.table.table_schema.fields, info.schema.columns)
-        wrong += [f"column '{column.name}' is missing" for column in missing]
-        wrong += layout_differences(self.table.table_schema, info.descriptor)
-        if wrong:
-            raise LakeTableChangedError(
-                f"the Paimon table {self.path} does not fit its Fluss table any more: {'; '.join(wrong)}"
-            )
+        check_unchanged(f"the Paimon table {self.path}", _problems(self.table.table_schema, info.descriptor))
 
     # -- writing --------------------------------------------------------------------------------------------------
 
