@@ -43,6 +43,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 APART = frozenset({"client", "server"})
 """Packages of one layer that never import each other."""
 
+FORMATS = frozenset({"metadata", "rows", "records", "protocol"})
+"""Packages without any I/O: pure functions and small state machines over bytes."""
+
 KNOWN_UPWARD: frozenset[tuple[str, str]] = frozenset()
 """Upward imports that are still there. The list only gets shorter."""
 
@@ -230,6 +233,25 @@ def test_no_module_imports_from_a_layer_above() -> None:
 def test_client_and_server_do_not_import_each_other() -> None:
     across = [(a, b) for a, b in _edges(IMPORTS) if {_part(a), _part(b)} == APART]
     assert not across
+
+
+def test_formats_know_no_sockets_files_or_clocks() -> None:
+    outside = {"asyncio", "io", "os", "pathlib", "random", "shutil", "socket", "ssl", "tempfile", "threading", "time"}
+    found = {
+        (module, name)
+        for module, path in MODULES.items()
+        if _part(module) in FORMATS
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path)))
+        for name in _imported(node)
+        if name in outside
+    }
+    assert found == set()
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    return [(node.module or "").partition(".")[0]] if isinstance(node, ast.ImportFrom) and not node.level else []
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

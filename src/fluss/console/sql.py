@@ -19,7 +19,7 @@ from fluss.console.values import to_json
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyRelation
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 _WAITING_MAX = 4
 _LOCKED = (
@@ -45,6 +45,8 @@ class SqlRunner:
         self._pool = ThreadPoolExecutor(1, "fluss-console-sql")
         self._waiting = 0
         self._db: fluss.Database | None = None
+        self._connection: DuckDBPyConnection | None = None
+        """The one that the thread's queries run on."""
 
     async def query(self, text: str) -> dict[str, Any]:
         """Run statements; the first rows of the last one's result."""
@@ -75,9 +77,8 @@ class SqlRunner:
             self._waiting -= 1
 
     def _interrupt(self) -> None:
-        connection = getattr(self, "_connection", None)
-        if connection is not None:
-            connection.interrupt()
+        if self._connection is not None:
+            self._connection.interrupt()
 
     def _open(self) -> fluss.Database:
         if self._db is None:
