@@ -430,6 +430,18 @@ CONFIG_OPTIONS: OptionTable[ConfigOption[Any]] = OptionTable(
 """Every client option, by key, in the order of the class body."""
 
 
+def login_options(user: str | None, password: str | None) -> dict[str, str]:
+    """The options of a client that logs in as a user with SASL/PLAIN; none without a user."""
+    if user is None:
+        return {}
+    return {
+        "security.protocol": "sasl",
+        "security.sasl.mechanism": "PLAIN",
+        "security.sasl.username": user,
+        "security.sasl.password": password or "",
+    }
+
+
 def option_of(key: str) -> ConfigOption[Any]:
     """Find the option with this key; a ConfigError names the nearest known key."""
     return CONFIG_OPTIONS.require(str(key))

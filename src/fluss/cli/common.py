@@ -127,17 +127,12 @@ class CliTarget:
     def config(self) -> Config:
         """The options of the full client, for what does not go through `connect`."""
         import fluss
+        from fluss.config import login_options
 
         servers, user, password = self.resolve()
-        properties: dict[str, Any] = {"bootstrap.servers": servers, "connect-timeout": int(_TIMEOUT_S * 1000)}
-        if user is not None:
-            properties |= {
-                "security.protocol": "sasl",
-                "security.sasl.mechanism": "PLAIN",
-                "security.sasl.username": user,
-                "security.sasl.password": password or "",
-            }
-        return fluss.Config(properties)
+        timeout_ms = int(_TIMEOUT_S * 1000)
+        login = login_options(user, password)
+        return fluss.Config({"bootstrap.servers": servers, "connect-timeout": timeout_ms, **login})
 
 
 def check_servers(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss import aio
+from fluss.config import login_options
 from fluss.console.feeds import SharedFeed
 from fluss.console.settings import Settings
 from fluss.console.sql import SqlRunner
@@ -101,15 +102,7 @@ class Client:
 
     def config(self) -> dict[str, Any]:
         """The options of the full client, for what opens connections of its own."""
-        options: dict[str, Any] = {"bootstrap.servers": self._settings.bootstrap_servers}
-        if self.user is not None:
-            options |= {
-                "security.protocol": "sasl",
-                "security.sasl.mechanism": "PLAIN",
-                "security.sasl.username": self.user,
-                "security.sasl.password": self._password or "",
-            }
-        return options
+        return {"bootstrap.servers": self._settings.bootstrap_servers, **login_options(self.user, self._password)}
 
     async def require_operator(self) -> None:
         """Fail unless the user may see the configuration of the cluster, and so figures, clients, users and log."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fluss.config import Config
+from fluss.config import Config, login_options
 from fluss.db.profiles import active_profile
 from fluss.errors import (
     AuthenticateError,
@@ -58,14 +58,7 @@ class Target:
         properties: dict[str, Any] = {"bootstrap.servers": self.servers}
         if self.server is None:
             properties["connect-timeout"] = max(1, int(timeout_s * 1000))
-        if self.user is not None:
-            properties |= {
-                "security.protocol": "sasl",
-                "security.sasl.mechanism": "PLAIN",
-                "security.sasl.username": self.user,
-                "security.sasl.password": self.password or "",
-            }
-        return Config({**properties, **options})
+        return Config({**properties, **login_options(self.user, self.password), **options})
 
     def stop(self) -> None:
         """Stop the server that was started, if any. Stopping twice is fine."""

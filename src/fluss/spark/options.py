@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fluss.client.virtual import split_virtual
-from fluss.config import CONFIG_OPTIONS, Config
+from fluss.config import CONFIG_OPTIONS, Config, login_options
 from fluss.errors import ConfigError
 from fluss.metadata import TablePath
 from fluss.options import LONG_MAX, Boolean, Choice, Names, OptionTable, Text, Whole
@@ -480,12 +480,7 @@ def environment_options() -> dict[str, Any]:
     found: dict[str, Any] = {}
     if servers := os.environ.get("FLUSS_BOOTSTRAP_SERVERS"):
         found["bootstrap.servers"] = servers
-    if user := os.environ.get("FLUSS_USER"):
-        found["security.protocol"] = "sasl"
-        found["security.sasl.mechanism"] = "PLAIN"
-        found["security.sasl.username"] = user
-        found["security.sasl.password"] = os.environ.get("FLUSS_PASSWORD", "")
-    return found
+    return found | login_options(os.environ.get("FLUSS_USER") or None, os.environ.get("FLUSS_PASSWORD"))
 
 
 def is_option_of(name: str, side: str) -> bool:
