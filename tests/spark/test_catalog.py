@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.faults.proxy import FaultProxy, ProxiedServer, Refusal
 
+import fluss
 import fluss.spark
-from fluss.errors import ConfigError, InvalidArgumentError
+from fluss.errors import ConfigError, ErrorCode, FlussError, InvalidArgumentError
 from fluss.metadata import TablePath
+from fluss.protocol import apis
 
 if TYPE_CHECKING:
     from tests.spark.conftest import SparkHarness
@@ -30,6 +33,16 @@ def test_all_tables_of_a_server_in_sql(harness: SparkHarness) -> None:
     assert fluss.spark.tables(harness.spark, harness.bootstrap) == names
     with pytest.raises(ConfigError, match="bootstrap_servers is missing"):
         fluss.spark.tables(harness.spark)
+
+
+def test_a_table_that_cannot_be_read_is_not_left_out_in_silence(harness: SparkHarness) -> None:
+    with FaultProxy() as proxy, ProxiedServer(proxy):
+        with fluss.connect(proxy.address) as db:
+            db.create_table("refused", "id bigint")
+        refusal = Refusal(ErrorCode.STORAGE_EXCEPTION, "the disk does not answer")
+        proxy.on_request = lambda api_key, body: refusal if api_key == apis.GET_TABLE_INFO.key else None
+        with pytest.raises(FlussError, match="the disk does not answer"):
+            fluss.spark.tables(harness.spark, proxy.address, options={"request-timeout": "200 ms"})
 
 
 def test_tables_from_the_schema_of_a_frame(harness: SparkHarness) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from fluss.client.blocking_client import BlockingClient
-from fluss.errors import FlussError, InvalidArgumentError
+from fluss.errors import InvalidArgumentError, TableNotExistError
 from fluss.metadata import TablePath
 from fluss.spark.creation import client_options_of
 from fluss.spark.options import is_client_option, is_lake_option
@@ -69,10 +69,14 @@ def tables(
 
 
 def _register_if_possible(spark: SparkSession, client: BlockingClient, path: TablePath, shown: dict[str, Any]) -> bool:
-    """Register a table; False if it has a type that Spark, or Spark's catalog, does not have."""
+    """Register a table; False if it is gone, or has a type that Spark, or Spark's catalog, does not have."""
     try:
-        schema = to_spark_schema(client.info(path).schema)
-    except FlussError:
+        info = client.info(path)
+    except TableNotExistError:
+        return False  # dropped since the tables were listed
+    try:
+        schema = to_spark_schema(info.schema)
+    except InvalidArgumentError:
         return False
     try:
         register(spark, path, {**shown, "table": str(path)})
