@@ -9,6 +9,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import sqlite3
+import sys
 import threading
 import zoneinfo
 from collections.abc import Iterator
@@ -217,6 +218,21 @@ def test_bad_rows_of_all_kinds(db: fluss.Database) -> None:
         table.append(pa.table({"id": [1], "nome": ["a"]}))
 
 
+@pytest.mark.parametrize("make", [list, iter], ids=["list", "iterator"])
+def test_none_among_rows_or_keys_is_refused_at_any_place(db: fluss.Database, make) -> None:
+    table = db.create_table("t", "id bigint, name string", primary_key="id")
+    for position in (0, 1):
+        rows: list[Any] = [(1, "a"), (2, "b")]
+        rows.insert(position, None)
+        with pytest.raises(fluss.InvalidRowError, match=f"^row {position}: a row is a dict.*not NoneType None"):
+            table.upsert(make(rows))
+        assert len(table) == position
+    table.upsert([(1, "a"), (2, "b")])
+    with pytest.raises(fluss.InvalidRowError, match="^row 0: column 'id'.*null"):
+        table.delete(make([None, 2]))
+    assert len(table) == 2
+
+
 def test_rows_come_from_the_thread_of_the_caller(db: fluss.Database) -> None:
     source = sqlite3.connect(":memory:")  # its cursors refuse to be used in another thread
     source.execute("create table s (id integer, name text)")
@@ -235,17 +251,31 @@ def test_rows_come_from_the_thread_of_the_caller(db: fluss.Database) -> None:
     assert seen == {threading.current_thread()}
 
 
-def test_an_error_of_the_source_is_the_callers(db: fluss.Database) -> None:
+@pytest.mark.parametrize("count", [0, 1, 1_000, 1_700])
+def test_an_error_of_the_source_is_the_callers(db: fluss.Database, count: int) -> None:
     table = db.create_table("t", "id bigint, name string")
 
     def rows() -> Iterator[tuple[int, str]]:
-        for i in range(1_000):
+        for i in range(count):
             yield i, "x"
         raise LookupError("no more")
 
-    with pytest.raises(LookupError, match="no more"):
+    with pytest.raises(LookupError, match="no more") as caught:
         table.append(rows())
-    assert len(table) == 1_000
+    assert len(table) == count, "what came before it is written"
+    if sys.version_info >= (3, 11):
+        said = {0: [], 1: ["fluss: the row before it was written"]}
+        assert getattr(caught.value, "__notes__", []) == said.get(
+            count, [f"fluss: the {count} rows before it were written"]
+        )
+
+
+def test_a_batch_that_does_not_fit_says_what_was_written_before_it(db: fluss.Database) -> None:
+    table = db.create_table("t", "id bigint, name string")
+    batches = [pa.RecordBatch.from_pylist(TWO), pa.RecordBatch.from_pylist([{"id": 3, "nome": "a"}])]
+    with pytest.raises(fluss.InvalidRowError, match="unknown column 'nome'.*the 2 rows before it were written"):
+        table.append(iter(batches))
+    assert rows_of(table) == TWO
 
 
 def test_forgiving_values(db: fluss.Database) -> None:

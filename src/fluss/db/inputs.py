@@ -172,11 +172,9 @@ def pieces_of(data: Any, wanted: Sequence[str]) -> Iterator[Any]:
             f"frame, not {type(data).__name__} {data!r:.60}"
         )
     items = iter(data)
-    first = next(items, None)
-    if first is None:
-        return
-    items = itertools.chain((first,), items)
-    if as_mapping(first) is None and frame_of(first, wanted) is not None:
+    head = list(itertools.islice(items, 1))  # not next(items, None): None may be among the items, if a wrong one
+    items = itertools.chain(head, items)
+    if head and as_mapping(head[0]) is None and frame_of(head[0], wanted) is not None:
         for item in items:
             frame = frame_of(item, wanted)
             if frame is None:
@@ -184,6 +182,15 @@ def pieces_of(data: Any, wanted: Sequence[str]) -> Iterator[Any]:
             yield frame
         return
     size = _CHUNK_ROWS_FIRST
-    while chunk := list(itertools.islice(items, size)):
+    while True:
+        chunk: list[Any] = []
+        try:
+            chunk.extend(itertools.islice(items, size))
+        except Exception:
+            if chunk:
+                yield chunk  # what came before the error is written, as what comes before a row that does not fit
+            raise
+        if not chunk:
+            return
         yield chunk
         size = _CHUNK_ROWS_MAX

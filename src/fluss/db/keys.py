@@ -80,10 +80,8 @@ def rows_of_keys(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any
     if hasattr(keys, "tolist") and not isinstance(keys, list):
         keys = keys.tolist()
     items = iter(keys)
-    first = next(items, None)
-    if first is None:
-        return []
-    rest = itertools.chain((first,), items)
-    if as_mapping(first) is None and frame_of(first, columns) is not None:
+    head = list(itertools.islice(items, 1))
+    rest = itertools.chain(head, items)
+    if head and as_mapping(head[0]) is None and frame_of(head[0], columns) is not None:
         return rest
     return (key_of(key, columns, known) for key in rest)

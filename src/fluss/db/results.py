@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fluss.errors import InvalidRowError
+from fluss.errors import FlussError, InvalidRowError
 
 
 @dataclass(frozen=True)
@@ -57,3 +57,18 @@ def rejected(position: int, written: int, reason: str) -> RowRejectedError:
     error = RowRejectedError(f"row {position}: {reason}; {outcome}")
     error.position, error.written = position, written
     return error
+
+
+def with_rows_written(failure: Exception, written: int) -> Exception:
+    """An error that ended a write, with what was written before it, if anything was.
+
+    An error of ours says so in its message. One of the caller's own iterable keeps its message and gets a note.
+    """
+    if not written:
+        return failure
+    outcome = "the row before it was written" if written == 1 else f"the {written} rows before it were written"
+    if isinstance(failure, FlussError):
+        return type(failure)(f"{failure.message}; {outcome}", failure.error_code)
+    if hasattr(failure, "add_note"):  # Python 3.11
+        failure.add_note(f"fluss: {outcome}")
+    return failure

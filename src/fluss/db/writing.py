@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fluss.db.bridge import offload
 from fluss.db.inputs import BadRow, RowInput, frame_of, is_one_row, pieces_of
-from fluss.db.results import WriteResult, rejected
+from fluss.db.results import WriteResult, rejected, with_rows_written
 from fluss.db.schemas import is_pandas
 from fluss.errors import FlussError, InvalidRowError, PartitionSpecInvalidError, RecordTooLargeError
 
@@ -71,7 +71,7 @@ class Writing:
     async def run(self, data: Any) -> WriteResult:
         """Write everything, and wait until it is durable."""
         started = time.perf_counter()
-        failure: BaseException | None = None
+        failure: Exception | None = None
         if hasattr(data, "__aiter__"):
             await self._run_async(data)
         elif is_one_row(data):
@@ -83,7 +83,7 @@ class Writing:
                 failure = error
         written = await self._settle()
         if failure is not None:
-            raise failure
+            raise with_rows_written(failure, written)
         if self._error is not None:
             position, reason = self._error
             raise rejected(position, written, reason)
