@@ -55,6 +55,23 @@ def test_the_twin_does_the_same(db_server: fluss.LocalServer, db: fluss.Database
     asyncio.run(main())
 
 
+
+def test_an_error_of_an_asynchronous_source_is_the_callers(db_server: fluss.LocalServer, db: fluss.Database) -> None:
+    async def rows():
+        for i in range(1_700):
+            yield (i,)
+        raise LookupError("no more")
+
+    async def main() -> None:
+        async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as twin:
+            table = await twin.create_table("t", "id bigint")
+            with pytest.raises(LookupError, match="no more"):
+                await table.append(rows())
+            assert await table.count() == 1_700
+
+    asyncio.run(main())
+
+
 def test_the_twin_with_a_folder(tmp_path: Path) -> None:
     async def main() -> None:
         async with await fluss.aio.connect(tmp_path / "shop") as twin:

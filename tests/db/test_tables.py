@@ -8,6 +8,7 @@ import datetime as dt
 import decimal
 from typing import Annotated
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -113,6 +114,30 @@ def test_exist_ok_and_replace(db: fluss.Database) -> None:
     assert len(db.t) == 1
     assert db.create_table("t", "b string", replace=True).columns == ["b"]
     assert len(db.t) == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "problem"),
+    [
+        ({"id": [1, None]}, {"primary_key": "id"}, "row 1: has no value .*'id'; nothing was written"),
+        ({"id": np.array([1, 2**64 - 1], "uint64")}, {}, "row 1: column 'id': .*does not fit bigint"),
+        ({"at": [dt.time(1, 2, 3, 456_789)]}, {}, "'at': a time of day is kept in milliseconds"),
+        ({"id": [1], "day": ["not/a/name"]}, {"partition_by": "day"}, "row 0: .*partition value"),
+    ],
+    ids=["null key", "large number", "time", "partition"],
+)
+def test_data_that_does_not_fit_leaves_no_table(db: fluss.Database, data, options, problem: str) -> None:
+    with pytest.raises(fluss.InvalidRowError, match=problem):
+        db.create_table("t", data, **options)
+    assert "t" not in db
+
+
+def test_replace_keeps_the_table_if_the_data_does_not_fit(db: fluss.Database) -> None:
+    db.create_table("t", [{"id": 1}])
+    with pytest.raises(fluss.InvalidRowError, match=r"row 1: .*nothing was written"):
+        db.create_table("t", {"id": [2, None]}, primary_key="id", replace=True)
+    assert db.t.to_pylist() == [{"id": 1}]
+    assert db.create_table("t", {"id": [2, 3]}, primary_key="id", replace=True).count() == 2
 
 
 def test_names(db: fluss.Database) -> None:

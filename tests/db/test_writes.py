@@ -159,6 +159,19 @@ def test_update_changes_some_columns(db: fluss.Database) -> None:
         table.update([{"a": "x"}])
     with pytest.raises(fluss.InvalidArgumentError, match="row 1 has"):
         table.update([{"id": 1, "a": "x"}, {"id": 2, "b": 1.0}])
+    for key in (1, "one"):
+        with pytest.raises(fluss.InvalidArgumentError, match=f"needs the columns to change, as in update\\({key!r}, "):
+            table.update(key)
+
+
+def test_update_does_not_move_a_row_to_another_key(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int, a string", primary_key="id")
+    table.upsert((1, "x"))
+    with pytest.raises(fluss.InvalidArgumentError, match="cannot change 'id': it is part of the primary key"):
+        table.update(1, id=7, a="y")
+    assert table.to_pylist() == [{"id": 1, "a": "x"}]
+    table.update(1, id=1, a="y")
+    assert table.to_pylist() == [{"id": 1, "a": "y"}]
 
 
 def test_update_needs_nullable_columns(db: fluss.Database) -> None:
@@ -228,7 +241,7 @@ def test_none_among_rows_or_keys_is_refused_at_any_place(db: fluss.Database, mak
             table.upsert(make(rows))
         assert len(table) == position
     table.upsert([(1, "a"), (2, "b")])
-    with pytest.raises(fluss.InvalidRowError, match="^row 0: column 'id'.*null"):
+    with pytest.raises(fluss.InvalidRowError, match=r"^row 0: column 'id'.*null"):
         table.delete(make([None, 2]))
     assert len(table) == 2
 
@@ -273,7 +286,7 @@ def test_an_error_of_the_source_is_the_callers(db: fluss.Database, count: int) -
 def test_a_batch_that_does_not_fit_says_what_was_written_before_it(db: fluss.Database) -> None:
     table = db.create_table("t", "id bigint, name string")
     batches = [pa.RecordBatch.from_pylist(TWO), pa.RecordBatch.from_pylist([{"id": 3, "nome": "a"}])]
-    with pytest.raises(fluss.InvalidRowError, match="unknown column 'nome'.*the 2 rows before it were written"):
+    with pytest.raises(fluss.InvalidRowError, match=r"unknown column 'nome'.*the 2 rows before it were written"):
         table.append(iter(batches))
     assert rows_of(table) == TWO
 

@@ -15,9 +15,11 @@ from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.connected import Connected
 from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, find_target, reach
 from fluss.db.reads import close_lake_session
+from fluss.db.results import RowRejectedError
 from fluss.db.schemas import names, source_of
 from fluss.db.suggest import did_you_mean
 from fluss.db.table import Table
+from fluss.db.writing import checked_table
 from fluss.errors import (
     ConnectionClosedError,
     DatabaseNotExistError,
@@ -84,7 +86,8 @@ class Database(Connected):
             properties: Table properties, such as ``{"table.log.ttl": "7d"}``.
             comment: What the table is for.
             exist_ok: Give the table that exists, if one does; nothing is loaded then.
-            replace: Drop the table that exists, if one does.
+            replace: Drop the table that exists, if one does. Data is checked before: if a row of it does not fit, the
+                table stays as it was.
             progress: Show a progress bar while loading.
 
         Example:
@@ -94,6 +97,9 @@ class Database(Connected):
         if exist_ok and replace:
             raise InvalidArgumentError("create_table takes exist_ok or replace, not both")
         made = await offload(lambda: source_of(source, primary_key))
+        if made.data is not None:
+            # Before anything is dropped or created: data that does not fit must not cost the table that it replaces.
+            made.data = await offload(lambda: checked_table(made.data, made.schema, f"table {path}"))
         own, custom = _properties(properties or {})
         descriptor = TableDescriptor(
             made.schema,
@@ -119,7 +125,12 @@ class Database(Connected):
             ) from None
         table = await self.table(path)
         if made.data is not None and len(made.data):
-            await (table.upsert if made.schema.primary_key else table.append)(made.data, progress=progress)
+            try:
+                await (table.upsert if made.schema.primary_key else table.append)(made.data, progress=progress)
+            except RowRejectedError as error:  # found by the writer only, such as a value that names no partition
+                if not error.written:
+                    await self._admin.drop_table(path, ignore_if_not_exists=True)
+                raise
         return table
 
     @overload

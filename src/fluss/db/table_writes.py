@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
@@ -103,6 +103,12 @@ class TableWrites(TableReads[T]):
             check_columns(list(values), self._info)
             found = key_of(key, self.primary_key, self.columns)
             named = found if isinstance(found, dict) else dict(zip(self.primary_key, found))
+            moved = [name for name, value in values.items() if name in named and value != named[name]]
+            if moved:
+                raise InvalidArgumentError(
+                    f"update() of table {self.path} cannot change {moved[0]!r}: it is part of the primary key. "
+                    "Upsert the row under its new key, and delete the old one"
+                )
             rows = [{**named, **values}]
         names, rows = _given_columns(rows)
         check_columns(names, self._info)
@@ -163,6 +169,10 @@ def _given_columns(rows: Any) -> tuple[list[str], Any]:
     frame = frame_of(rows, ())
     if frame is not None:
         return [str(name) for name in (frame.column_names if isinstance(frame, pa.Table) else frame.columns)], frame
+    if isinstance(rows, (str, bytes)) or not (is_one_row(rows) or isinstance(rows, Iterable)):
+        raise InvalidArgumentError(
+            f"update() needs the columns to change, as in update({rows!r:.60}, price=9.5), or rows that have them"
+        )
     given = [rows] if is_one_row(rows) else list(rows)
     found: list[str] = []
     for position, row in enumerate(given):

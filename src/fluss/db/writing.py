@@ -19,6 +19,7 @@ from fluss.errors import FlussError, InvalidRowError, PartitionSpecInvalidError,
 
 if TYPE_CHECKING:
     from fluss.client.write import AppendWriter, UpsertWriter, WriteResultHandle
+    from fluss.metadata import Schema
 
 _PROGRESS_ROWS = 65_536
 _ROW_IN_TEXT = re.compile(r"\brow (\d+)\b[,:]?\s*")
@@ -72,15 +73,15 @@ class Writing:
         """Write everything, and wait until it is durable."""
         started = time.perf_counter()
         failure: Exception | None = None
-        if hasattr(data, "__aiter__"):
-            await self._run_async(data)
-        elif is_one_row(data):
-            self._chunk([data])
-        else:
-            try:
+        try:
+            if hasattr(data, "__aiter__"):
+                await self._run_async(data)
+            elif is_one_row(data):
+                self._chunk([data])
+            else:
                 await offload(lambda: self._feed(data))
-            except Exception as error:
-                failure = error
+        except Exception as error:
+            failure = error
         written = await self._settle()
         if failure is not None:
             raise with_rows_written(failure, written)
@@ -91,12 +92,17 @@ class Writing:
 
     async def _run_async(self, data: Any) -> None:
         chunk: list[Any] = []
-        async for row in data:
-            chunk.append(row)
-            if len(chunk) >= 1_000:
-                rows, chunk = chunk, []
-                if not await offload(lambda rows=rows: self._chunk(rows)):  # type: ignore[misc]
-                    return
+        try:
+            async for row in data:
+                chunk.append(row)
+                if len(chunk) >= 1_000:
+                    rows, chunk = chunk, []
+                    if not await offload(lambda rows=rows: self._chunk(rows)):  # type: ignore[misc]
+                        return
+        except Exception:
+            if chunk:
+                await offload(lambda: self._chunk(chunk))
+            raise
         if chunk:
             await offload(lambda: self._chunk(chunk))
 
@@ -140,11 +146,10 @@ class Writing:
         try:
             handle = self._sink.write(data)
         except (InvalidRowError, PartitionSpecInvalidError, RecordTooLargeError) as error:
-            match = _ROW_IN_TEXT.search(error.message)
-            if match is None:
+            found = _row_and_reason(error, self._sink.rows.what)
+            if found is None:
                 raise
-            reason = error.message[: match.start()] + error.message[match.end() :]
-            self._error = (self._given + int(match[1]), reason.removeprefix(f"{self._sink.rows.what}: "))
+            self._error = (self._given + found[0], found[1])
             return False
         self._handles.append((rows, handle))
         self._given += rows
@@ -160,6 +165,33 @@ class Writing:
                 return False
             batch = bad.before
         return self._whole(batch) and self._error is None
+
+
+def _row_and_reason(error: FlussError, what: str) -> tuple[int, str] | None:
+    """The position of the row that an error of the client is about, and the reason without it."""
+    match = _ROW_IN_TEXT.search(error.message)
+    if match is None:
+        return None
+    reason = error.message[: match.start()] + error.message[match.end() :]
+    return int(match[1]), reason.removeprefix(f"{what}: ")
+
+
+def checked_table(data: pa.Table, schema: Schema, what: str) -> pa.Table:
+    """The data in the types of a schema; an error as of a write of it if a row does not fit."""
+    from fluss.client.write.arrow_input import BatchReader
+
+    reader = BatchReader(what, schema.columns)
+    batches, rows = [], 0
+    try:
+        for batch in data.to_batches():
+            batches.append(reader.read(batch, rows))
+            rows += batch.num_rows
+    except InvalidRowError as error:
+        found = _row_and_reason(error, what)
+        if found is None:
+            raise
+        raise rejected(found[0], 0, found[1]) from None
+    return pa.Table.from_batches(batches, reader.schema)
 
 
 def _slices(frame: Any) -> Iterator[Any]:
