@@ -55,7 +55,6 @@ def test_the_twin_does_the_same(db_server: fluss.LocalServer, db: fluss.Database
     asyncio.run(main())
 
 
-
 def test_an_error_of_an_asynchronous_source_is_the_callers(db_server: fluss.LocalServer, db: fluss.Database) -> None:
     async def rows():
         for i in range(1_700):

@@ -70,6 +70,64 @@ def test_pydantic_everywhere(db: fluss.Database) -> None:
     assert [change.row for change in readings.follow(stop_at_end=True)] == [row]
 
 
+class Size(enum.IntEnum):
+    LARGE = 3
+
+
+@dataclasses.dataclass
+class Line:
+    item: str
+    colour: Colour | None = None
+
+
+@dataclasses.dataclass
+class Parcel:
+    id: int
+    colour: Colour
+    size: Size = Size.LARGE
+    first: Line | None = None
+    lines: list[Line] = dataclasses.field(default_factory=list)
+    tags: set[str] = dataclasses.field(default_factory=set)
+    colours: tuple[Colour, ...] = ()
+    by_name: dict[str, Line] = dataclasses.field(default_factory=dict)
+    where: Where | None = None
+
+
+class Where(pydantic.BaseModel):
+    city: str
+    colour: Colour | None = None
+
+
+class Shipment(pydantic.BaseModel):
+    id: int
+    colour: Colour
+    places: list[Where] = []
+    tags: set[str] = set()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Parcel(1, Colour.RED),
+        Parcel(1, Colour.RED, first=Line("tea", Colour.RED), lines=[Line("jam"), Line("oil", Colour.RED)]),
+        Parcel(1, Colour.RED, tags={"a", "b"}, colours=(Colour.RED,), by_name={"x": Line("y", Colour.RED)}),
+        Parcel(1, Colour.RED, where=Where(city="Oslo", colour=Colour.RED)),
+        Shipment(id=1, colour=Colour.RED),
+        Shipment(id=1, colour=Colour.RED, places=[Where(city="Oslo", colour=Colour.RED)], tags={"a"}),
+    ],
+    ids=["enum", "dataclasses", "sets and maps", "pydantic inside", "pydantic enum", "pydantic nested"],
+)
+def test_every_annotation_that_makes_a_table_is_written_and_read(db: fluss.Database, row: Parcel | Shipment) -> None:
+    model: type = type(row)
+    db.create_table("t", model, primary_key="id").upsert([row])
+    table = db.table("t", model)
+    assert table.to_pylist() == [row]
+    assert table.get(1) == row
+    with table.writer() as writer:
+        writer.upsert(row)
+    assert table.to_pylist() == [row]
+
+
 def test_a_model_with_fewer_columns_reads_only_those(db: fluss.Database) -> None:
     @dataclasses.dataclass
     class Short:

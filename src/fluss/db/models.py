@@ -113,10 +113,9 @@ class ClassModel(RowModel[T]):
         if is_pydantic(cls):
             validate = cls.model_validate  # type: ignore[attr-defined]
             self._make = lambda **row: cast("T", validate(row))
-        self._nested = {}
+        self._nested: dict[str, Callable[[Any], Any]] = {}
         if dataclasses.is_dataclass(cls):
-            hints = {field.name: _nested_class(field.annotation) for field in fields}
-            self._nested = {name: nested for name, nested in hints.items() if nested is not None}
+            self._nested = _field_makers(fields)
         self._exact = self.columns == list(info.schema.column_names) and not self._nested
 
     def make(self, rows: Sequence[dict[str, Any]]) -> list[T]:
@@ -128,14 +127,60 @@ class ClassModel(RowModel[T]):
     def one(self, row: dict[str, Any]) -> T:
         values = {name: row[name] for name in self.columns or ()}
         for name, nested in self._nested.items():
-            if isinstance(values.get(name), dict):
-                values[name] = nested(**values[name])
+            if values.get(name) is not None:
+                values[name] = nested(values[name])
         return self._make(**values)
 
 
-def _nested_class(annotation: Any) -> type | None:
+def _field_makers(fields: Sequence[ModelField]) -> dict[str, Callable[[Any], Any]]:
+    makers = {field.name: _maker(field.annotation) for field in fields}
+    return {name: make for name, make in makers.items() if make is not None}
+
+
+def _maker(annotation: Any) -> Callable[[Any], Any] | None:
+    """What makes a value of a field of a dataclass from that of a column; None if it is the same value."""
     plain, _ = _without_none(annotation)
-    return plain if isinstance(plain, type) and dataclasses.is_dataclass(plain) else None
+    if typing.get_origin(plain) is Annotated:
+        plain, _ = _without_none(typing.get_args(plain)[0])
+    if isinstance(plain, type) and typing.get_origin(plain) is None:
+        if issubclass(plain, enum.Enum):
+            return plain
+        if is_pydantic(plain):
+            return cast("Callable[[Any], Any]", plain.model_validate)  # type: ignore[attr-defined]
+        return _NestedMaker(plain) if dataclasses.is_dataclass(plain) else None
+    origin, arguments = typing.get_origin(plain), typing.get_args(plain)
+    if origin in (list, set, frozenset, tuple, Sequence) and arguments:
+        collect: Callable[[Any], Any] = list if origin is Sequence else origin
+        item = _maker(arguments[0])
+        if item is None:
+            return None if collect is list else collect
+        return lambda values: collect(None if value is None else item(value) for value in values)
+    if origin in (dict, Mapping) and arguments:
+        key, item = _maker(arguments[0]) or _same, _maker(arguments[1]) or _same
+        if key is not _same or item is not _same:
+            return lambda values: {key(k): None if value is None else item(value) for k, value in values.items()}
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class _NestedMaker:
+    """Makes instances of a dataclass inside a row. Its fields are looked at when the first one is made."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+        self._nested: dict[str, Callable[[Any], Any]] | None = None
+
+    def __call__(self, row: Mapping[str, Any]) -> Any:
+        if self._nested is None:
+            self._nested = _field_makers(model_fields(self._cls))
+        values = dict(row)
+        for name, nested in self._nested.items():
+            if values.get(name) is not None:
+                values[name] = nested(values[name])
+        return self._cls(**values)
 
 
 def is_pydantic(value: object) -> bool:
@@ -156,16 +201,27 @@ def as_mapping(row: object) -> Mapping[str, Any] | None:
     if dataclasses.is_dataclass(row) and not isinstance(row, type):
         return {field.name: _plain(getattr(row, field.name)) for field in dataclasses.fields(row)}
     if is_pydantic(type(row)):
-        return cast("Mapping[str, Any]", row.model_dump())  # type: ignore[attr-defined]
+        return {name: _plain(value) for name, value in row.model_dump().items()}  # type: ignore[attr-defined]
     if isinstance(row, tuple) and hasattr(row, "_fields"):
         return dict(zip(row._fields, row))
     return None
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return value.value if isinstance(value, enum.Enum) else value
+    """A value of a field as a column takes it: what `python_data_type` reads from annotations, at any depth."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)) and not hasattr(value, "_fields"):
+        if set(map(type, value)) <= _ATOMS:  # long lists of numbers, without a call for each
+            return value if isinstance(value, (list, tuple)) else list(value)
+        return [_plain(item) for item in value]
+    mapping = as_mapping(value)
+    return value if mapping is None or isinstance(value, tuple) else mapping
+
+
+_ATOMS = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 def model_fields(cls: type) -> list[ModelField]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.models import as_mapping, is_pydantic
+from fluss.db.models import as_mapping, is_model
 from fluss.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class TableWriter:
 
 def _taking_models(take: Any) -> Any:
     def convert(row: Any) -> Any:
-        if type(row) is not dict and is_pydantic(type(row)):
+        if type(row) is not dict and type(row) is not tuple and is_model(type(row)):
             row = as_mapping(row)
         return take(row)
 
@@ -101,7 +101,7 @@ def _taking_keys(take: Any, width: int) -> Any:
     def convert(key: Any) -> Any:
         if width == 1 and not isinstance(key, (dict, tuple, list)) and as_mapping(key) is None:
             key = (key,)
-        elif is_pydantic(type(key)):
+        elif is_model(type(key)):
             key = as_mapping(key)
         return take(key)
 
