@@ -106,6 +106,77 @@ def test_from_a_frame_with_categories_unsigned_numbers_and_an_index(db: fluss.Da
     assert table.get(30) == {"id": 30, "kind": "a", "size": 255}
 
 
+def test_an_index_with_a_name_is_data_too(db: fluss.Database) -> None:
+    sold = pd.DataFrame({"item": ["tea", "tea", "jam"], "day": [1, 1, 2], "price": [1.0, 2.0, 3.0]})
+    totals = sold.groupby(["item", "day"]).sum()
+    table = db.create_table("t", totals)
+    assert columns(table) == {"item": "string", "day": "bigint", "price": "double"}
+    table.append(totals)
+    assert table.to_pandas(where="item = 'jam'").values.tolist() == [["jam", 2, 3.0]] * 2
+    assert columns(db.create_table("named", sold.rename_axis("item"), replace=True)) == {
+        "item": "string",
+        "day": "bigint",
+        "price": "double",
+    }
+    assert columns(db.create_table("plain", sold[sold.price > 1])) == columns(db.table("named"))
+
+
+def test_names_of_columns_that_are_no_texts(db: fluss.Database) -> None:
+    frame = pd.DataFrame([[1, 2]])
+    table = db.create_table("t", frame)
+    table.append(frame)
+    assert table.to_pylist() == [{"0": 1, "1": 2}] * 2
+    keyed = db.create_table("keyed", frame, primary_key="0")
+    keyed.upsert(frame)
+    keyed.delete(frame)
+    assert len(keyed) == 0
+
+
+def test_categories_inside_lists_and_structs(db: fluss.Database) -> None:
+    kinds = {"a": pl.List(pl.Categorical), "b": pl.Struct({"k": pl.Enum(["x", "y"])})}
+    frame = pl.DataFrame({"a": [["x", None], None], "b": [{"k": "y"}, {"k": None}]}, schema=kinds)
+    table = db.create_table("t", frame)
+    assert columns(table) == {"a": "array<string>", "b": "row<k: string>"}
+    assert table.to_pylist() == frame.to_dicts()
+
+
+def test_from_python_types(db: fluss.Database) -> None:
+    table = db.create_table("t", {"id": int, "at": dt.datetime, "tags": list[str], "note": str | None})
+    assert columns(table) == {"id": "bigint", "at": "timestamp", "tags": "array<string NOT NULL>", "note": "string"}
+    assert columns(db.create_table("text", "a str, at datetime, more datetime(3)")) == {
+        "a": "string",
+        "at": "timestamp",
+        "more": "timestamp(3)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ({"a": 1}, r"'a' has 1\. One row goes into a list"),
+        ({"a": "xyz"}, "'a' has 'xyz'. One row"),
+        ({"a": [1, 2], "b": [1]}, "the columns make no table"),
+        ([{"a": 1}, {"a": "x"}], "type of column 'a'.*create the table with a schema"),
+        ([{"a": 2**64}], "type of column 'a': a number is too large"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "more than one column 'a'"),
+        (pd.DataFrame({"a": [1, "x"]}), r"without one type: .*column a .*astype\(str\)"),
+        (pd.DataFrame({"a": pd.period_range("2024-01", periods=1, freq="M")}), "'a': .*convert it first"),
+        (pd.DataFrame({"a": pd.to_timedelta([1], unit="s")}), "'a': .*total seconds"),
+        (pd.Series([1, 2], name="a"), r"a Series is one column: .*to_dict\(\)"),
+        (pl.Series("a", [1, 2]), "a Series is one column: put it into a frame"),
+        (pa.chunked_array([[1]]), "a ChunkedArray is one column"),
+        (pl.DataFrame({"a": [object()]}, schema={"a": pl.Object}), "'a' has the polars type Object"),
+        (pl.DataFrame({"a": [2**70]}, schema={"a": pl.Int128}), "a DataFrame cannot be read as Arrow"),
+    ],
+    ids=str,
+)
+def test_data_without_types_of_a_table_is_refused_in_words(db: fluss.Database, source: object, problem: str) -> None:
+    with pytest.raises(fluss.InvalidArgumentError, match=problem) as caught:
+        db.create_table("t", source)
+    assert "\n" not in str(caught.value)
+    assert "t" not in db
+
+
 def test_exist_ok_and_replace(db: fluss.Database) -> None:
     db.create_table("t", "a int").append((1,))
     with pytest.raises(fluss.TableAlreadyExistError, match="exist_ok=True"):

@@ -246,6 +246,26 @@ def test_none_among_rows_or_keys_is_refused_at_any_place(db: fluss.Database, mak
     assert len(table) == 2
 
 
+def test_one_column_is_not_rows(db: fluss.Database) -> None:
+    table = db.create_table("t", "id bigint, name string", primary_key="id")
+    for column in (pd.Series([1, 2]), pl.Series([1, 2]), pa.array([1, 2]), pd.Index([1])):
+        with pytest.raises(fluss.InvalidArgumentError, match="is one column"):
+            table.upsert(column)
+    with pytest.raises(fluss.InvalidArgumentError, match="polars type Object"):
+        table.upsert(pl.DataFrame({"id": [1], "name": [object()]}, schema={"id": pl.Int64, "name": pl.Object}))
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize(
+    "make", [list, np.array, pd.Series, pd.Index, pl.Series, pa.array, lambda v: pa.chunked_array([v])]
+)
+def test_a_column_of_keys(db: fluss.Database, make) -> None:
+    table = db.create_table("t", [{"id": 1}, {"id": 2}, {"id": 3}], primary_key="id")
+    assert table.get_many(make([2, 9])) == [{"id": 2}, None]
+    table.delete(make([2, 3]))
+    assert table.to_pylist() == [{"id": 1}]
+
+
 def test_rows_come_from_the_thread_of_the_caller(db: fluss.Database) -> None:
     source = sqlite3.connect(":memory:")  # its cursors refuse to be used in another thread
     source.execute("create table s (id integer, name text)")

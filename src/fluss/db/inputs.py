@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss.db.models import as_mapping
-from fluss.db.schemas import frame_to_arrow, is_pandas, with_index
+from fluss.db.schemas import check_not_column, frame_to_arrow, is_pandas, with_index
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import (
@@ -171,6 +171,7 @@ def pieces_of(data: Any, wanted: Sequence[str]) -> Iterator[Any]:
             "rows are a dict, an iterable of dicts, tuples, dataclasses or pydantic models, an Arrow object or a data "
             f"frame, not {type(data).__name__} {data!r:.60}"
         )
+    check_not_column(data)
     items = iter(data)
     head = list(itertools.islice(items, 1))  # not next(items, None): None may be among the items, if a wrong one
     items = itertools.chain(head, items)

@@ -62,9 +62,7 @@ def keys_of_many(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any
         return frame
     if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
         raise InvalidArgumentError(f"many keys are a list, an Arrow table or a data frame, not {keys!r:.60}")
-    if hasattr(keys, "tolist") and not isinstance(keys, list):
-        keys = keys.tolist()  # numpy arrays, pandas and Arrow columns
-    return [key_of(key, columns, known) for key in keys]
+    return [key_of(key, columns, known) for key in _plain_values(keys)]
 
 
 def rows_of_keys(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any:
@@ -77,11 +75,17 @@ def rows_of_keys(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any
     is_key = isinstance(keys, tuple) and len(columns) > 1 and len(keys) == len(columns)
     if is_key and not any(isinstance(item, tuple) or as_mapping(item) is not None for item in keys):
         return [keys]
-    if hasattr(keys, "tolist") and not isinstance(keys, list):
-        keys = keys.tolist()
-    items = iter(keys)
+    items = iter(_plain_values(keys))
     head = list(itertools.islice(items, 1))
     rest = itertools.chain(head, items)
     if head and as_mapping(head[0]) is None and frame_of(head[0], columns) is not None:
         return rest
     return (key_of(key, columns, known) for key in rest)
+
+
+def _plain_values(keys: Any) -> Any:
+    """Keys with Python values: numpy arrays, and columns of Arrow, pandas and polars."""
+    for method in ("tolist", "to_list", "to_pylist"):
+        if hasattr(keys, method):
+            return getattr(keys, method)()
+    return keys

@@ -258,7 +258,7 @@ def model_schema(cls: type, primary_key: Sequence[str] = ()) -> Schema:
     columns = []
     for field in model_fields(cls):
         try:
-            data_type = _data_type(field.annotation, field.metadata)
+            data_type = annotated_data_type(field.annotation, field.metadata)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"field {field.name!r} of {cls.__name__}: {error.message}") from None
         columns.append(Column(field.name, data_type))
@@ -273,7 +273,8 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
     return annotation, False
 
 
-def _data_type(annotation: Any, metadata: Sequence[Any] = ()) -> DataType:
+def annotated_data_type(annotation: Any, metadata: Sequence[Any] = ()) -> DataType:
+    """The type of a column for an annotation of a field: nullable with ``| None``, chosen with ``Annotated``."""
     plain, nullable = _without_none(annotation)
     if typing.get_origin(plain) is Annotated:
         plain, *more = typing.get_args(plain)
@@ -294,11 +295,11 @@ def python_data_type(annotation: Any) -> DataType:
     if annotation in _SIMPLE:
         return _SIMPLE[annotation]
     if origin in (list, set, frozenset, Sequence) and arguments:
-        return ArrayType(_data_type(arguments[0]))
+        return ArrayType(annotated_data_type(arguments[0]))
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        return ArrayType(_data_type(arguments[0]))
+        return ArrayType(annotated_data_type(arguments[0]))
     if origin in (dict, Mapping) and arguments:
-        return MapType(_data_type(arguments[0]), _data_type(arguments[1]))
+        return MapType(annotated_data_type(arguments[0]), annotated_data_type(arguments[1]))
     if origin is Literal and arguments:
         return python_data_type(type(arguments[0]))
     if isinstance(annotation, type):
@@ -306,7 +307,9 @@ def python_data_type(annotation: Any) -> DataType:
             return python_data_type(type(next(iter(annotation)).value))
         if is_model(annotation):
             nested = model_fields(annotation)
-            return RowType(tuple(DataField(item.name, _data_type(item.annotation, item.metadata)) for item in nested))
+            return RowType(
+                tuple(DataField(item.name, annotated_data_type(item.annotation, item.metadata)) for item in nested)
+            )
         for base, data_type in _SIMPLE.items():
             if issubclass(annotation, base):
                 return data_type

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from fluss.db.models import as_mapping, is_model, model_schema, python_data_type
+from fluss.db.models import annotated_data_type, as_mapping, is_model, model_schema
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import Column, DataType, Schema, data_type_from_arrow
 from fluss.metadata.type_text import parse_data_type, parse_schema
@@ -72,7 +73,11 @@ def with_key(schema: Schema, key: Sequence[str]) -> Schema:
 
 
 def _is_type(value: object) -> bool:
-    return isinstance(value, (DataType, pa.DataType)) or (isinstance(value, str) and _reads_as_type(value))
+    return (
+        isinstance(value, (DataType, pa.DataType, type))
+        or typing.get_origin(value) is not None
+        or (isinstance(value, str) and _reads_as_type(value))
+    )
 
 
 def _reads_as_type(text: str) -> bool:
@@ -91,8 +96,8 @@ def column_type(value: Any) -> DataType:
         return parse_data_type(value)
     if isinstance(value, pa.DataType):
         return data_type_from_arrow(stored_type(value))
-    if isinstance(value, type):
-        return python_data_type(value)
+    if isinstance(value, type) or typing.get_origin(value) is not None:
+        return annotated_data_type(value).with_nullable(True)
     raise InvalidArgumentError(f"the type of a column is a text such as 'bigint' or a type, not {value!r:.80}")
 
 
@@ -103,8 +108,15 @@ def arrow_schema(schema: pa.Schema, key: Sequence[str]) -> Schema:
         try:
             columns.append(Column(item.name, data_type_from_arrow(stored_type(item.type), item.nullable)))
         except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"column {item.name!r}: {error.message}") from None
+            advice = next((text for is_kind, text in _ADVICE if is_kind(item.type)), "")
+            raise InvalidArgumentError(f"column {item.name!r}: {error.message}{advice}") from None
     return Schema.of(columns, key)
+
+
+_ADVICE: tuple[tuple[typing.Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_duration, "; convert it to a number first, such as its total seconds"),
+    (lambda kind: isinstance(kind, pa.BaseExtensionType), "; convert it first, such as to text"),
+)
 
 
 _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
@@ -123,6 +135,8 @@ def stored_type(arrow_type: pa.DataType) -> pa.DataType:
         return pa.binary()
     if kinds.is_float16(arrow_type):
         return pa.float32()
+    if kinds.is_decimal(arrow_type) and arrow_type.bit_width < 128:
+        return pa.decimal128(arrow_type.precision, arrow_type.scale)
     if kinds.is_list(arrow_type) or kinds.is_large_list(arrow_type) or kinds.is_fixed_size_list(arrow_type):
         field = arrow_type.value_field
         return pa.list_(field.with_type(stored_type(field.type)))
@@ -134,11 +148,15 @@ def stored_type(arrow_type: pa.DataType) -> pa.DataType:
 
 def as_arrow(data: Any, wanted: Sequence[str] = ()) -> pa.Table:
     """Data as an Arrow table, to learn its columns: frames, Arrow, rows, or a dict of columns."""
+    if is_pandas(data):
+        # An index with a name is data too, such as the keys of a group by.
+        wanted = [*wanted, *(str(name) for name in data.index.names if name is not None)]
     table = frame_to_arrow(data, wanted)
     if table is not None:
         return table
+    check_not_column(data)
     if isinstance(data, Mapping):
-        return _typed(lambda: pa.table(dict(data)))
+        return _table_of(data)
     if isinstance(data, (list, tuple)) or hasattr(data, "__iter__"):
         rows = [as_mapping(row) for row in data]
         if not rows or any(row is None for row in rows):
@@ -148,17 +166,36 @@ def as_arrow(data: Any, wanted: Sequence[str] = ()) -> pa.Table:
                 f"{'nothing' if not rows else type(data).__name__} are not known"
             )
         every = list(dict.fromkeys(name for row in rows for name in row or ()))
-        return _typed(lambda: pa.table({name: [row.get(name) for row in rows if row is not None] for name in every}))
+        return _table_of({name: [row.get(name) for row in rows if row is not None] for name in every})
     raise InvalidArgumentError(
         f"a table is made from a schema, text, a model or data, not from {type(data).__name__} {data!r:.80}"
     )
 
 
-def _typed(make: Any) -> pa.Table:
+def _table_of(columns: Mapping[Any, Any]) -> pa.Table:
+    arrays = {}
+    for name, values in columns.items():
+        if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
+            raise InvalidArgumentError(
+                f"a dict of columns has a list of values for each; {name!r} has {values!r:.60}. One row goes into a "
+                "list: [{…}]"
+            )
+        try:
+            arrays[str(name)] = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            reason = "a number is too large" if isinstance(error, OverflowError) else one_line(error)
+            raise InvalidArgumentError(
+                f"cannot tell the type of column {name!r}: {reason}; create the table with a schema, then load the rows"
+            ) from None
     try:
-        return make()
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"cannot tell the types of the columns: {error}; give a schema instead") from None
+        return pa.table(arrays)
+    except pa.ArrowException as error:
+        raise InvalidArgumentError(f"the columns make no table: {one_line(error)}") from None
+
+
+def one_line(error: Exception) -> str:
+    """What an error of Arrow says. One about a column has its reason and its place as two arguments."""
+    return "; ".join(str(argument) for argument in error.args) or type(error).__name__
 
 
 def is_pandas(value: object) -> bool:
@@ -166,10 +203,30 @@ def is_pandas(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns")
 
 
+def is_column(value: object) -> bool:
+    """Whether a value is one column: a Series or index of pandas, a Series of polars, an Arrow array."""
+    if isinstance(value, (pa.Array, pa.ChunkedArray)):
+        return not pa.types.is_struct(value.type)
+    module = type(value).__module__.partition(".")[0]
+    return module in ("pandas", "polars") and hasattr(value, "dtype") and not hasattr(value, "columns")
+
+
+def check_not_column(data: Any) -> None:
+    """Refuse one column where rows are meant."""
+    if is_column(data):
+        pandas = type(data).__module__.startswith("pandas")
+        row = "; if it is a row, give its to_dict()" if pandas else ""
+        raise InvalidArgumentError(
+            f"a {type(data).__name__} is one column: put it into a frame with the name of the column{row}"
+        )
+
+
 def with_index(frame: Any, wanted: Sequence[str]) -> Any:
-    """A pandas frame whose index is a column again, if columns are wanted that are in the index."""
-    missing = [name for name in wanted if name not in frame.columns]
-    return frame.reset_index() if missing and any(name in frame.index.names for name in missing) else frame
+    """A pandas frame whose columns have texts as names, with the levels of its index that are wanted as columns."""
+    if not all(isinstance(name, str) for name in frame.columns):
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    levels = [name for name in frame.index.names if name in wanted and name not in frame.columns]
+    return frame.reset_index(level=levels) if levels else frame
 
 
 def frame_to_arrow(data: Any, wanted: Sequence[str] = ()) -> pa.Table | None:
@@ -180,20 +237,36 @@ def frame_to_arrow(data: Any, wanted: Sequence[str] = ()) -> pa.Table | None:
         return pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
+    if is_column(data):
+        return None
     if is_pandas(data):
-        frame = with_index(data, wanted)
-        try:
-            return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidArgumentError(f"the DataFrame has a column without one type: {error}") from None
-    if type(data).__module__.partition(".")[0] == "polars":
-        data = data.collect() if hasattr(data, "collect") else data
-        if hasattr(data, "to_arrow") and hasattr(data, "columns"):
-            return data.to_arrow()
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.table(data)
-    if hasattr(data, "__arrow_c_array__") and hasattr(data, "schema"):
-        return pa.Table.from_batches([pa.record_batch(data)])
+        return _pandas_to_arrow(with_index(data, wanted))
+    try:
+        if type(data).__module__.partition(".")[0] == "polars":
+            data = data.collect() if hasattr(data, "collect") else data
+            if hasattr(data, "to_arrow") and hasattr(data, "columns"):
+                from fluss.client.write.polars_input import polars_to_arrow
+
+                return polars_to_arrow(data)
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+        if hasattr(data, "__arrow_c_array__") and hasattr(data, "schema"):
+            return pa.Table.from_batches([pa.record_batch(data)])
+    except pa.ArrowException as error:
+        raise InvalidArgumentError(f"a {type(data).__name__} cannot be read as Arrow: {one_line(error)}") from None
     if hasattr(data, "to_reader") and hasattr(data, "scanner"):  # a pyarrow dataset
         return data.to_table()
     return None
+
+
+def _pandas_to_arrow(frame: Any) -> pa.Table:
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InvalidArgumentError(f"the DataFrame has more than one column {twice!r}: rename them")
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(
+            f"the DataFrame has a column without one type: {one_line(error)}. Convert it first, such as with "
+            "astype(str), or create the table with a schema"
+        ) from None

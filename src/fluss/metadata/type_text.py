@@ -43,12 +43,13 @@ _ALIASES = {
     "float32": "float",
     "float64": "double",
     "text": "string",
+    "str": "string",
     "blob": "bytes",
 }
 _PLAIN = {name.lower(): cls for name, cls in PLAIN_TYPES.items()}
 _PLAIN |= {alias: _PLAIN[name] for alias, name in _ALIASES.items()}
 _NAMES = sorted(
-    {*_PLAIN, "char", "varchar", "binary", "varbinary", "decimal", "numeric", "time", "timestamp"}
+    {*_PLAIN, "char", "varchar", "binary", "varbinary", "decimal", "numeric", "time", "timestamp", "datetime"}
     | {"timestamp_ltz", "timestamptz", "array", "map", "row", "struct"}
 )
 
@@ -207,7 +208,7 @@ class _TypeParser:
             return TimeType(*self._numbers(1))
         if name in ("timestamp_ltz", "timestamptz"):
             return TimestampLtzType(*self._numbers(1))
-        if name == "timestamp":
+        if name in ("timestamp", "datetime"):
             numbers = self._numbers(1)
             if self.accept("with", "local", "time", "zone") or self.accept("with", "time", "zone"):
                 return TimestampLtzType(*numbers)

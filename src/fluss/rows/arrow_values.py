@@ -135,6 +135,8 @@ def _check_family(source: pa.DataType, dtype: DataType) -> None:
     """Arrow would also parse strings and count booleans; only types of one kind are taken for each other here."""
     if _is.is_null(source):
         return
+    if _is.is_dictionary(source):  # inside a list or a struct, such as categories of polars
+        source = source.value_type
     target = dtype.to_arrow()
     if not any(family(source) and family(target) for family in _FAMILIES) and not (
         _is.is_integer(source) and _is.is_decimal(target)

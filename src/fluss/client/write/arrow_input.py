@@ -130,7 +130,8 @@ class BatchReader:
                 array.cast(pa.time32("ms"), safe=True)
             except pa.ArrowException as error:
                 raise InvalidRowError(
-                    f"{self.what}: column '{column.name}': a time of day is kept in milliseconds: {error}"
+                    f"{self.what}: column '{column.name}': a time of day is kept in milliseconds, so round it to them "
+                    f"first: {error}"
                 ) from None
 
     def from_pandas(self, frame: Any) -> pa.Table:

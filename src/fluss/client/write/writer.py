@@ -32,6 +32,7 @@ from fluss.client.write.batch import BatchBuilder, BucketRows, ChunkShare, Encod
 from fluss.client.write.failures import Failures
 from fluss.client.write.handle import Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.lane import Lane, WriteTarget
+from fluss.client.write.polars_input import polars_to_arrow
 from fluss.client.write.routing import BadRows
 from fluss.client.write.sender import Sender
 from fluss.client.write.sizing import BatchSizer
@@ -174,7 +175,7 @@ class WriterBase:
             writer.write_polars(pl.DataFrame({"id": [1, 2], "name": ["Alice", "Bob"]}))
             await writer.flush()
         """
-        return self.write_arrow(df.to_arrow())
+        return self.write_arrow(polars_to_arrow(df))
 
     def _write_all(self, data: ArrowData) -> WriteResultHandle:
         return self._write_read(self._batch_reader, arrow_batches(data, f"table {self._info.table_path}"))
