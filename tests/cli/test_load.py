@@ -207,3 +207,69 @@ def test_ctrl_c_says_what_was_written(environment: dict[str, str], ok: Callable[
     shown = running.stderr.read()
     running.stderr.close()
     assert f"interrupted; {int(ok('count', 'interrupted')):,} rows written" in shown
+
+
+def test_digits_after_a_zero_are_no_number(ok: Callable[..., str], tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("id,zip,zero,price\n1,00123,0,0.5\n2,99999,10,02.5\n")
+    ok("load", "codes", str(file), "--create")
+    assert [json.loads(line) for line in ok("cat", "codes", "--json").splitlines()] == [
+        {"id": 1, "zip": "00123", "zero": 0, "price": 0.5},
+        {"id": 2, "zip": "99999", "zero": 10, "price": 2.5},
+    ]
+
+
+def test_a_key_that_the_table_does_not_have_is_not_passed_over(
+    call: Any, ok: Callable[..., str], tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("id,name\n1,a\n")
+    ok("load", "keyless", str(file), "--create")
+    result = call("load", "keyless", str(file), "--create", "--key", "id")
+    assert result.exit_code == 1
+    assert "keyless exists and has no primary key, not id: leave out --key" in result.stderr
+    assert ok("count", "keyless") == "1\n"
+    ok("load", "keyed", str(file), "--create", "--key", "id")
+    ok("load", "keyed", str(file), "--create", "--key", "id")
+    assert ok("count", "keyed") == "1\n"
+    assert "has the primary key id, not name" in call("load", "keyed", str(file), "--create", "--key", "name").stderr
+
+
+def test_several_files_of_which_one_does_not_fit(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+    first, second = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(pa.table({"id": [1, 2]}), first)
+    pq.write_table(pa.table({"id": [3], "more": ["x"]}), second)
+    result = call("load", "several", str(first), str(tmp_path / "nothing.parquet"), "--create")
+    assert f"there is no file '{tmp_path / 'nothing.parquet'}'" in result.stderr
+    assert call("count", "several").exit_code == 3, "found before anything is created or written"
+    result = call("load", "several", str(first), str(second), "--create")
+    assert result.exit_code == 1
+    assert "has no column 'more'; there is id; the 2 rows before it were written" in result.stderr
+    assert ok("count", "several") == "2\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("rows.json", '[{"id": 1}]', "jq -c '.[]' "),
+        ("rows.json", '[\n  {"id": 1}\n]', "jq -c '.[]' "),
+        ("rows.json", '{"id": 12345678901234567890123}', "column 'id': a number is too large"),
+        ("rows.jsonl", '{"id": 1}\n{"id": "x"}', "type of column 'id'"),
+        ("folder.csv", None, "is a folder: name its files"),
+        ("folder", None, "is a folder: name its files"),
+    ],
+)
+def test_files_that_cannot_be_loaded_in_one_sentence(
+    call: Any, tmp_path: Path, name: str, text: str | None, problem: str
+) -> None:
+    file = tmp_path / name
+    if text is None:
+        file.mkdir()
+    else:
+        file.write_text(text)
+    result = call("load", "unloaded", str(file), "--create")
+    assert result.exit_code == 1
+    assert problem in result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert call("count", "unloaded").exit_code == 3

@@ -89,9 +89,11 @@ def load(
 
     Example: fluss load orders orders.csv --create --key id
     """
-    from fluss.db.files import format_of
+    from fluss.db.files import check_file, format_of
     from fluss.db.likes import draft_like
     from fluss.db.loading import Load, RejectedRowError
+    from fluss.db.results import with_rows_written
+    from fluss.errors import FlussError
 
     if rejects is not None and on_error != "skip":
         raise click.UsageError("--rejects needs --on-error skip")
@@ -101,6 +103,8 @@ def load(
         raise click.UsageError("--key and --buckets are for new tables: add --create")
     name = check_table(table)
     paths = list(files) or ["-"]
+    for path in paths:
+        check_file(path)
     with link.database() as db, contextlib.ExitStack() as undo:
         if create and name not in db:
             draft = draft_like(None, name, paths[0], names_of(key), format_of(paths[0], kind))
@@ -108,6 +112,9 @@ def load(
             undo.callback(_drop_if_empty, db, draft.create(db))
             note(f"created {name} ({draft.text})")
         opened = db.table(name)
+        if key is not None and opened.primary_key != names_of(key):
+            has = f"the primary key {','.join(opened.primary_key)}" if opened.primary_key else "no primary key"
+            raise Failure(f"table {name} exists and has {has}, not {key}: leave out --key, or drop the table first")
         advance: Callable[[int], None] = lambda rows: None  # noqa: E731
         work = Load(
             db,
@@ -127,6 +134,8 @@ def load(
         except RejectedRowError as error:
             written = count_text(work.report.written, "row")
             raise Failure(f"{error.message}; {written} written before it") from None
+        except FlussError as error:
+            raise with_rows_written(error, work.report.written) from None
         except KeyboardInterrupt:
             raise Failure(f"interrupted; {count_text(work.report.written, 'row')} written{again}") from None
         undo.pop_all()

@@ -12,8 +12,10 @@ import gzip
 import io
 import json
 import os
+import re
+import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +41,7 @@ _SUFFIXES = {
 _INFER_LINES = 10_000
 _INFER_BYTES = 1024 * 1024
 _DELIMITERS = (",", ";", "\t", "|")
+_LEADING_ZERO = re.compile(rb"""(?:^|[,;\t|"\n\r])-?0[0-9]""")
 
 Write = Callable[[pa.RecordBatch], None]
 
@@ -62,6 +65,16 @@ def format_of(path: str, given: str | None = None) -> str:
             f"the format of '{path}' is not known from its name; it is one of {', '.join(FORMATS)}: say which"
         )
     return found
+
+
+def check_file(path: str) -> None:
+    """Refuse what is no file to read; ``-`` is standard input."""
+    if path == STANDARD_INPUT or os.path.isfile(path):
+        return
+    if os.path.isdir(path):
+        raise InvalidArgumentError(f"'{path}' is a folder: name its files, such as {os.path.join(path, '*.parquet')}")
+    if not os.path.exists(path):
+        raise InvalidArgumentError(f"there is no file '{path}'")
 
 
 def is_file_name(text: str) -> bool:
@@ -155,8 +168,11 @@ def file_schema(path: str, given: str | None = None) -> pa.Schema:
         print(file_schema("orders.csv"))
     """
     kind = format_of(path, given)
+    check_file(path)
     if path != STANDARD_INPUT and not os.path.isfile(path):
-        raise InvalidArgumentError(f"there is no file '{path}'")
+        raise InvalidArgumentError(
+            f"the columns of '{path}' cannot be known beforehand, because it can be read once only: write it to a file"
+        )
     if kind == "parquet":
         return open_parquet(path)[0]
     if kind == "arrow":
@@ -183,11 +199,25 @@ def _csv_schema(source: IO[bytes], path: str) -> pa.Schema:
     try:
         # Not `open_csv`: its thread ends the process with an abort if that exits while it reads.
         schema = pc.read_csv(io.BytesIO(head), pc.ReadOptions(use_threads=False), parse).schema
+        codes = _codes(head, parse, [item.name for item in schema if pa.types.is_integer(item.type)])
     except pa.ArrowException as error:
         raise csv_error(label, error) from None
     check_text(schema, label)
+    schema = pa.schema([item.with_type(pa.string()) if item.name in codes else item for item in schema])
     # Times without a zone are the usual case, and seconds are too coarse for what comes later.
     return pa.schema([item.with_type(_wider(item.type)) for item in schema])
+
+
+def _codes(head: bytes, parse: Any, names: Sequence[str]) -> set[str]:
+    """Columns of digits that are no numbers, because zeros lead some: postal codes, numbers of articles."""
+    if not _LEADING_ZERO.search(head) or not names or len(set(names)) < len(names):
+        return set()
+    import pyarrow.compute as compute
+    import pyarrow.csv as pc
+
+    as_text = pc.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=names)
+    texts = pc.read_csv(io.BytesIO(head), pc.ReadOptions(use_threads=False), parse, as_text)
+    return {name for name in names if compute.any(compute.match_substring_regex(texts[name], "^-?0[0-9]")).as_py()}
 
 
 def _whole_lines(text: bytes) -> bytes:
@@ -201,6 +231,17 @@ def _whole_lines(text: bytes) -> bytes:
     return text
 
 
+NOT_AN_OBJECT = "not a JSON object with the columns as keys"
+
+
+def json_array_advice(line: bytes, path: str) -> str:
+    """What to add to an error about a JSON file that is one array, and not a line for each row."""
+    if not line.lstrip().startswith(b"["):
+        return ""
+    file = "" if path == STANDARD_INPUT else f" {shlex.quote(path)}"
+    return f"; of an array of rows, make a line for each first: jq -c '.[]'{file}"
+
+
 def _json_schema(source: IO[bytes], path: str) -> pa.Schema:
     from fluss.db.schemas import as_arrow
 
@@ -211,9 +252,10 @@ def _json_schema(source: IO[bytes], path: str) -> pa.Schema:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise InvalidArgumentError(f"'{path}', line {number}: not JSON: {error}") from None
+            advice = json_array_advice(line, path)
+            raise InvalidArgumentError(f"'{path}', line {number}: not JSON: {error}{advice}") from None
         if not isinstance(row, dict):
-            raise InvalidArgumentError(f"'{path}', line {number}: not a JSON object with the columns as keys")
+            raise InvalidArgumentError(f"'{path}', line {number}: {NOT_AN_OBJECT}{json_array_advice(line, path)}")
         rows.append(row)
         if len(rows) == _INFER_LINES:
             break

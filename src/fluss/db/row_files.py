@@ -13,7 +13,18 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.db.files import csv_error, delimiter_of, format_of, header_of, open_arrow, open_bytes, open_parquet
+from fluss.db.files import (
+    NOT_AN_OBJECT,
+    check_file,
+    csv_error,
+    delimiter_of,
+    format_of,
+    header_of,
+    json_array_advice,
+    open_arrow,
+    open_bytes,
+    open_parquet,
+)
 from fluss.db.json_rows import from_json
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
@@ -85,6 +96,8 @@ class RowFile:
         self._lines = lines
         self._schema = pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns])
         self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
+        if lines is None:
+            check_file(path)  # now, and not when the files before it are written
 
     def total(self) -> int | None:
         """How many rows there are, if that is known beforehand."""
@@ -352,12 +365,12 @@ class RowFile:
             try:
                 row = json.loads(line)
                 if not isinstance(row, dict):
-                    errors[position] = None, "it is not a JSON object with the columns as keys"
+                    errors[position] = None, f"it is {NOT_AN_OBJECT}{json_array_advice(line, self.path)}"
                 elif row.keys() - known:
                     name = next(name for name in row if name not in known)
                     errors[position] = name, f"{self.what} has no such column{did_you_mean(name, self._known)}"
             except (ValueError, RecursionError) as error:
-                errors[position] = None, f"it is not JSON: {error}"
+                errors[position] = None, f"it is not JSON: {error}{json_array_advice(line, self.path)}"
             rows.append(row if isinstance(row, dict) else {})
         arrays = []
         for column, target in zip(self.columns, self._schema):
