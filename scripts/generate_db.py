@@ -33,7 +33,7 @@ CLASSES = {
 BY_HAND = {
     "Database": {"connection", "close", "__aexit__", "sql"},
     "Follow": {"__aiter__", "__anext__"},
-    "Table": {"get"},
+    "Table": {"get", "__contains__", "__iter__"},
 }
 ON_LOOP = {"writer"}
 """Plain methods that have to run on the loop of the client."""

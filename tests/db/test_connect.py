@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
+import re
 import signal
 import socket
 import subprocess
@@ -215,10 +218,37 @@ def test_user_and_password(tmp_path: Path) -> None:
         assert "secret-2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("target", [7, b"x", "http://host:1/x"])
-def test_what_is_neither_folder_nor_address(target: object) -> None:
-    with pytest.raises(fluss.InvalidArgumentError):
+@pytest.mark.parametrize("target", [7, b"x", "http://host:1/x", "", " ", ":memory:", "host:912x", "host:"])
+def test_what_is_neither_folder_nor_address(target: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(fluss.InvalidArgumentError, match=r"such as '\./shop'"):
         fluss.connect(target)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir()), "no folder is made of it"
+
+
+def test_a_folder_with_a_colon_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    fluss.connect("./a:b").close()
+    fluss.connect("a:b").close()
+    assert [path.name for path in tmp_path.iterdir()] == ["a:b"]
+
+
+def test_options_for_a_server_that_runs_with_others(tmp_path: Path) -> None:
+    options = {"log.segment.file-size": "64mb"}
+    with fluss.connect(tmp_path, server=options):
+        fluss.connect(tmp_path, server=options).close()
+        fluss.connect(tmp_path).close()
+        with pytest.warns(UserWarning, match="runs already, with other options: server= has no effect"):
+            fluss.connect(tmp_path, server={"log.segment.file-size": "32mb"}).close()
+
+
+def test_objects_of_a_connection_stay_in_their_process(db_server: fluss.LocalServer, db: fluss.Database) -> None:
+    table = db.create_table("t", "id int")
+    address = re.escape(repr(db_server.bootstrap_servers))
+    with pytest.raises(TypeError, match=rf"fluss\.connect\({address}\)\.table\('fluss\.t'\)"):
+        pickle.dumps(table)
+    with pytest.raises(TypeError, match=rf"fluss\.connect\({address}\)"):
+        copy.deepcopy(db)
 
 
 def test_options_of_the_client(db_server: fluss.LocalServer) -> None:

@@ -222,3 +222,13 @@ def test_positions_as_text() -> None:
     for text in ("", "x", "{}", '{"version":2,"table":1,"offsets":{}}', '{"version":1,"table":1,"offsets":{"a":1}}'):
         with pytest.raises(fluss.InvalidArgumentError):
             fluss.Position.parse(text)
+
+
+def test_follow_shows_itself(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"id": 1, "item": "tea"}])
+    found = table.follow(stop_at_end=True, columns="item")
+    assert repr(found) == "Follow(fluss.t from earliest, stop_at_end)"
+    [change] = found
+    assert change.row == {"item": "tea"}
+    assert repr(found) == "Follow(fluss.t from earliest, stop_at_end, ended)"
+    assert repr(table.changes(change.position, timeout=1.5)) == "Follow(fluss.t from Position, timeout=1.5)"

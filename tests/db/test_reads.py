@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import fluss
@@ -326,3 +327,14 @@ def test_a_reader_that_is_dropped_gives_its_cursors_back(db: fluss.Database) -> 
         assert reader.read_next_batch().num_rows > 0
         del reader
     assert len(table) == 6_000
+
+
+@pytest.mark.parametrize(
+    "where", [True, {"id": 1}, lambda row: True, pl.col("id") == 1, pc.field("id") == 1], ids=lambda w: type(w).__name__
+)
+def test_what_is_no_condition_is_refused_in_words(db: fluss.Database, where: Any) -> None:
+    table = db.create_table("t", [{"id": 1}], primary_key="id")
+    for call in (table.to_pylist, table.count, table.delete):
+        with pytest.raises(fluss.InvalidArgumentError, match=r"where= takes a text such as .* not "):
+            call(where=where)
+    assert len(table) == 1

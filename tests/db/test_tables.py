@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime as dt
 import decimal
@@ -16,6 +17,7 @@ import pydantic
 import pytest
 
 import fluss
+import fluss.aio
 
 
 @dataclasses.dataclass
@@ -316,3 +318,22 @@ def test_notebooks(db: fluss.Database) -> None:
     assert table.to_pylist(where=table["n"] == 2) == [{"a<b>": 1, "n": 2}]
     with pytest.raises(fluss.InvalidArgumentError, match="no column 'm'"):
         table["m"]
+
+
+def test_what_tables_and_databases_are_iterated_for(db: fluss.Database, db_server: fluss.LocalServer) -> None:
+    table = db.create_table("t", [{"id": 1}], primary_key="id")
+    assert list(db) == ["t"]
+    with pytest.raises(TypeError, match=r"to_pylist\(\) gives its rows, follow\(\) its changes"):
+        list(table)
+    with pytest.raises(fluss.InvalidArgumentError, match=r"name of a column.*not 1\. get\(\) looks up a row"):
+        table[1]  # type: ignore[index]
+    assert pl.DataFrame(table).to_dicts() == [{"id": 1}]
+    assert pa.table(table).to_pylist() == [{"id": 1}]
+
+    async def main() -> None:
+        async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as twin:
+            with pytest.raises(TypeError, match=r"await table\.contains\(key\)"):
+                1 in await twin.table("t")  # noqa: B015
+            assert repr((await twin.table("t")).follow("latest")) == "Follow(fluss.t from latest, endless)"
+
+    asyncio.run(main())

@@ -102,6 +102,9 @@ class Follow(FollowBase[ItemT]):
             print(change.kind, change.row)
     """
 
+    def __repr__(self) -> str:
+        return self._core.__repr__()
+
     def close(self) -> None:
         """Stop following. Leaving a `with` block does it too.
 

@@ -7,7 +7,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import pyarrow as pa
 
@@ -124,6 +124,15 @@ class TableBase(Generic[T]):
     def __contains__(self, key: object) -> bool:
         return self.get(key) is not None
 
+    def __iter__(self) -> NoReturn:
+        self._core.__iter__()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Table belongs to the connection of its process: in another one, open it with "
+            f"fluss.connect({self._core._database.address!r}).table({str(self._core.path)!r})"
+        )
+
     def _ipython_key_completions_(self) -> list[str]:
         return self._core.columns
 
@@ -202,6 +211,12 @@ class DatabaseBase(Generic[TableT]):
 
     def __getitem__(self, name: str) -> TableT:
         return self.table(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables())
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a Database belongs to its process: in another one, use fluss.connect({self._core.address!r})")
 
     def __getattr__(self, name: str) -> TableT:
         # Names with an underscore are asked for by tools that look what an object can do.

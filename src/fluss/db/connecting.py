@@ -11,6 +11,7 @@ import os
 import re
 import threading
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,8 +122,11 @@ def find_target(
             return Target(match["list"], user, password)
         if _is_host(text):
             return Target(f"{text}:{DEFAULT_PORT}", user, password)
-        if "://" in text:
-            raise InvalidArgumentError(f"cannot connect to {text!r}: write an address as host:port, or a folder")
+        if "://" in text or not text.strip() or _looks_like_address(text):
+            raise InvalidArgumentError(
+                f"cannot connect to {text!r}: write an address as host:port, or a folder such as './shop'. Without an "
+                "argument, connect() uses a temporary folder"
+            )
     return _join_or_start(Path(text).expanduser().resolve(), user, password, server)
 
 
@@ -132,6 +136,11 @@ def _is_host(text: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(text).version == 4
     return False
+
+
+def _looks_like_address(text: str) -> bool:
+    """Whether a text is meant as an address with a mistake, not as a folder: ``host:912x``, ``:memory:``."""
+    return ":" in text and os.sep not in text and "/" not in text and not os.path.isdir(text)
 
 
 def _addresses(text: str) -> str:
@@ -145,6 +154,12 @@ def _join_or_start(folder: Path, user: str | None, password: str | None, options
     with _sharing:
         known = _servers.get(folder)
         if known is not None and known.pid is not None:
+            if options and dict(options) != known.options:
+                warnings.warn(
+                    f"the server of '{folder}' runs already, with other options: server= has no effect. Close the "
+                    "connections to it first",
+                    stacklevel=2,
+                )
             return _using(known, user, password, folder)
         return _join_other_or_start(folder, user, password, options)
 

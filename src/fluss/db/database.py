@@ -267,9 +267,11 @@ class Database(Connected):
                 await offload(self._sql_engine.close)
             await offload(lambda: close_lake_session(self._connection))
             if not self._connection.closed:
-                with contextlib.suppress(ConnectionClosedError):
-                    await self._connection.flush()
-                await self._connection.close()
+                try:
+                    with contextlib.suppress(ConnectionClosedError):
+                        await self._connection.flush()
+                finally:  # also if rows that were never flushed fail now
+                    await self._connection.close()
         finally:
             await offload(self._target.stop)
 

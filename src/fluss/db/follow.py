@@ -60,7 +60,8 @@ class Feed(Generic[T]):
         self._path = path
         self.model = model
         self._start = start
-        self._columns = list(columns) if columns is not None else model.columns
+        given = [columns] if isinstance(columns, str) else columns
+        self._columns = list(given) if given is not None else model.columns
         self._stop_at_end = stop_at_end
         self._timeout_s = timeout
         self._read: dict[TableBucket, int] = {}
@@ -79,6 +80,11 @@ class Feed(Generic[T]):
     def endless(self) -> bool:
         """Whether it goes on until it is interrupted."""
         return not self._stop_at_end and self._timeout_s is None
+
+    def __repr__(self) -> str:
+        start = self._start if isinstance(self._start, str) and len(self._start) < 20 else type(self._start).__name__
+        end = "stop_at_end" if self._stop_at_end else "endless" if self.endless else f"timeout={self._timeout_s:g}"
+        return f"{self._path} from {start}, {end}{', ended' if self._ended else ''}"
 
     @property
     def position(self) -> Position | None:
@@ -285,6 +291,9 @@ class Follow(Generic[ItemT]):
                 raise StopAsyncIteration
             self._parts = iter(self._expand(found))
         return self._ready.popleft()
+
+    def __repr__(self) -> str:
+        return f"Follow({self._feed})"
 
     async def close(self) -> None:
         """Stop following. Leaving an `async with` block does it too.

@@ -151,10 +151,10 @@ def _maker(annotation: Any) -> Callable[[Any], Any] | None:
     origin, arguments = typing.get_origin(plain), typing.get_args(plain)
     if origin in (list, set, frozenset, tuple, Sequence) and arguments:
         collect: Callable[[Any], Any] = list if origin is Sequence else origin
-        item = _maker(arguments[0])
-        if item is None:
+        make = _maker(arguments[0])
+        if make is None:
             return None if collect is list else collect
-        return lambda values: collect(None if value is None else item(value) for value in values)
+        return lambda values: collect(None if value is None else make(value) for value in values)
     if origin in (dict, Mapping) and arguments:
         key, item = _maker(arguments[0]) or _same, _maker(arguments[1]) or _same
         if key is not _same or item is not _same:

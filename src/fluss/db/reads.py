@@ -164,6 +164,11 @@ async def plan_read(
     if isinstance(predicate, str):
         predicate = parse_where(predicate, info.schema)
     if predicate is not None:
+        if not isinstance(predicate, Predicate):
+            raise InvalidArgumentError(
+                "where= takes a text such as \"price > 10 and item = 'tea'\" or a predicate such as "
+                f"fluss.col('price') > 10, not {type(predicate).__name__} {predicate!r:.60}"
+            )
         check_columns(predicate.columns(), info)
         predicate.to_arrow_expression(info.schema)
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):

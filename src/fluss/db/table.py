@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, NoReturn, TypeVar, overload
 
 import pyarrow as pa
 
@@ -101,6 +101,9 @@ class Table(TableWrites[T]):
             lookuper = PrefixLookuper(self._database._runner, self._handle._state, wanted)
             self._prefixes[tuple(wanted)] = lookuper
         return self._model.make(await lookuper.lookup(key))
+
+    def __contains__(self, key: object) -> NoReturn:
+        raise TypeError("operators cannot be awaited: write await table.contains(key)")
 
     async def contains(self, key: Any) -> bool:
         """Whether there is a row with this primary key; `key in table` in synchronous code.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from fluss.client.lookup import Lookuper, PrefixLookuper
 from fluss.db.connected import Connected
@@ -97,8 +97,16 @@ class TableAbout(Generic[T]):
 
     def __getitem__(self, column: str) -> ColumnRef:
         """A column, to build a filter from: `orders["price"] > 10`."""
+        if not isinstance(column, str):
+            raise InvalidArgumentError(
+                f"table[…] takes the name of a column, to build a filter from, not {column!r:.60}. get() looks up a "
+                "row, to_pylist() gives all of them"
+            )
         [name] = check_columns([column], self._info)
         return ColumnRef(name)
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("a Table is not iterable: to_pylist() gives its rows, follow() its changes")
 
     async def refresh(self) -> TableInfo:
         """Ask the server for the description again: other programs may have changed the table.

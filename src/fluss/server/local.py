@@ -67,6 +67,15 @@ class LocalServer:
     # What a program needs to know ---------------------------------------------------------------------------------
 
     @property
+    def options(self) -> dict[str, object]:
+        """The options it was made with.
+
+        Example:
+            LocalServer(options={"datalake.format": "paimon"}).options
+        """
+        return dict(self._options)
+
+    @property
     def bootstrap_servers(self) -> str:
         """``host:port`` of the first listener."""
         return self.addresses[0]
