@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import enum
+import pathlib
+import uuid
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -67,6 +70,10 @@ class Tensor:
 
     def __index__(self) -> int:
         return self._number
+
+
+class Colour(enum.Enum):
+    RED = "red"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +145,19 @@ def test_from_python(dtype: DataType, value: Any, logical: Any) -> None:
         (IntType(), True, "expected an int, got True of type bool"),
         (IntType(), "1", "expected an int, got '1' of type str"),
         (IntType(), 1.5, "expected an int, got 1.5"),
-        (IntType(), float("nan"), "expected an int"),
+        (IntType(), float("nan"), "expected an int, got nan of type float: give None where there is no value"),
+        (StringType(), float("nan"), "expected a str, got nan of type float: give None where there is no value"),
+        (StringType(), Colour.RED, r"expected a str, got <Colour.RED: 'red'> of type Colour: give its \.value"),
+        (StringType(), uuid.UUID(int=1), r"of type UUID: give its str\(\) instead"),
+        (StringType(), pathlib.PurePosixPath("x"), r"of type PurePosixPath: give its str\(\) instead"),
+        (
+            TimestampType(),
+            "2024-01-15",
+            r"expected a datetime, got '2024-01-15' of type str: datetime.fromisoformat\(\)",
+        ),
+        (TimestampType(), date(2024, 1, 15), r"expected a datetime, got .* of type date: datetime.combine"),
+        (TimestampType(), 1_700_000_000, r"expected a datetime, got .*: datetime.fromtimestamp\(\) reads seconds"),
+        (DateType(), "2024-01-15", r"expected a date, got .*: date.fromisoformat\(\)"),
         (TinyIntType(), 128, "128 does not fit 8 bits"),
         (BigIntType(), 2**63, "does not fit 64 bits"),
         (DoubleType(), True, "expected a float"),

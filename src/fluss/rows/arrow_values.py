@@ -141,7 +141,7 @@ def _check_family(source: pa.DataType, dtype: DataType) -> None:
     if not any(family(source) and family(target) for family in _FAMILIES) and not (
         _is.is_integer(source) and _is.is_decimal(target)
     ):
-        raise InvalidRowError(f"an Arrow array of type {source} does not hold {dtype}")
+        raise InvalidRowError(f"an Arrow array of type {source} does not hold {dtype}: convert the column first")
     if isinstance(dtype, TimestampType) and source.tz is not None:
         raise InvalidRowError(f"an Arrow array of type {source} has a time zone, but {dtype} has none")
     if isinstance(dtype, ArrayType):

@@ -20,6 +20,8 @@
 
 from __future__ import annotations
 
+import datetime
+import enum
 import math
 import struct
 from collections.abc import Sequence
@@ -89,7 +91,27 @@ def shown(value: object) -> str:
 
 def refuse(value: object, expected: str) -> InvalidRowError:
     """The error for a value that is not of its type."""
-    return InvalidRowError(f"expected {expected}, got {shown(value)}")
+    return InvalidRowError(f"expected {expected}, got {shown(value)}{_advice(value, expected)}")
+
+
+def _advice(value: object, expected: str) -> str:
+    """What to give instead, for mistakes that many make."""
+    if isinstance(value, float) and math.isnan(value):
+        return ": give None where there is no value"
+    if isinstance(value, enum.Enum):
+        return ": give its .value instead"
+    if expected == "a str" and (type(value).__name__ == "UUID" or hasattr(value, "__fspath__")):
+        return ": give its str() instead"
+    if expected == "a datetime":
+        if isinstance(value, str):
+            return ": datetime.fromisoformat() reads texts such as '2024-01-15 10:30:00'"
+        if isinstance(value, datetime.date):
+            return ": datetime.combine(…, time.min) is its midnight"
+        if isinstance(value, (int, float)):
+            return ": datetime.fromtimestamp() reads seconds since 1970"
+    if expected == "a date" and isinstance(value, str):
+        return ": date.fromisoformat() reads texts such as '2024-01-15'"
+    return ""
 
 
 def check_depth(depth: int) -> None:
