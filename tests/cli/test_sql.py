@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -57,6 +59,25 @@ def test_mistakes(call: Any) -> None:
         assert result.exit_code in (1, 3)
         assert words in result.stderr
         assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+
+
+ENDLESS = "select count(*) from range(100000000) a, range(100000) b where (a.range * b.range) % 7 = 3"
+
+
+def test_an_interrupted_query_ends_in_one_word(environment: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "from fluss.cli import main; main()", "sql", "--timing", f"select 1; {ENDLESS}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    ) as running:
+        assert running.stderr is not None
+        assert "1 rows in" in running.stderr.readline(), "the next statement runs now"
+        time.sleep(0.5)
+        running.send_signal(signal.SIGINT)
+        _, shown = running.communicate(timeout=30)
+    assert (running.returncode, shown.strip()) == (1, "Aborted!")
 
 
 class Terminal:
@@ -124,6 +145,12 @@ def test_the_shell(shell: Terminal, environment: dict[str, str]) -> None:
     shell.expect("77")
     shell.expect("77")
     shell.type("\x03")
+    shell.expect("fluss> ")
+    shell.type(f"select 'begun'; {ENDLESS};\n")
+    shell.expect("begun\r\n")
+    time.sleep(0.5)
+    shell.type("\x03")
+    shell.expect("interrupted")
     shell.expect("fluss> ")
     shell.type("select ite\t from ord\t where id = 1;\n")
     shell.expect("tea")

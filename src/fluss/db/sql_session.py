@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +25,9 @@ _KEYWORDS = (
 )  # fmt: skip
 _NAMES_FRESH_S = 5.0
 _TABLES_ASKED = 50
+_INTERRUPT_S = 10.0
+
+T = TypeVar("T")
 
 
 def history_file() -> Path:
@@ -31,20 +35,43 @@ def history_file() -> Path:
     return config_dir() / "sql_history"
 
 
+class _Worker:
+    """Runs queries in a thread of its own, so that Ctrl-C ends them.
+
+    DuckDB works in the thread that asks for rows, and looks for signals there only between two pieces of work: a
+    Ctrl-C in the middle of a large one waited for its end, and then came as a RuntimeError.
+    """
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self._pool = ThreadPoolExecutor(1, "fluss-sql")
+
+    def run(self, work: Callable[[], T]) -> T:
+        result = self._pool.submit(work)
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            self._interrupt()
+            wait([result], _INTERRUPT_S)  # until the query has let go of its tables
+            raise
+
+
 class Answer:
     """The result of one statement."""
 
-    def __init__(self, relation: Any, is_rows: bool, started: float) -> None:
+    def __init__(self, relation: Any, is_rows: bool, started: float, worker: _Worker) -> None:
         self._started = started
+        self._worker = worker
         self.is_rows = is_rows
         """Whether it is rows to show, and not the account of a statement that changed something."""
         self.rows = 0
         self.seconds = 0.0
-        self._reader = relation.to_arrow_reader() if hasattr(relation, "to_arrow_reader") else relation.arrow()
+        open_reader = relation.to_arrow_reader if hasattr(relation, "to_arrow_reader") else relation.arrow
+        self._reader = worker.run(open_reader)
         self.schema: pa.Schema = self._reader.schema
         self.summary = "done"
         if not is_rows:
-            found = self._reader.read_all().to_pylist()
+            found = worker.run(self._reader.read_all).to_pylist()
             counts = [value for row in found for value in row.values() if type(value) is int]
             if counts:
                 self.rows = counts[0]
@@ -53,7 +80,7 @@ class Answer:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows; afterwards `rows` and `seconds` are known."""
-        for batch in self._reader:
+        while (batch := self._worker.run(lambda: next(self._reader, None))) is not None:
             self.rows += batch.num_rows
             yield batch
         self.seconds = time.perf_counter() - self._started
@@ -68,6 +95,8 @@ class SqlSession:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        # The connection of DuckDB is one for each thread: this one makes the relations.
+        self._worker = _Worker(lambda: db._engine()._connection.interrupt())
         self._names: tuple[float, list[str]] = (0.0, [])
         self._columns: dict[str, list[str]] = {}
 
@@ -96,7 +125,7 @@ class SqlSession:
         first = tokens[0].word if tokens else ""
         relation = self._db.sql(statement)
         changes = first in ("insert", "create", "set", "drop", "reset", "use", "load", "install", "pragma")
-        return Answer(relation, not changes, started)
+        return Answer(relation, not changes, started, self._worker)
 
     def table_names(self) -> list[str]:
         """The tables of the database."""
