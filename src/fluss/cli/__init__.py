@@ -90,6 +90,15 @@ class _Commands(click.Group):
             ctx.fail(f"there is no command '{args[0]}'; {hint}")
         return super().resolve_command(ctx, args)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            option = error.option_name
+            raise click.UsageError(
+                f"there is no option {option} before the command; options come after it: fluss tables {option} …", ctx
+            ) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, entries in _SECTIONS.items():
             with formatter.section(section):
