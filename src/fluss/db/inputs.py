@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss.db.models import as_mapping
-from fluss.db.schemas import check_not_column, frame_to_arrow, is_pandas, with_index
+from fluss.db.schemas import check_not_column, frame_to_arrow, is_column, is_pandas, with_index
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import (
@@ -108,8 +108,9 @@ class RowInput:
                     f"{len(row)} values were given for {len(self.names)} columns: {', '.join(self.names)}"
                 )
             return row
+        shown = ": give its to_dict()" if is_column(row) and hasattr(row, "to_dict") else f" {row!r:.60}"
         raise InvalidRowError(
-            f"a row is a dict, a tuple, a dataclass or a pydantic model, not {type(row).__name__} {row!r:.60}"
+            f"a row is a dict, a tuple, a dataclass or a pydantic model, not {type(row).__name__}{shown}"
         )
 
     def _unknown(self, row: Mapping[str, Any]) -> InvalidRowError:
