@@ -7,14 +7,17 @@ import asyncio
 import gc
 import subprocess
 import sys
+import traceback
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import LogHarness, make_batch, run
+from tests.server.log_support import LogHarness, connected, make_batch, run, running_server
 
+from fluss.metadata import TableBucket
 from fluss.server.config import ServerConfig
+from fluss.server.log.errors import DamagedLogError
 from fluss.server.server import Server
 
 
@@ -56,6 +59,21 @@ def test_a_log_is_freed_without_the_collector(tmp_path: Path, no_collector: None
     assert log() is None
 
 
+def test_a_damaged_log_keeps_nothing_of_the_requests_it_refuses(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_server(tmp_path) as server, connected(server) as client:
+            table_id = await client.create_table()
+            log = server.tablets.tablet(TableBucket(table_id, 0))
+            log.put_out_of_service(DamagedLogError("a file is gone"))
+            for _ in range(20):
+                assert "a file is gone" in (await client.produce(table_id, make_batch(0))).error_message
+                assert "a file is gone" in (await client.fetch(table_id, 0)).error_message
+            assert log.damage is not None
+            assert list(traceback.walk_tb(log.damage.__traceback__)) == []
+
+    run(work(), seconds=60)
+
+
 CLIENT = """
 import asyncio, sys
 import fluss.aio as fluss, pyarrow as pa
@@ -82,8 +100,55 @@ for _ in range(int(sys.argv[2])):
     asyncio.run(use())
 """
 
+REFUSED = """
+import asyncio, contextlib, sys
+import fluss.aio as fluss, pyarrow as pa
+from fluss.net.connection import Connection
+from fluss.protocol import apis, messages as pb
 
-def test_connections_requests_and_dropped_tables_leave_no_circles(tmp_path: Path, no_collector: None) -> None:
+async def refused(work):
+    with contextlib.suppress(fluss.FlussError):
+        await work
+
+async def use(number):
+    config = fluss.Config({"bootstrap.servers": sys.argv[1], "writer.retries": 0, "request-timeout": 1000})
+    async with await fluss.FlussConnection.create(config) as connection:
+        admin, path = connection.get_admin(), fluss.TablePath("fluss", f"t{number}")
+        await refused(admin.create_database("fluss"))
+        await refused(admin.drop_table(fluss.TablePath("fluss", "missing")))
+        await refused(admin.drop_partition(fluss.TablePath("fluss", "missing"), {"a": "b"}))
+        schema = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=["id"])
+        await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
+        table_id = (await admin.get_table_info(path)).table_id
+        host, _, port = sys.argv[1].rpartition(":")
+        raw = await Connection.open(
+            host, int(port), software_name="x", connect_timeout_ms=5000, request_timeout_ms=5000, credentials=None,
+            max_frame_bytes=2**20, expected_server_type=None,
+        )
+        put = pb.PutKvRequest(acks=-1, table_id=table_id, timeout_ms=1000)
+        put.buckets_req.add(bucket_id=0, records=b"no batch" * 1000)
+        await raw.call(apis.PUT_KV, put)
+        produce = pb.ProduceLogRequest(acks=-1, table_id=table_id, timeout_ms=1000)
+        produce.buckets_req.add(bucket_id=0, records=b"no batch" * 1000)
+        await refused(raw.call(apis.PRODUCE_LOG, produce))
+        await refused(raw.call(apis.SCAN_KV, pb.ScanKvRequest(scanner_id=b"x", call_seq_id=1, batch_size_bytes=1)))
+        await raw.close()
+        table = await connection.get_table(path)
+        writer = table.new_upsert().create_writer()
+        for key in range(200):
+            writer.upsert((key, "b" * 1000))
+        # The table goes while its first rows are written.
+        await asyncio.gather(refused(writer.flush()), admin.drop_table(path))
+
+for number in range(int(sys.argv[2])):
+    asyncio.run(use(f"{sys.argv[2]}_{number}"))
+"""
+
+
+@pytest.mark.parametrize("program", [CLIENT, REFUSED], ids=["served", "refused"])
+def test_connections_requests_and_dropped_tables_leave_no_circles(
+    tmp_path: Path, no_collector: None, program: str
+) -> None:
     async def work() -> None:
         server = Server(ServerConfig({"data.dir": str(tmp_path), "bind.listeners": "FLUSS://127.0.0.1:0"}))
         await server.start()
@@ -91,7 +156,7 @@ def test_connections_requests_and_dropped_tables_leave_no_circles(tmp_path: Path
         address = listener.address.rpartition("//")[2]
 
         async def use(times: int) -> None:
-            client = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, address, str(times))
+            client = await asyncio.create_subprocess_exec(sys.executable, "-c", program, address, str(times))
             assert await asyncio.wait_for(client.wait(), 60) == 0
             await asyncio.sleep(0.3)
 

@@ -20,6 +20,7 @@ from concurrent.futures import Executor
 from fluss.server.distribution import Distribution
 from fluss.server.environment import Worker
 from fluss.server.flush_policy import LOGS_PER_THREAD, FlushPolicy, FlushStrategy
+from fluss.server.garbage import forget_frames
 from fluss.server.log.flush import CommittableLog, SyncPlan, run_checkpoint, run_sync
 from fluss.server.metrics import ServerMetrics
 
@@ -301,6 +302,7 @@ def _each(work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outc
             work(plan)
             outcomes.append((plan, None))
         except OSError as error:
+            forget_frames(error)
             outcomes.append((plan, error))
         except Exception as error:
             logger.exception("flushing %s failed", plan.tablet)

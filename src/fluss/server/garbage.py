@@ -3,7 +3,7 @@
 
 The event loop waits while the collector searches, so a search must be short. What a server keeps (modules, tables,
 logs) stays for long, and neither requests nor connections nor dropped tables leave circles behind: reference counts
-free them.
+free them. Errors would leave some, with all that their tracebacks keep: `forget_frames` is for where one is handled.
 """
 
 from __future__ import annotations
@@ -42,3 +42,18 @@ def short_searches() -> Iterator[None]:
 def _freeze_survivors(phase: str, info: dict[str, Any]) -> None:
     if phase == "stop" and info["generation"] >= _FROZEN_FROM:
         gc.freeze()
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error that was handled: nothing looks at them any more.
+
+    A traceback keeps the frames it went through, with the request and its connection. Where one of them has the task,
+    the future or the list that keeps the error, they are a circle. The error of a damaged log is raised again and
+    again, and its traceback grows each time.
+    """
+    seen: list[BaseException] = []
+    found: BaseException | None = error
+    while found is not None and found not in seen:
+        seen.append(found)
+        found.__traceback__ = None
+        found = found.__cause__ or found.__context__

@@ -157,7 +157,7 @@ async def _drop(catalog: CatalogState, entry: TableEntry, partition: PartitionEn
     try:
         await catalog.in_storage_thread(lambda: catalog.storage.drop_partition(entry.table_id, partition.partition_id))
     except UnconfirmedError as error:
-        unconfirmed = error
+        unconfirmed = error.with_traceback(None)
     entry.partitions.pop(partition.name, None)
     catalog.partitions_by_id.pop(partition.partition_id, None)
     await catalog.notify(catalog.on_partition_dropped, entry, partition)

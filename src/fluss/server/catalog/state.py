@@ -141,7 +141,10 @@ class CatalogState:
         task = asyncio.get_running_loop().create_task(self._change(work))
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            del task  # it keeps its error, whose traceback keeps this frame
 
     async def _change(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._lock:

@@ -115,7 +115,7 @@ async def drop_table(catalog: Catalog, path: TablePath, *, ignore_if_not_exists:
         except UnconfirmedError as error:
             # On disk the table is gone, so it must be gone here too: a write that is acknowledged from now on would
             # be lost with the next restart.
-            unconfirmed = error
+            unconfirmed = error.with_traceback(None)
         del database.tables[path.table_name]
         forget_table(catalog, entry)
         if isinstance(entry, TableEntry):

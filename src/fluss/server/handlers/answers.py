@@ -16,12 +16,14 @@ from fluss.metadata import TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import ERROR_MESSAGE_CHARS_MAX
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+from fluss.server.garbage import forget_frames
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
 
 
 def wire_error(error: FlussError) -> tuple[int, str]:
     """Return code and text to send. Errors that have no code of the protocol are failures of this server's own."""
+    forget_frames(error)
     message = error.message[:ERROR_MESSAGE_CHARS_MAX]
     if error.error_code == ErrorCode.CLIENT_ERROR:
         return ErrorCode.UNKNOWN_SERVER_ERROR, message

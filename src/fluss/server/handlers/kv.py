@@ -46,6 +46,7 @@ from fluss.protocol.record_messages import (
 from fluss.records import encode_kv_body, kv_record_count, seal_kv_batch
 from fluss.rows import Slices
 from fluss.server.catalog import TableEntry
+from fluss.server.garbage import forget_frames
 from fluss.server.handlers.answers import ANSWER_BYTES_MAX, check_answer_size, set_error, wire_error
 from fluss.server.handlers.counting import count_bytes_in, count_expired, count_messages_in
 from fluss.server.handlers.log import ACKS_ALL, INLINE_BUCKETS_MAX, bucket_of, check_acks, check_disk
@@ -116,18 +117,9 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
             if request.acks == ACKS_ALL:
                 await tablet.log.committed(result.end_offset, request.timeout_ms)
             answer.log_end_offset = result.end_offset
-        except StorageBackpressureError as error:
-            tablet.entry.counters.backpressure_rejections += 1
-            known = context.version >= _BACKPRESSURE_VERSION
-            set_error(answer, error if known else KvStorageError(error.message))
-        except FormatError as error:
-            set_error(answer, _invalid_write(tablet, error))
-        except FlussError as error:
-            count_expired(context, error)
-            set_error(answer, error)
         except Exception as error:
-            logger.exception("a write to %s failed", tablet.log.bucket)
-            set_error(answer, UnknownServerError(f"the write failed in the server: {type(error).__name__}: {error}"))
+            set_error(answer, _write_error(context, tablet, error))
+            forget_frames(error)
     entry = context.server.catalog.table_by_id(request.table_id)
     if entry is not None:
         _count_put(context, entry, request, response)
@@ -144,6 +136,20 @@ def _count_put(context: RequestContext, entry: TableEntry, request: PutKvRequest
     count_messages_in(context, entry, messages)
     entry.counters.put_kv += 1
     entry.counters.put_kv_failed += written < len(request.buckets)
+
+
+def _write_error(context: RequestContext, tablet: KvTablet, error: Exception) -> FlussError:
+    """What the client is told of a write that failed."""
+    if isinstance(error, StorageBackpressureError):
+        tablet.entry.counters.backpressure_rejections += 1
+        return error if context.version >= _BACKPRESSURE_VERSION else KvStorageError(error.message)
+    if isinstance(error, FormatError):
+        return _invalid_write(tablet, error)
+    if isinstance(error, FlussError):
+        count_expired(context, error)
+        return error
+    logger.error("a write to %s failed", tablet.log.bucket, exc_info=error)
+    return UnknownServerError(f"the write failed in the server: {type(error).__name__}: {error}")
 
 
 def _invalid_write(tablet: KvTablet, error: FormatError) -> CorruptRecordError:

@@ -119,11 +119,12 @@ class KvTablet:
         opening = self._opening
         if not opening.done():
             await asyncio.wait((opening,))
-        error = opening.exception()
-        if error is not None:
-            if self._opening is opening:
+        try:
+            if opening.exception() is not None and self._opening is opening:
                 self._opening = None  # the next one tries again: a damaged file may have been mended
-            raise error
+            opening.result()
+        finally:
+            del opening  # it keeps its error, whose traceback keeps this frame
 
     @property
     def _is_ready(self) -> bool:

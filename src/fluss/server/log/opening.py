@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fluss.metadata import TableBucket
+from fluss.server.garbage import forget_frames
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.segment import Segment
 
@@ -104,6 +105,7 @@ class LogOpener:
             try:
                 outcomes.append((tablet, tablet.open_active()))
             except Exception as error:
+                forget_frames(error)
                 outcomes.append((tablet, error))
         new = [tablet for tablet, outcome in outcomes if not isinstance(outcome, Exception) and outcome[0] is not None]
         if new:
@@ -117,6 +119,7 @@ class LogOpener:
             try:
                 self._open_files.unsynced.sync(tablet.ancestors)
             except OSError as error:
+                forget_frames(error)
                 errors[tablet] = error
         durable = [tablet for tablet in new if tablet not in errors]
         by_table: dict[int, list[OpenableLog]] = {}
@@ -126,6 +129,7 @@ class LogOpener:
             try:
                 self._register([tablet.bucket for tablet in tablets])
             except OSError as error:
+                forget_frames(error)
                 errors.update(dict.fromkeys(tablets, error))
         if errors:
             outcomes[:] = [(tablet, errors.get(tablet, outcome)) for tablet, outcome in outcomes]

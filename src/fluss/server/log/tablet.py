@@ -22,6 +22,7 @@ from fluss.metadata import TableBucket
 from fluss.records.log_batch import patch_batch
 from fluss.server import disk
 from fluss.server.clock import Clock
+from fluss.server.garbage import forget_frames
 from fluss.server.log.appends import (
     Append,
     AppendResult,
@@ -96,8 +97,7 @@ class LogTablet:
         """Whether it is known to have data, so that it is missed when it is gone."""
         self.segments: list[Segment] = []
         self.writers = WriterStates()
-        self.start_offset = 0
-        self.end_offset = 0
+        self.start_offset = self.end_offset = 0
         self.max_timestamp = -1
         self.high_watermark = 0
         # Where the high watermark lies: the segment with that end, and the position of the end in it.
@@ -194,6 +194,7 @@ class LogTablet:
         """Refuse reads and writes with this error until the data is there again."""
         if self.damage is None or self.damage.message != error.message:
             logger.error("%s is out of service: %s", self.bucket, error.message)
+        forget_frames(error)
         self.damage = error
         self.wake_fetches()
 
@@ -346,10 +347,9 @@ class LogTablet:
         return Append(records, placed, timestamp, segment, segment.size_bytes, file, offset)
 
     def _segment_for(self, size_bytes: int, end_offset: int) -> Segment:
-        if not self.segments:
-            return self._roll()
-        active = self.segments[-1]
-        return active if active.has_room(size_bytes, end_offset) else self._roll()
+        if self.segments and self.segments[-1].has_room(size_bytes, end_offset):
+            return self.segments[-1]
+        return self._roll()
 
     def _roll(self) -> Segment:
         """Close the open segment and begin the next one at the end of the log."""
