@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -20,6 +21,7 @@ from fluss.errors import ErrorCode
 from fluss.metadata import TableBucket
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
+from fluss.server import disk
 from fluss.server.log.remote import RemoteLog
 from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
@@ -247,6 +249,79 @@ def test_damaged_segments_are_not_copied(tmp_path: Path) -> None:
             assert entry.counters.remote_copy_bytes == 0
             answer = await client.fetch(table, 0)
             assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+
+    run(work())
+
+
+@pytest.mark.parametrize("step", ["put", "write", "write_manifest"])
+def test_uploads_that_fail_leave_no_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """A store that is full or out of reach for days is tried again every minute."""
+    owner = RemoteLog if step == "write_manifest" else RemoteFiles
+    real, calls = getattr(owner, step), 0
+
+    def fail(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if step == "write_manifest" or calls % 3 == 2:
+            raise OSError("the store is full")
+        return real(*args)
+
+    async def work() -> None:
+        async with remote_server(tmp_path) as (server, client):
+            table = await client.create_table()
+            await fill(client, table, 8)
+            folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
+            monkeypatch.setattr(owner, step, fail)
+            for _ in range(6):
+                await server.tablets.move_to_remote()
+                copies = [name for name in disk.names(folder) if name != "metadata"]
+                assert len(copies) <= 3
+            monkeypatch.undo()
+            await server.tablets.move_to_remote()
+            remote = server.tablets.tablet(TableBucket(table, 0)).remote
+            assert remote is not None
+            assert len(remote.segments) == 3
+            assert {*disk.names(folder)} == {segment.segment_id for segment in remote.segments} | {"metadata"}
+            assert len(disk.names(folder / "metadata")) == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize("segments", [0, 3])
+def test_a_manifest_that_was_not_confirmed_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: int
+) -> None:
+    """Its copies are removed, so a restart must not find it: local segments would be deleted on its word."""
+    real = disk.sync_folder
+
+    async def work() -> None:
+        async with remote_server(tmp_path) as (server, client):
+            table = await client.create_table()
+            await fill(client, table, 2 * segments + 2)
+            await server.tablets.move_to_remote()
+            await fill(client, table, 6, 2 * segments + 2)
+            log = server.tablets.tablet(TableBucket(table, 0))
+            assert log.remote is not None
+            assert len(log.remote.segments) == segments
+
+            def fail(path: Any) -> None:
+                if Path(path) == log.folder:
+                    raise OSError("not confirmed")
+                real(path)
+
+            monkeypatch.setattr(disk, "sync_folder", fail)
+            await server.tablets.move_to_remote()
+            monkeypatch.undo()
+            monkeypatch.setattr(RemoteFiles, "put", lambda *_: 1 / 0)  # the process ends here, as far as files go
+            with contextlib.suppress(ZeroDivisionError):
+                await server.tablets.move_to_remote()
+            found = RemoteLog(log.remote._store, log.remote.folder, log.folder, log.remote.without(segments))
+            found.load()
+            assert found.segments == log.remote.segments
+            assert {segment.segment_id for segment in found.segments} <= {*disk.names(Path(found.folder))}
+            monkeypatch.undo()
+            await server.tablets.move_to_remote()
+            assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
 
     run(work())
 

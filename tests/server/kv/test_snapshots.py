@@ -612,6 +612,48 @@ def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.M
 # -- the remote folder ------------------------------------------------------------------------------------------------
 
 
+def files_below(folder: Path) -> set[str]:
+    return {str(path) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("step", ["put", "write"])
+def test_snapshots_that_fail_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """A store that is full or out of reach for days is tried again every few minutes."""
+    real = getattr(RemoteFiles, step)
+
+    def fail(self: RemoteFiles, *args: Any) -> Any:
+        if step == "put" or str(args[0]).endswith(METADATA_NAME):
+            real(self, *args)
+            raise OSError("the store is full")
+        return real(self, *args)
+
+    async def work() -> None:
+        async with a_table(tmp_path) as (server, table):
+            await table.put(rows(100))
+            await take(server)
+            folder = Path(snapshots_of(server).folder)
+            files = files_below(folder)
+            await table.put(rows(200))
+            monkeypatch.setattr(RemoteFiles, step, fail)
+            for _ in range(5):
+                await take(server)
+            assert files_below(folder) == files
+            # Now nothing can be deleted either.
+            monkeypatch.setattr(RemoteFiles, "remove_folder", fail)
+            monkeypatch.setattr(RemoteFiles, "remove_file", fail)
+            await take(server)
+            monkeypatch.undo()
+            await take(server, retained=1)
+            kept = snapshots_of(server).newest
+            assert kept is not None
+            assert {file.path for file in kept.files} | {
+                f"{kept.location}/{METADATA_NAME}",
+                f"{kept.location}/{CHECKSUMS_NAME}",
+            } == files_below(folder)
+
+    run(work())
+
+
 def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
     """They leave the local log up to the snapshot, and readers of the changelog find all of it."""
     properties = {"table.log.tiered.local-segments": "1"}

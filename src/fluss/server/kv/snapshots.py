@@ -194,7 +194,7 @@ class BucketSnapshots:
         self._lock = threading.Lock()
         self._next_id = 0
         self._swept = False
-        """Whether what earlier runs of the server left behind is gone."""
+        """Whether what earlier runs of the server, or a snapshot that failed, left behind is gone."""
 
     def explain(self, error: Exception) -> str:
         """Describe an error without the credentials of the store."""
@@ -257,7 +257,24 @@ class BucketSnapshots:
 
     def _write(self, taken: Checkpointed, row_count: int | None, numbers: NumberRange | None) -> BucketSnapshot:
         snapshot_id, self._next_id = self._next_id, self._next_id + 1
-        location, shared_folder = self._location(snapshot_id), f"{self.folder}/{SHARED_NAME}"
+        location, new = self._location(snapshot_id), list[str]()
+        try:
+            return self._write_files(snapshot_id, location, new, taken, row_count, numbers)
+        except BaseException:
+            self._discard(location, new)
+            raise
+
+    def _write_files(
+        self,
+        snapshot_id: int,
+        location: str,
+        new: list[str],
+        taken: Checkpointed,
+        row_count: int | None,
+        numbers: NumberRange | None,
+    ) -> BucketSnapshot:
+        """Write the files of a snapshot; `new` gets the paths of those in the shared folder."""
+        shared_folder = f"{self.folder}/{SHARED_NAME}"
         self._files.make_folder(location)
         self._files.make_folder(shared_folder)
         known = self._known_tables(taken.meta)
@@ -273,6 +290,8 @@ class BucketSnapshots:
                 shared.append(old)
                 continue
             path = f"{shared_folder if is_table else location}/{uuid.uuid4()}"
+            if is_table:
+                new.append(path)
             copied = self._files.put(taken.folder / name, path)
             new_bytes += copied.size_bytes
             (shared if is_table else private).append(SnapshotFile(path, copied.size_bytes, name, copied.checksum))
@@ -295,6 +314,18 @@ class BucketSnapshots:
         self._files.write(f"{location}/{METADATA_NAME}", snapshot.to_json())
         self._files.sync_folder(location)
         return snapshot
+
+    def _discard(self, location: str, new: Iterable[str]) -> None:
+        """Delete what was written of a snapshot that failed: every attempt writes all its files anew."""
+        self._swept = False  # what cannot be deleted now goes once a snapshot is complete
+        try:
+            self._files.remove_file(f"{location}/{METADATA_NAME}")
+            self._files.sync_folder(location)
+            self._files.remove_folder(location)
+            for path in new:
+                self._files.remove_file(path)
+        except OSError as error:
+            logger.warning("files of a snapshot that failed remain in '%s': %s", self.folder, self.explain(error))
 
     def _known_tables(self, meta: StoreMeta) -> dict[str, SnapshotFile]:
         """The tables that are stored already. Only names of one and the same disk part say something about content."""
@@ -326,7 +357,7 @@ class BucketSnapshots:
             self.remove(doomed, self.snapshots)
 
     def sweep(self, kept: Iterable[BucketSnapshot]) -> None:
-        """Delete what earlier runs of the server left behind, once."""
+        """Delete what earlier runs of the server, or a snapshot that failed, left behind."""
         with self._lock:
             if self._swept:
                 return

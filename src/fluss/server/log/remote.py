@@ -49,6 +49,9 @@ class RemoteLog:
         self.manifest_path: str | None = None
         self._indexes: dict[str, SegmentIndex] = {}
         self._swept = False
+        """Whether there are no copies but those of the manifest."""
+        self._in_doubt = False
+        """Whether the manifest beside the local log may be a later one, which was not confirmed."""
 
     @property
     def segments(self) -> tuple[RemoteLogSegment, ...]:
@@ -105,6 +108,7 @@ class RemoteLog:
         """
         if not self._swept:
             self._sweep()
+        self._swept = False  # until the copies are in the manifest: those of an upload that fails would stay for ever
         added: list[RemoteLogSegment] = []
         for segment in segments:
             if is_dropped():
@@ -140,19 +144,33 @@ class RemoteLog:
         self._store.make_folder(folder)
         self._store.write(path, body)
         self._store.sync_folder(folder)
+        self._in_doubt = True
+        self._write_local(body, path)
+        return path
+
+    def _write_local(self, body: bytes, path: str) -> None:
         name = path.encode()
         disk.write_atomically(
             self._local_folder / MANIFEST_NAME, body + b"\n" + _check(body, name) + b" " + name + b"\n"
         )
         disk.sync_folder(self._local_folder)
-        return path
+        self._in_doubt = False
+
+    def _settle_doubt(self) -> None:
+        """Put the manifest that readers know back in force."""
+        if self.manifest_path is not None:
+            self._write_local(self.manifest.to_json_bytes(), self.manifest_path)
+        else:
+            disk.unlink_if_there(self._local_folder / MANIFEST_NAME)
+            disk.sync_folder(self._local_folder)
+            self._in_doubt = False
 
     def commit(self, manifest: RemoteLogManifestFile, path: str) -> tuple[str | None, tuple[RemoteLogSegment, ...]]:
         """Show the manifest to readers (on the event loop); returns what it made superfluous."""
         kept = {segment.segment_id for segment in manifest.segments}
         gone = tuple(segment for segment in self.segments if segment.segment_id not in kept)
         old_path, self.manifest_path = self.manifest_path, path
-        self.manifest = manifest
+        self.manifest, self._swept = manifest, True
         for segment in gone:
             self._indexes.pop(segment.segment_id, None)
         return old_path, gone
@@ -169,7 +187,9 @@ class RemoteLog:
             self._store.remove_file(path)
 
     def _sweep(self) -> None:
-        """Remove copies that a crash left outside the manifest."""
+        """Remove copies that a crash or a failure left outside the manifest."""
+        if self._in_doubt:
+            self._settle_doubt()
         known = {segment.segment_id for segment in self.segments} | {"metadata"}
         for name in self._store.names(self.folder):
             if name not in known:
@@ -178,7 +198,6 @@ class RemoteLog:
         for name in self._store.names(f"{self.folder}/metadata"):
             if name != current:
                 self._remove_file(f"{self.folder}/metadata/{name}")
-        self._swept = True
 
     # Reading -----------------------------------------------------------------------------------------------------
 
