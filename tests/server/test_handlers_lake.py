@@ -319,6 +319,48 @@ def test_partitioned_tables(harness: Harness) -> None:
     assert harness.catalog.lake_end_offset(TableBucket(0, 0)) is None
 
 
+def test_offsets_of_dropped_partitions_are_forgotten(harness: Harness) -> None:
+    """With a partition an hour, a year of them would be read and written with every commit."""
+    harness.call(admin.create_table, create(partitioned_table(properties=ON, bucket_count=2)))
+    for number in range(20):
+        harness.call(admin.create_partition, create_partition(dt=f"d{number}"))
+        file = round_trip(harness, 0, number, (number, 0, 10), (number, 1, 20), keep=number - 2)
+        if number:
+            spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="dt", value=f"d{number - 1}")])
+            request = pb.DropPartitionRequest(table_path=path(), partition_spec=spec, ignore_if_not_exists=False)
+            harness.call(admin.drop_partition, request)
+    table = harness.catalog.table(TablePath("fluss", "t")).lake
+    assert table is not None
+    assert [entry.snapshot_id for entry in table.snapshots] == [17, 18, 19]
+    assert set(table.end_offsets) == {(number, bucket) for number in (18, 19) for bucket in (0, 1)}
+    assert snapshot(harness) == (19, {(number, b): 10 * (b + 1) for number in (18, 19) for b in (0, 1)})
+    assert len(json.loads(Path(file).read_bytes())["partition_offsets"]) == 2
+    assert harness.catalog.lake_end_offset(TableBucket(0, 1, 19)) == 20
+    harness.reopen()
+    assert harness.catalog.lake_end_offset(TableBucket(0, 1, 19)) == 20
+
+
+def test_files_of_rounds_without_a_commit_are_deleted_after_a_day(harness: Harness) -> None:
+    table_id = new_table(harness)
+
+    def prepared(offset: int) -> Path:
+        return Path(str(prepare(harness, table_id, (None, 0, offset)).lake_table_offsets_path))
+
+    lost = [prepared(number) for number in range(10)]
+    first = Path(round_trip(harness, table_id, 1, (None, 0, 1)))
+    harness.reopen()
+    harness.clock.now_ms += 23 * 3_600_000
+    round_trip(harness, table_id, 2, (None, 0, 2))
+    # A worker that takes over from another one after a restart of the server commits what that one prepared.
+    assert all(file.exists() for file in lost)
+    harness.clock.now_ms += 23 * 3_600_000
+    new = prepared(3)
+    harness.clock.now_ms += 2 * 3_600_000
+    last = Path(round_trip(harness, table_id, 3, (None, 0, 3)))
+    assert {*last.parent.iterdir()} == {new, last}
+    assert not first.exists()
+
+
 def test_how_many_snapshots_are_kept(harness: Harness) -> None:
     table_id = new_table(harness)
 

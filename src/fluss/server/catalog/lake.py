@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from fluss.errors import (
     InvalidArgumentError,
@@ -23,12 +23,16 @@ from fluss.server.catalog.lake_snapshots import (
     Offsets,
     decode_offsets_file,
     encode_offsets_file,
+    of_partitions,
 )
 from fluss.server.catalog.state import CatalogState
 from fluss.server.catalog.tiering import TieringManager
 from fluss.server.remote_files import RemoteFiles
 
 _OFFSETS_FILE_BYTES_MAX = 256 * 1024 * 1024
+_UNUSED_MS_MAX = 24 * 3600 * 1000
+"""Offsets files of rounds that ended before their commit are deleted after this time. A worker that takes over from one
+that died commits its file first."""
 
 
 class LakeState:
@@ -40,6 +44,8 @@ class LakeState:
         self.log_end_of: Callable[[TableBucket], int | None] | None = None
         """Where the log of a bucket ends, None if that cannot be told; set by the server, which has the logs."""
         self.tiering = TieringManager(catalog.clock_ms)
+        self._unused: dict[int, dict[str, int]] = {}
+        """By table: offsets files that no snapshot has, and since when that is known."""
         for entry in catalog.tables():
             self._follow(entry)
         catalog.on_table_created.append(self._follow)
@@ -59,6 +65,7 @@ class LakeState:
 
     async def _dropped(self, entry: TableEntry) -> None:
         self.tiering.remove(entry.table_id)
+        self._unused.pop(entry.table_id, None)
         if entry.lake is not None or entry.table_info.config.lake_enabled:
             await self._catalog.in_storage_thread(lambda: self.remote.remove_folder(self._folder(entry)))
 
@@ -135,7 +142,8 @@ class LakeState:
         entry = self.table(table_id)
         self._check_buckets(entry, offsets)
         latest = entry.lake.latest if entry.lake else None
-        merged = dict(offsets) if ignore_previous or latest is None else {**latest.offsets, **offsets}
+        known = {} if ignore_previous or latest is None else of_partitions(latest.offsets, _partition_ids(entry))
+        merged = {**known, **offsets}
         data = encode_offsets_file(table_id, merged, partitioned=entry.is_partitioned)
 
         def write() -> str:
@@ -153,6 +161,18 @@ class LakeState:
                 ) from None
 
         return await self._catalog.in_storage_thread(write)
+
+    def _sweep(self, entry: TableEntry, used: Collection[str | None]) -> None:
+        """Delete the files of rounds that ended before their commit. Runs in the storage thread."""
+        folder, now_ms = f"{self._folder(entry)}/metadata", self._catalog.clock_ms()
+        before, unused = self._unused.get(entry.table_id, {}), dict[str, int]()
+        with contextlib.suppress(OSError):
+            for path in (f"{folder}/{name}" for name in self.remote.names(folder)):
+                if path not in used:
+                    unused[path] = before.get(path, now_ms)
+        old = [path for path, since_ms in unused.items() if now_ms - since_ms > _UNUSED_MS_MAX]
+        self._unused[entry.table_id] = {path: unused[path] for path in unused if path not in old}
+        self._remove(old)
 
     def _remove(self, paths: Iterable[str]) -> None:
         """Delete offsets files that are not needed; one that stays does no harm."""
@@ -208,12 +228,13 @@ class LakeState:
         async def work() -> None:
             entry = self.table(table_id)
             before = entry.lake or LakeSnapshots()
-            after = before.with_commit(snapshot, keep_from_id)
+            after = before.with_commit(snapshot, keep_from_id).of_partitions(_partition_ids(entry))
             await catalog.in_storage_thread(lambda: catalog.storage.write_lake(table_id, after.to_json()))
             entry.lake = after
             used = {path for kept in after.snapshots for path in (kept.tiered_path, kept.readable_path)}
             unused = {path for old in before.snapshots for path in (old.tiered_path, old.readable_path)} - used
             await catalog.in_storage_thread(lambda: self._remove(path for path in unused if path))
+            await catalog.in_storage_thread(lambda: self._sweep(entry, used))
 
         await catalog.change(work)
 
@@ -234,3 +255,7 @@ class LakeState:
                 f"Lake table snapshot {which}doesn't exist for table: {entry.table_path}, table id: {entry.table_id}"
             )
         return found, (found.readable_offsets or {}) if readable else found.offsets
+
+
+def _partition_ids(entry: TableEntry) -> set[int]:
+    return {partition.partition_id for partition in entry.partitions.values()}

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluss.errors import FormatError
@@ -67,6 +67,21 @@ class LakeSnapshots:
             ends[bucket] = max(offset, ends.get(bucket, offset))
         return LakeSnapshots((*kept, entry), ends)
 
+    def of_partitions(self, partition_ids: Container[int]) -> LakeSnapshots:
+        """The same without partitions that are gone: their ids never come back, and there are more every day."""
+        snapshots = (
+            replace(
+                entry,
+                offsets=of_partitions(entry.offsets, partition_ids),
+                readable_offsets=None
+                if entry.readable_offsets is None
+                else of_partitions(entry.readable_offsets, partition_ids),
+                max_timestamps=of_partitions(entry.max_timestamps, partition_ids),
+            )
+            for entry in self.snapshots
+        )
+        return LakeSnapshots(snapshots, of_partitions(self.end_offsets, partition_ids))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "snapshots": [
@@ -101,6 +116,11 @@ class LakeSnapshots:
             for item in content["snapshots"]
         ]
         return cls(snapshots, _offsets_from_list(content["end_offsets"]))
+
+
+def of_partitions(offsets: Offsets, partition_ids: Container[int]) -> dict[BucketKey, int]:
+    """The offsets of these partitions, and of buckets without one."""
+    return {key: offset for key, offset in offsets.items() if key[0] is None or key[0] in partition_ids}
 
 
 def _offsets_to_list(offsets: Offsets) -> list[list[int | None]]:
