@@ -161,7 +161,11 @@ class Tablets:
         """
         disk.make_folders_durably(self._root)
         started = self._clock.monotonic()
-        self._register.load(entry.table_id for entry in self._catalog.tables())
+        owns = self._catalog.owns_data_of
+        self._register.load(
+            (entry.table_id for entry in self._catalog.tables()),
+            lambda bucket: owns(bucket.table_id, bucket.partition_id),
+        )
         folders = dict(self._scan_folders())
         for bucket in self._register.buckets():
             if bucket not in folders and self._catalog.owns_data_of(bucket.table_id, bucket.partition_id):
@@ -254,19 +258,22 @@ class Tablets:
 
     def drop_table(self, entry: TableEntry) -> None:
         """Forget a table that left the catalog and delete its files."""
-        self._forget(lambda bucket: bucket.table_id == entry.table_id)
+        self._forget(lambda table_id, _: table_id == entry.table_id)
         self._metrics.forget_table(entry.table_path.database_name, entry.table_path.table_name)
         self._register.forget(entry.table_id)
         self._remove(self.table_folder(entry))
 
     def drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
-        self._forget(lambda bucket: bucket.partition_id == partition.partition_id)
+        self._forget(lambda _, partition_id: partition_id == partition.partition_id)
+        self._register.forget_partition(entry.table_id, partition.partition_id)
         self._remove(self.partition_folder(entry, partition))
 
-    def _forget(self, matches: Callable[[TableBucket], bool]) -> None:
-        for bucket in [bucket for bucket in self._logs if matches(bucket)]:
+    def _forget(self, matches: Callable[[int, int | None], bool]) -> None:
+        for bucket in [bucket for bucket in self._logs if matches(bucket.table_id, bucket.partition_id)]:
             self._logs.pop(bucket).forget()
-            self._parents.pop((bucket.table_id, bucket.partition_id), None)
+        # Also folders of buckets that have no log: a reader may have asked for their snapshots.
+        for key in [key for key in self._parents if matches(*key)]:
+            del self._parents[key]
 
     def _remove(self, folder: Path) -> None:
         """Rename at once, so that the data is gone for a restart, and delete in the background."""

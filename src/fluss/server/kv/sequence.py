@@ -26,9 +26,13 @@ class Block(NamedTuple):
 class BlockSource:
     """Hands out blocks of numbers of one table. A block is on disk before its first number is used."""
 
-    def __init__(self, table_folder: Path, block_size: Callable[[], int]) -> None:
+    def __init__(
+        self, table_folder: Path, block_size: Callable[[], int], is_there: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self._path = table_folder / FILE_NAME
         self._block_size = block_size
+        self._is_there = is_there
+        """Tells of a bucket whether its partition was not dropped. Called in threads."""
         self._lock = threading.Lock()
 
     def current(self, bucket: str) -> Block | None:
@@ -39,7 +43,8 @@ class BlockSource:
     def take(self, bucket: str) -> Block:
         """A new block for a bucket."""
         with self._lock:
-            first, blocks = self._read()
+            first, known = self._read()
+            blocks = {name: block for name, block in known.items() if self._is_there(name)}
             blocks[bucket] = block = Block(first, first + self._block_size() - 1)
             body = json.dumps({"next": block.last + 1, "blocks": blocks}).encode()
             try:

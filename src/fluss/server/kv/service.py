@@ -39,6 +39,7 @@ class Kv:
     def __init__(
         self, catalog: Catalog, tablets: Tablets, config: ServerConfig, executor: Executor, clock: Clock
     ) -> None:
+        self._catalog = catalog
         self._tablets = tablets
         self._executor = executor
         self._budget = StoreBudget(config.integer("kv.memory-size"), executor)
@@ -80,10 +81,15 @@ class Kv:
         if source is None:
             folder: Path = self._tablets.table_folder(entry)
             source = self._blocks[entry.table_id] = BlockSource(
-                folder, lambda: entry.table_info.config.auto_increment_cache_size
+                folder, lambda: entry.table_info.config.auto_increment_cache_size, self._is_there
             )
         place = str(bucket.bucket_id) if bucket.partition_id is None else f"{bucket.partition_id}/{bucket.bucket_id}"
         return NumberSequence(source, place, number_limit(info), info.schema.auto_increment_columns[0])
+
+    def _is_there(self, place: str) -> bool:
+        """Whether the bucket of a number sequence has no partition, or one that was not dropped."""
+        partition_id, is_partitioned, _ = place.partition("/")
+        return not is_partitioned or self._catalog.partition_by_id(int(partition_id)) is not None
 
     def start(self, put: Coroutine[Any, Any, AppendResult]) -> asyncio.Task[AppendResult]:
         """Run a write to its end, whatever becomes of the request it came with."""

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table whose partitions come and go for months: nothing is kept of those that are gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.server.log_support import run, running_server
+
+import fluss.aio as fluss
+from fluss.metadata import BigIntType, Column, Schema, StringType, TableBucket, TableDescriptor, TablePath
+from fluss.server import register
+from fluss.server.kv.sequence import FILE_NAME
+from fluss.server.server import Server
+
+PATH = TablePath("fluss", "t")
+NUMBERED = Schema.of(
+    [
+        Column("name", StringType(nullable=False)),
+        Column("dt", StringType(nullable=False)),
+        Column("number", BigIntType()),
+    ],
+    primary_key=("name", "dt"),
+    auto_increment_columns=("number",),
+)
+
+
+async def connect(server: Server) -> fluss.FlussConnection:
+    return await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": server.listeners["FLUSS"].address}))
+
+
+async def come_and_go(connection: fluss.FlussConnection, first: int, count: int) -> None:
+    """Write to so many partitions, and drop all but the last."""
+    admin, table = connection.get_admin(), await connection.get_table(PATH)
+    for number in range(first, first + count):
+        await admin.create_partition(PATH, {"dt": f"d{number}"})
+        async with table.new_upsert().partial_update_by_name(["name", "dt"]).create_writer() as writer:
+            for name in "abc":
+                writer.upsert({"name": name, "dt": f"d{number}"})
+        if number:
+            await admin.drop_partition(PATH, {"dt": f"d{number - 1}"})
+
+
+def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(register, "_GONE_MIN", 10)
+    data = tmp_path / "data"
+
+    async def work() -> None:
+        async with running_server(data) as server, await connect(server) as connection:
+            descriptor = TableDescriptor(NUMBERED, partition_keys=["dt"], bucket_count=2)
+            await connection.get_admin().create_table(PATH, descriptor)
+            await come_and_go(connection, 0, 30)
+            tablets, kv = server.tablets, server.kv
+            assert {bucket.partition_id for bucket in tablets._register.buckets()} == {29}
+            assert {log.bucket.partition_id for log in tablets} == {29}
+            assert {key[1] for key in tablets._parents} == {29}
+            assert {bucket.partition_id for bucket in kv.snapshotter._buckets} == {29}
+            assert len(kv.open_tablets) <= 2
+            entry = server.catalog.table(PATH)
+            numbers = json.loads((tablets.table_folder(entry) / FILE_NAME).read_bytes().partition(b"\n")[0])
+            assert {place.partition("/")[0] for place in numbers["blocks"]} <= {"28", "29"}
+            # Of a partition without a log only the snapshots were asked for.
+            await connection.get_admin().create_partition(PATH, {"dt": "empty"})
+            server.kv.snapshotter.of(entry, TableBucket(entry.table_id, 0, 30))
+            await connection.get_admin().drop_partition(PATH, {"dt": "empty"})
+            assert {key[1] for key in tablets._parents} == {29}
+            file = data / "catalog" / "tables" / str(entry.table_id) / register.REGISTER_NAME
+            assert len(file.read_bytes()) > 16 * 30
+        async with running_server(data) as server, await connect(server) as connection:
+            assert {bucket.partition_id for bucket in server.tablets._register.buckets()} == {29}
+            assert len(file.read_bytes()) == 16 * len(list(server.tablets._register.buckets()))
+            await come_and_go(connection, 30, 2)
+            known = {bucket.partition_id for bucket in server.tablets._register.buckets()}
+        async with running_server(data) as server:
+            assert {bucket.partition_id for bucket in server.tablets._register.buckets()} == known
+            assert server.damaged_bucket_count == 0
+
+    run(work(), seconds=60)
