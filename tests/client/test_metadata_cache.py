@@ -107,3 +107,37 @@ def test_schemas_belong_to_a_table_id():
     assert cache.schema(state, 1) is old
     cache.learn(answer(table_id=5, schema_id=2))
     assert cache.schema(cache.tables[PATH], 1) is None
+
+
+def test_partitions_that_come_and_go_for_months_are_forgotten():
+    now = 0.0
+    cache = MetadataCache(lambda: now)
+    cache.learn(answer(leaders=(), partition_keys=["p"]))
+    for number in range(10_000):
+        now += 60
+        cache.learn(answer(leaders=(), partitions=[(number, f"p{number}")]), PATH)
+        state = cache.tables[PATH]
+        assert state.partitions[f"p{number}"].partition_id == number
+        assert cache.leaders[TableBucket.with_partition(1, number, 0)] == 2
+        assert max(len(state.partitions), len(cache._partition_names), len(cache.leaders)) <= 1024
+        assert len(cache._heard_partitions._at) == len(state.partitions)
+
+
+def test_partitions_that_are_all_in_use_are_kept():
+    cache = MetadataCache(lambda: 0.0)
+    cache.learn(answer(leaders=(), partition_keys=["p"]))
+    cache.learn(answer(leaders=(), partitions=[(number, f"p{number}") for number in range(5_000)]), PATH)
+    assert len(cache.tables[PATH].partitions) == len(cache.leaders) == 5_000
+
+
+def test_tables_that_others_drop_are_forgotten():
+    now = 0.0
+    cache = MetadataCache(lambda: now)
+    for number in range(3_000):
+        now += 60
+        response = answer(table_id=number)
+        response.table_metadata[0].table_path.table_name = f"t{number}"
+        cache.learn(response)
+    assert TablePath("db", "t2999") in cache.tables
+    assert len(cache.tables) == len(cache._heard_tables._at) <= 1024
+    assert len(cache.leaders) == 2 * len(cache.tables)

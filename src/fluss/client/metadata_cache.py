@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Hashable, Iterable
+from itertools import takewhile
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fluss.client.state import PartitionState, TableState
 from fluss.metadata.path import PhysicalTablePath, TableBucket, TablePath
@@ -14,19 +16,50 @@ from fluss.protocol import messages as pb
 if TYPE_CHECKING:
     from fluss.metadata import Schema
 
+K = TypeVar("K", bound=Hashable)
+
 SCHEMAS_MAX = 10_000
+_MANY_MIN = 1024
+_AGE_S_MAX = 3600.0
+"""What was heard longer ago is forgotten, once there is much: partitions and tables come and go, and a client learns
+of a drop only by asking again. What is still used is asked for again."""
+
+
+class _Heard(Generic[K]):
+    """When something was last heard of, oldest first."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._at: dict[K, float] = {}
+        self._many = _MANY_MIN
+
+    def add(self, key: K) -> list[K]:
+        """Note something that was heard now; returns what is to be forgotten."""
+        now = self._now()
+        self._at.pop(key, None)
+        self._at[key] = now
+        if len(self._at) < self._many:
+            return []
+        old = [key for key, _ in takewhile(lambda heard: now - heard[1] > _AGE_S_MAX, self._at.items())]
+        self._many = max(_MANY_MIN, 2 * (len(self._at) - len(old)))
+        return old
+
+    def discard(self, key: K) -> None:
+        self._at.pop(key, None)
 
 
 class MetadataCache:
     """Nodes, tables, partitions, leaders and schemas of a cluster as last heard."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.coordinator: ServerNode | None = None
         self.tablets: dict[int, ServerNode] = {}
         self.tables: dict[TablePath, TableState] = {}
         self.leaders: dict[TableBucket, int] = {}
         self._partition_names: dict[int, str] = {}
         self._schemas: dict[tuple[TablePath, int, int], Schema] = {}
+        self._heard_tables: _Heard[TablePath] = _Heard(now)
+        self._heard_partitions: _Heard[tuple[TablePath, str]] = _Heard(now)
 
     def server_nodes(self) -> list[ServerNode]:
         """Coordinator first, then the tablet servers."""
@@ -99,6 +132,8 @@ class MetadataCache:
         self.tables[path] = state
         for bucket_id, leader_id in state.leaders.items():
             self._learn_leader(state.bucket(bucket_id), leader_id)
+        for old_path in self._heard_tables.add(path):
+            self.drop_table(old_path)
 
     def _learn_partition(self, state: TableState, partition: pb.PbPartitionMetadata) -> None:
         known = PartitionState(
@@ -115,6 +150,8 @@ class MetadataCache:
         self._partition_names[known.partition_id] = known.partition_name
         for bucket_id, leader_id in known.leaders.items():
             self._learn_leader(known.bucket(bucket_id), leader_id)
+        for old_path, old_name in self._heard_partitions.add((state.table_path, known.partition_name)):
+            self.drop_partition(old_path, old_name)
 
     def _learn_leader(self, bucket: TableBucket, leader_id: int | None) -> None:
         if leader_id is None:
@@ -144,6 +181,7 @@ class MetadataCache:
             del self.leaders[bucket]
 
     def drop_table(self, path: TablePath) -> None:
+        self._heard_tables.discard(path)
         state = self.tables.pop(path, None)
         if state is None:
             return
@@ -153,12 +191,14 @@ class MetadataCache:
             self._forget_partition(partition)
 
     def drop_partition(self, path: TablePath, name: str) -> None:
+        self._heard_partitions.discard((path, name))
         state = self.tables.get(path)
         partition = state.partitions.pop(name, None) if state is not None else None
         if partition is not None:
             self._forget_partition(partition)
 
     def _forget_partition(self, partition: PartitionState) -> None:
+        self._heard_partitions.discard((partition.table_path, partition.partition_name))
         self._partition_names.pop(partition.partition_id, None)
         for bucket_id in partition.leaders:
             self.leaders.pop(partition.bucket(bucket_id), None)
