@@ -13,15 +13,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.server.log_support import Client, FakeClock, connected, ids_of, make_batch, run, running_server, until
 
 import fluss
+import fluss.aio
 from fluss.errors import ErrorCode
 from fluss.metadata import TableBucket
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
+from fluss.server.catalog import databases
 from fluss.server.log.remote import RemoteLog
 from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
@@ -175,6 +178,58 @@ def test_drop_removes_the_remote_part(tmp_path: Path) -> None:
         assert not (tmp_path / "remote" / "log" / "fluss" / f"t-{table}").exists()
 
     run(work())
+
+
+@pytest.mark.parametrize("drop", ["table", "partition", "database", "database, killed"])
+def test_what_a_store_does_not_delete_goes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: str) -> None:
+    """A store may be out of reach for hours when a table is dropped, and the server may stop meanwhile."""
+    path = fluss.TablePath("shop", "orders")
+
+    def remote_files() -> list[Path]:
+        return [file for file in (tmp_path / "remote").rglob("*") if file.is_file()]
+
+    def killed(*_: object) -> None:
+        raise OSError("killed")
+
+    async def work() -> None:
+        async with remote_server(tmp_path) as (server, _):
+            config = fluss.Config({"bootstrap.servers": server.listeners["FLUSS"].address})
+            async with await fluss.aio.FlussConnection.create(config) as connection:
+                admin = connection.get_admin()
+                await admin.create_database("shop")
+                schema = fluss.Schema(pa.schema([("id", pa.int64()), ("dt", pa.string())]), primary_keys=["id", "dt"])
+                keys = ["dt"] if drop == "partition" else []
+                await admin.create_table(path, fluss.TableDescriptor(schema, partition_keys=keys, bucket_count=1))
+                if keys:
+                    await admin.create_partition(path, {"dt": "d"})
+                writer = (await connection.get_table(path)).new_upsert().create_writer()
+                for number in range(40):
+                    writer.upsert((number, "d"))
+                    await writer.flush()
+                await server.tablets.move_to_remote()
+                await server.kv.snapshotter.run_round(1)
+                assert {file.relative_to(tmp_path / "remote").parts[0] for file in remote_files()} == {"kv", "log"}
+                monkeypatch.setattr(RemoteFiles, "remove_folder", lambda *_: False)
+                if drop == "table":
+                    await admin.drop_table(path)
+                elif drop == "partition":
+                    await admin.drop_partition(path, {"dt": "d"})
+                else:
+                    if "killed" in drop:
+                        monkeypatch.setattr(databases, "erase_database", killed)
+                        monkeypatch.setattr(server.catalog, "on_table_dropped", [])
+                    await admin.drop_database("shop", cascade=True)
+            await server.kv.snapshotter.remove_what_is_left()
+        assert remote_files()
+        monkeypatch.undo()
+        async with remote_server(tmp_path) as (server, _):
+            await server.kv.snapshotter.remove_what_is_left()
+        assert remote_files() == []
+        async with remote_server(tmp_path) as (server, _):
+            assert not server.catalog.removals.folders
+            assert not server.catalog.damages
+
+    run(work(), seconds=60)
 
 
 @pytest.mark.parametrize("step", ["put", "write", "write_manifest"])

@@ -144,14 +144,18 @@ class RemoteFiles:
             with contextlib.suppress(FileNotFoundError):
                 self._filesystem.delete_file(inner)
 
-    def remove_folder(self, path: str) -> None:
-        """Delete a folder and what is in it, as far as possible."""
+    def remove_folder(self, path: str) -> bool:
+        """Delete a folder and what is in it, as far as possible; returns whether nothing is left."""
         inner = self._inner(path)
         if self._filesystem is None:
-            disk.remove_tree(inner)
-        else:
-            with contextlib.suppress(OSError):
-                self._filesystem.delete_dir(inner)
+            return disk.remove_tree(inner)
+        try:
+            self._filesystem.delete_dir(inner)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
 
 
 class RemoteFile:

@@ -153,19 +153,20 @@ class RemoteLogManager:
 
     # Drops -------------------------------------------------------------------------------------------------------
 
-    def _table_dropped(self, entry: TableEntry) -> None:
+    async def _table_dropped(self, entry: TableEntry) -> None:
         path = entry.table_path
         folder = f"{self.store.root}/log/{path.database_name}/{path.table_name}-{entry.table_id}"
-        self._remove(folder, lambda bucket: bucket.table_id == entry.table_id)
+        await self._remove(folder, lambda bucket: bucket.table_id == entry.table_id)
 
-    def _partition_dropped(self, entry: TableEntry, partition: PartitionEntry) -> None:
+    async def _partition_dropped(self, entry: TableEntry, partition: PartitionEntry) -> None:
         path = entry.table_path
         table = f"{self.store.root}/log/{path.database_name}/{path.table_name}-{entry.table_id}"
         folder = f"{table}/{partition.name}-p{partition.partition_id}"
-        self._remove(folder, lambda bucket: bucket.partition_id == partition.partition_id)
+        await self._remove(folder, lambda bucket: bucket.partition_id == partition.partition_id)
 
-    def _remove(self, folder: str, owns: Callable[[TableBucket], bool]) -> None:
+    async def _remove(self, folder: str, owns: Callable[[TableBucket], bool]) -> None:
         """Delete a remote folder in the background."""
+        await self._catalog.removals.add(folder)
         work = asyncio.get_running_loop().create_task(self._remove_when_moved(folder, owns))
         self._removals.add(work)
         work.add_done_callback(self._removals.discard)
@@ -174,7 +175,7 @@ class RemoteLogManager:
         if self._moving is not None and owns(self._moving.bucket):
             # An upload that has begun would put its files back.
             await self._moved.wait()
-        await asyncio.get_running_loop().run_in_executor(self._executor, self.store.remove_folder, folder)
+        await self._catalog.removals.remove(folder, self.store, self._executor)
 
     async def close(self) -> None:
         if self._removals:

@@ -105,6 +105,8 @@ class Server(Services):
             await loop.run_in_executor(self.executor, open_existing)
             self.catalog.lake.log_end_of = self._log_end_of
             self.kv = Kv(self.catalog, self.tablets, self.config, self.executor, self.clock)
+            for dropped in self.catalog.unfinished_drops:
+                await self.catalog.notify(self.catalog.on_table_dropped, dropped)
             for endpoint in self.config.bind_endpoints:
                 self.listeners[endpoint.listener] = self.environment.listen(
                     endpoint, self._accept, self.connections.make_room
@@ -125,6 +127,7 @@ class Server(Services):
         self._add_gauges()
         self._every("server.writer-id.expiration-check-interval", self._expire_writers)
         self._every("log.retention.check-interval", self.tablets.expire_segments)
+        self._every("log.retention.check-interval", self.kv.snapshotter.remove_what_is_left)
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
         self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)

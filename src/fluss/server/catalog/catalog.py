@@ -24,6 +24,7 @@ from fluss.server.catalog.lake import LakeState
 from fluss.server.catalog.loading import load_catalog
 from fluss.server.catalog.partitions import AutoPartitioner
 from fluss.server.catalog.producers import ProducerOffsetStore
+from fluss.server.catalog.removals import RemoteRemovals
 from fluss.server.catalog.server_tags import ServerTags
 from fluss.server.catalog.state import CatalogState
 from fluss.server.config import ServerConfig
@@ -56,11 +57,13 @@ class Catalog(CatalogState):
         self.authorizer = Authorizer(self.acls, initial)
         self.producers = ProducerOffsetStore(self.storage, clock_ms)
         self.server_tags = ServerTags(self.storage, initial.integer("tablet-server.id"))
-        self.lake = LakeState(self)
+        self.removals = RemoteRemovals(self)
+        self.lake = LakeState(self, self.removals)
         self.auto_partitioner = AutoPartitioner(self)
         self.configs.on_changed.append(self._forget_encoded)
         self.damages += self.producers.damages
-        self.damages += [damage for damage in (self.acls.damage, self.server_tags.damage) if damage is not None]
+        owners = (self.acls, self.server_tags, self.removals)
+        self.damages += [owner.damage for owner in owners if owner.damage is not None]
         for damage in self.damages:
             _log.error("damaged catalog document, its object is out of service: %s", damage)
         if not self.databases:
@@ -132,7 +135,7 @@ class Catalog(CatalogState):
     def close_now(self) -> None:
         """Without an event loop: only valid when no change is in progress."""
         self._closed = True
-        self._executor.shutdown(wait=True)
+        self.executor.shutdown(wait=True)
         try:
             self.counters.close()
         except OSError as error:

@@ -25,6 +25,7 @@ from fluss.server.catalog.lake_snapshots import (
     encode_offsets_file,
     of_partitions,
 )
+from fluss.server.catalog.removals import RemoteRemovals
 from fluss.server.catalog.state import CatalogState
 from fluss.server.catalog.tiering import TieringManager
 from fluss.server.remote_files import RemoteFiles
@@ -38,8 +39,9 @@ that died commits its file first."""
 class LakeState:
     """Tiering rounds and lake snapshots of all tables."""
 
-    def __init__(self, catalog: CatalogState) -> None:
+    def __init__(self, catalog: CatalogState, removals: RemoteRemovals) -> None:
         self._catalog = catalog
+        self._removals = removals
         self._remote: RemoteFiles | None = None
         self.log_end_of: Callable[[TableBucket], int | None] | None = None
         """Where the log of a bucket ends, None if that cannot be told; set by the server, which has the logs."""
@@ -67,7 +69,9 @@ class LakeState:
         self.tiering.remove(entry.table_id)
         self._unused.pop(entry.table_id, None)
         if entry.lake is not None or entry.table_info.config.lake_enabled:
-            await self._catalog.in_storage_thread(lambda: self.remote.remove_folder(self._folder(entry)))
+            folder = self._folder(entry)
+            await self._removals.add(folder)
+            await self._removals.remove(folder, self.remote, self._catalog.executor)
 
     # ------------------------------------------------------------------ offsets files
 

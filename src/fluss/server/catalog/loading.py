@@ -41,6 +41,7 @@ def load_catalog(catalog: CatalogState) -> None:
         if name.isdigit():
             _load_table(catalog, storage.tables / name, remote_data_dir)
     for entry in dropping:
+        catalog.unfinished_drops += [table for table in entry.tables.values() if isinstance(table, TableEntry)]
         erase_database(catalog, entry)
         forget_database(catalog, entry)
 

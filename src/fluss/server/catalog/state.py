@@ -49,6 +49,8 @@ class CatalogState:
         self.tables_by_id: dict[int, TableEntry] = {}
         self.damaged_tables_by_id: dict[int, DamagedTable] = {}
         self.partitions_by_id: dict[int, tuple[TableEntry, PartitionEntry]] = {}
+        self.unfinished_drops: list[TableEntry] = []
+        """Tables of databases whose drop was finished at this start. Their data is still there."""
 
         # Called on the event loop after a change is durable and visible; an awaitable result is awaited before the
         # client is answered, so a table is ready for writes when CREATE_TABLE returns.
@@ -64,7 +66,7 @@ class CatalogState:
 
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="fluss-catalog")
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix="fluss-catalog")
         self._closed = False
 
     # ------------------------------------------------------------------ reads
@@ -132,7 +134,7 @@ class CatalogState:
     # ------------------------------------------------------------------ changes
 
     async def in_storage_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        return await asyncio.get_running_loop().run_in_executor(self.executor, work)
 
     async def change(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run one change alone, to its end."""

@@ -2,7 +2,7 @@
 """Where each object of the catalog lies on disk, and how it is written.
 
     catalog/
-      counters.doc  configs.doc  acls.doc  server-tags.doc
+      counters.doc  configs.doc  acls.doc  server-tags.doc  removals.doc
       databases/<database id>.doc
       tables/<table id>/table.doc              descriptor and every schema
       tables/<table id>/lake.doc               lake snapshots

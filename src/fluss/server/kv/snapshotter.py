@@ -186,24 +186,29 @@ class Snapshotter:
 
     # Drops -------------------------------------------------------------------------------------------------------
 
-    def _drop_table(self, entry: TableEntry) -> None:
-        self._drop(self._folder_of(entry, None), lambda bucket: bucket.table_id == entry.table_id)
+    async def _drop_table(self, entry: TableEntry) -> None:
+        if entry.table_info.has_primary_key():
+            await self._drop(self._folder_of(entry, None), lambda bucket: bucket.table_id == entry.table_id)
 
-    def _drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
+    async def _drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
+        if not entry.table_info.has_primary_key():
+            return
         folder = f"{self._folder_of(entry, None)}/{partition.name}-p{partition.partition_id}"
-        self._drop(folder, lambda bucket: bucket.partition_id == partition.partition_id)
+        await self._drop(folder, lambda bucket: bucket.partition_id == partition.partition_id)
 
-    def _drop(self, folder: str, matches: Callable[[TableBucket], bool]) -> None:
+    async def _drop(self, folder: str, matches: Callable[[TableBucket], bool]) -> None:
         self.leases.forget(matches)
         for bucket in [bucket for bucket in self._buckets if matches(bucket)]:
             del self._buckets[bucket]
-        work = asyncio.get_running_loop().create_task(self._remove(folder))
+        removals = self._catalog.removals
+        await removals.add(folder)
+        work = asyncio.get_running_loop().create_task(removals.remove(folder, self._files, self._executor))
         self._removals.add(work)
         work.add_done_callback(self._removals.discard)
 
-    async def _remove(self, folder: str) -> None:
-        with contextlib.suppress(OSError):
-            await self._in_thread(self._files.remove_folder, folder)
+    async def remove_what_is_left(self) -> None:
+        """Delete remote folders of tables and partitions that could not be deleted when these were dropped."""
+        await self._catalog.removals.retry(self._files, self._executor)
 
     async def close(self) -> None:
         """Wait for what is being removed."""
