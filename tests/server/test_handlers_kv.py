@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, with_columns
-from tests.server.log_support import Client, connected, run, running_server
+from tests.server.log_support import Client, connected, run, running_server, until
 
 from fluss.errors import ErrorCode, FlussError, InvalidRequiredAcksError
 from fluss.metadata import BigIntType, Column, IntType, Schema, StringType, TableDescriptor, TableInfo
@@ -414,6 +414,19 @@ def test_scan(tmp_path: Path) -> None:
                 closed = await table.scan(scanner_id=answer.scanner_id, close_scanner=True)
                 assert not closed.HasField("error_code")
             assert len(server.kv.cursors) == 0
+
+    run(work())
+
+
+def test_a_scan_that_its_client_gave_up_ends_without_another_one(tmp_path: Path) -> None:
+    """It keeps the rows of its moment, in memory and on disk: nothing may have to be asked for to let them go."""
+
+    async def work() -> None:
+        async with a_table(tmp_path, kv_scanner_ttl="50 ms") as (server, table):
+            await table.put([(i, "x", None) for i in range(100)])
+            await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
+            assert len(server.kv.cursors) == 1
+            await until(lambda: len(server.kv.cursors) == 0)
 
     run(work())
 

@@ -128,6 +128,7 @@ class Server(Services):
         self._every("server.writer-id.expiration-check-interval", self._expire_writers)
         self._every("log.retention.check-interval", self.tablets.expire_segments)
         self._every("log.retention.check-interval", self.kv.snapshotter.remove_what_is_left)
+        self._every("kv.scanner.ttl", self.kv.cursors.expire)
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
         self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)
