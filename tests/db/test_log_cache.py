@@ -35,8 +35,9 @@ def test_a_prefix_has_no_gaps() -> None:
     cache.add(KEY, 7, 8, batch(7))
     found, end = cache.prefix(KEY, 0, 10, ["n"])
     assert (rows(found), end) == ([0, 1, 2, 3], 5)
-    assert cache.prefix(KEY, 2, 10, ["n"])[1] == 5
     assert cache.prefix(KEY, 0, 4, ["n"])[1] == 2
+    assert cache.prefix(KEY, 2, 10, ["n"])[1] == 5
+    assert cache.prefix(KEY, 0, 10, ["n"]) == ([], 0)  # asked for before the beginning went
     assert cache.prefix(OTHER, 0, 10, ["n"]) == ([], 0)
 
 
@@ -55,9 +56,39 @@ def test_columns_come_one_by_one() -> None:
 
 def test_a_log_whose_beginning_was_removed() -> None:
     cache = LogCache()
-    cache.add(KEY, 0, 2, batch(0, 1))
-    assert cache.prefix(KEY, 1, 2, ["n"]) == ([], 1)
+    cache.add(KEY, 0, 3, batch(0, 1, 2))
+    found, end = cache.prefix(KEY, 1, 3, ["n"])
+    assert (rows(found), end, cache.nbytes) == ([1, 2], 3, 16)
+    assert cache.prefix(KEY, 3, 3, ["n"]) == ([], 3)
     assert cache.nbytes == 0
+    cache.add(KEY, 3, 6, batch(3, 5))  # which of the rows is before offset 4 is not known
+    cache.add(KEY, 6, 7, batch(6))
+    assert cache.prefix(KEY, 4, 7, ["n"]) == ([], 4)
+    assert cache.nbytes == 0
+
+
+def test_many_small_pieces_become_few() -> None:
+    cache = LogCache()
+    count = 50_000
+    for number in range(count):
+        cache.add(KEY, number, number + 1, batch(number))
+    found, end = cache.prefix(KEY, 0, count, ["n"])
+    assert (rows(found), end) == (list(range(count)), count)
+    assert len(found) == 4
+    assert cache.nbytes == 8 * count
+
+
+def test_columns_that_are_cut_in_another_way_replace_the_others() -> None:
+    cache = LogCache()
+    for number in range(5):
+        cache.add(KEY, number, number + 1, batch(number))
+    assert cache.columns_from(KEY, 0) == {"n"}
+    assert cache.columns_from(KEY, 1) == set()
+    cache.add(KEY, 0, 3, batch(0, 1, 2, m=[0, 1, 2]))
+    assert cache.prefix(KEY, 0, 5, ["n"])[1] == 3
+    cache.add(KEY, 3, 5, batch(3, 4, m=[3, 4]))
+    assert cache.prefix(KEY, 0, 5, ["n", "m"])[1] == 5
+    assert cache.nbytes == 2 * 5 * 8
 
 
 def test_memory_is_bounded() -> None:
@@ -115,6 +146,20 @@ def test_queries_read_what_is_new(db: fluss.Database, scanned: list[int]) -> Non
     db.drop_table("log")
     db.create_table("log", pa.table({"n": [7]}))
     assert total() == 7
+
+
+def test_a_log_that_is_polled_is_kept_in_few_pieces(db: fluss.Database, scanned: list[int]) -> None:
+    pytest.importorskip("duckdb")
+    log = db.create_table("log", pa.table({"n": [0], "m": [0]}), buckets=1)
+    for number in range(1, 40):
+        log.append([{"n": number, "m": number}])
+        assert db.sql("select sum(n) from log").fetchall() == [(number * (number + 1) // 2,)]
+    scanned.clear()
+    # The other column is read once, although its rows come in larger pieces.
+    for _ in range(3):
+        assert db.sql("select sum(m) from log").fetchall() == [(780,)]
+        assert db.sql("select sum(n) from log").fetchall() == [(780,)]
+    assert scanned == [40]
 
 
 def test_filters_read_what_is_not_kept(db: fluss.Database, scanned: list[int]) -> None:

@@ -269,10 +269,10 @@ async def _cached_log_rows(
         plan.offsets(buckets, OffsetSpec.earliest()), plan.offsets(buckets, OffsetSpec.latest())
     )
     expression = None if read.predicate is None else read.predicate.to_arrow_expression(read.info.schema)
-    needed = read.needed
+    schema_id, needed = read.info.schema_id, read.needed
     rest: dict[TableBucket, int] = {}
     for bucket in buckets:
-        batches, at = cache.prefix((read.info.schema_id, bucket), starts[bucket], ends[bucket], needed)
+        batches, at = cache.prefix((schema_id, bucket), starts[bucket], ends[bucket], needed)
         for batch in batches:
             for part in (batch,) if expression is None else matching(batch, expression):
                 yield part
@@ -280,7 +280,11 @@ async def _cached_log_rows(
             rest[bucket] = at
     if not rest:
         return
-    scan = table.new_scan().project_by_name(needed)
+    columns = list(needed)
+    if read.predicate is None:
+        cached = {name for bucket, at in rest.items() for name in cache.columns_from((schema_id, bucket), at)}
+        columns += sorted(cached.difference(needed))
+    scan = table.new_scan().project_by_name(columns)
     if read.predicate is not None:
         scan = scan.filter(read.predicate)  # read in part: nothing that could be kept
     stops = {bucket: ends[bucket] for bucket in rest}
@@ -289,9 +293,9 @@ async def _cached_log_rows(
             if read.predicate is None:
                 # Offsets without rows before a batch belong to it: there is nothing else there.
                 end = item.last_offset + 1
-                cache.add((read.info.schema_id, item.bucket), rest[item.bucket], end, item.batch)
+                cache.add((schema_id, item.bucket), rest[item.bucket], end, item.batch)
                 rest[item.bucket] = end
-            yield item.batch
+            yield item.batch if len(columns) == len(needed) else item.batch.select(needed)
 
 
 # -- primary-key tables --------------------------------------------------------------------------------------------
