@@ -452,3 +452,16 @@ def test_queries_give_what_the_model_gives(
             wanted = expected.execute(f"select count(*) from t where {text}").fetchone()
             assert (table.count(where=text),) == wanted, text
             assert (table.to_arrow(columns=["id"], where=text).num_rows,) == wanted, text
+
+
+def test_tables_that_are_gone_are_forgotten(db: fluss.Database) -> None:
+    """A program that makes tables, asks them, and drops them, for months."""
+    for number in range(5):
+        db.create_table(f"daily{number}", pa.table({"n": [number]}))
+        assert db.sql(f"select n from daily{number}").fetchall() == [(number,)]
+        db.drop_table(f"daily{number}")
+    db.create_table("last", pa.table({"n": [1]}))
+    assert db.sql("select * from last").fetchall() == [(1,)]
+    shown = {name for (name,) in db.sql("show tables").fetchall()}
+    assert "last" in shown
+    assert not {f"daily{number}" for number in range(5)} & shown

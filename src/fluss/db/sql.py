@@ -346,8 +346,11 @@ class Engine:
         return relation.project(", ".join(casts))
 
     def _forget(self, chains: Iterable[Chain], tables: Tables) -> None:
-        """Take back the views of tables that are named and exist no longer."""
+        """Take back the views of tables that exist no longer: of the default database, and those that are named."""
         registered = self._registered
+        known = {name.lower() for name in tables.known}
+        for gone in [key for key in registered if len(key) == 1 and key[0].partition("$")[0] not in known]:
+            self._connection.unregister(registered.pop(gone)[0])
         for chain in chains:
             for length in (1, 2):
                 key = tuple(part.lower() for part in chain[:length])
