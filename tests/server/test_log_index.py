@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss.errors import FormatError
+from fluss.server.log import writers
 from fluss.server.log.files import OpenFiles
 from fluss.server.log.index import INT32_MAX, SegmentIndex
 from fluss.server.log.recovery import RecoveryPoint
@@ -72,14 +73,14 @@ writer_batches = st.builds(
 
 
 @given(st.dictionaries(st.integers(0, 2**40), st.lists(writer_batches, min_size=1, max_size=8), max_size=5))
-def test_writer_snapshot_round_trip(writers: dict[int, list[WrittenBatch]]) -> None:
+def test_writer_snapshot_round_trip(written: dict[int, list[WrittenBatch]]) -> None:
     states = WriterStates()
-    for writer, batches in writers.items():
+    for writer, batches in written.items():
         for batch in batches:
             states.record(writer, batch)
     again = WriterStates.from_snapshot(states.to_snapshot())
     assert again.to_snapshot() == states.to_snapshot()
-    for writer, batches in writers.items():
+    for writer, batches in written.items():
         assert again.last_sequence(writer) == batches[-1].sequence
 
 
@@ -145,3 +146,24 @@ def test_open_files_are_forgotten_by_folder(tmp_path: Path) -> None:
     assert files.handle_count == 0
     assert not files._files
     assert not files._paths
+
+
+def test_the_writers_that_wrote_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every connection is a new writer: a program that connects once a second leaves 600,000 in a week."""
+    every = WriterStates()
+    monkeypatch.setattr(writers, "WRITERS_MAX", 100)
+    states = WriterStates()
+    for number in range(1_000):
+        states.record(number, WrittenBatch(0, 2 * number, 0, 1))
+        states.record(7, WrittenBatch(number, 2 * number + 1, 0, 1))
+        assert len(states) <= 100
+    assert states.last_sequence(7) == 999
+    assert [number for number in range(1_000) if states.last_sequence(number) is not None] == [7, *range(901, 1_000)]
+    assert WriterStates.from_snapshot(states.to_snapshot()).to_snapshot() == states.to_snapshot()
+    # What an earlier release wrote has no limit, and another order.
+    monkeypatch.undo()
+    for number in reversed(range(300)):
+        every.record(number, WrittenBatch(0, number, 0, 1))
+    monkeypatch.setattr(writers, "WRITERS_MAX", 100)
+    found = WriterStates.from_snapshot(every.to_snapshot())
+    assert [number for number in range(300) if found.last_sequence(number) is not None] == [*range(200, 300)]

@@ -11,6 +11,10 @@ from typing import NamedTuple
 from fluss.errors import FormatError, OutOfOrderSequenceError
 
 BATCHES_REMEMBERED = 5
+WRITERS_MAX = 5_000
+"""Of one bucket; those that wrote last are remembered. Every connection has a new id: a program that connects once a
+second would leave 600,000 until they expire after a week, and to write those down takes seconds. A writer that was
+forgotten is told so with its next batch, and goes on under a new id."""
 SEQUENCE_MAX = 2**31 - 1
 NO_WRITER_ID = -1
 _SNAPSHOT_VERSION = 1
@@ -39,7 +43,8 @@ class WriterStates:
     __slots__ = ("_batches",)
 
     def __init__(self) -> None:
-        # Newest last. Tuples, so that a snapshot taken in passing cannot change while it is written.
+        # The writer that wrote last comes last, and so does its newest batch. Tuples, so that a snapshot taken in
+        # passing cannot change while it is written.
         self._batches: dict[int, tuple[WrittenBatch, ...]] = {}
 
     def __len__(self) -> int:
@@ -71,8 +76,10 @@ class WriterStates:
             )
 
     def record(self, writer_id: int, batch: WrittenBatch) -> None:
-        batches = (*self._batches.get(writer_id, ()), batch)
+        batches = (*self._batches.pop(writer_id, ()), batch)
         self._batches[writer_id] = batches[-BATCHES_REMEMBERED:]
+        if len(self._batches) > WRITERS_MAX:
+            del self._batches[next(iter(self._batches))]
 
     def expire(self, before_timestamp: int) -> int:
         """Forget writers whose last batch is older; returns how many."""
@@ -106,8 +113,11 @@ class WriterStates:
             if document["version"] != _SNAPSHOT_VERSION:
                 raise ValueError("unknown version")
             states = cls()
-            for entry in document["writers"]:
-                states._batches[int(entry["writer_id"])] = _batches(entry["batches"])
+            found = {int(entry["writer_id"]): _batches(entry["batches"]) for entry in document["writers"]}
+            if len(found) > WRITERS_MAX:
+                # An earlier release wrote all of them, in another order.
+                found = dict(sorted(found.items(), key=lambda writer: writer[1][-1].last_offset)[-WRITERS_MAX:])
+            states._batches = found
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"writer snapshot: {error}") from None
         return states
