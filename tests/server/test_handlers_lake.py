@@ -80,6 +80,21 @@ def test_a_table_is_handed_out_when_its_freshness_has_passed(harness: Harness) -
     assert worker.take() == (table_id, 2)
 
 
+def test_a_clock_that_was_ahead_does_not_stop_tiering(harness: Harness) -> None:
+    year_ms = 365 * 24 * 3_600_000
+    first, second = new_table(harness), new_table(harness, "other")
+    worker = Worker(harness)
+    harness.clock.now_ms += year_ms
+    assert worker.take() == (first, 1)
+    assert worker.take() == (second, 1)
+    worker.beat(finished=(first, 1))
+    harness.clock.now_ms -= year_ms
+    # One table was tiered in the year to come, the worker of the other one was last heard of there.
+    assert worker.take() is None
+    harness.clock.now_ms += FRESHNESS_MS
+    assert {worker.take(), worker.take()} == {(first, 2), (second, 2)}
+
+
 def test_what_a_worker_tells_of_its_lake_is_kept(harness: Harness) -> None:
     table_id = new_table(harness)
     worker = Worker(harness)

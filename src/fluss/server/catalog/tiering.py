@@ -79,6 +79,9 @@ class TieringManager:
         now_ms = self._clock_ms()
         due: list[tuple[int, int]] = []
         for table in self.tables.values():
+            # A clock that was ahead and was put right: nothing happened later than now.
+            table.last_tiered_ms = min(table.last_tiered_ms, now_ms)
+            table.heartbeat_ms = min(table.heartbeat_ms, now_ms)
             if table.state is TieringState.SCHEDULED and table.due_ms <= now_ms:
                 heapq.heappush(due, (table.due_ms, table.table_id))
             elif table.state is TieringState.TIERING and table.heartbeat_ms + WORKER_SILENCE_MS_MAX <= now_ms:
