@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.server.log_support import LogHarness, make_batch
 
 from fluss.errors import FormatError
 from fluss.server.log import writers
@@ -146,6 +147,48 @@ def test_open_files_are_forgotten_by_folder(tmp_path: Path) -> None:
     assert files.handle_count == 0
     assert not files._files
     assert not files._paths
+
+
+def test_indexes_of_closed_segments_are_freed_when_they_are_not_used(tmp_path: Path) -> None:
+    """Otherwise a server takes more memory with every GB that is written to it."""
+    harness = LogHarness(tmp_path / "log", segment_bytes_max=2_000, index_interval_bytes=0)
+    for number in range(0, 60, 3):
+        harness.write(make_batch(number))
+    log = harness.log
+    *closed, active = log.segments
+    before = [segment.index.offset_file() + segment.index.time_file() for segment in closed]
+    assert len(closed) == 3
+
+    def look() -> list[bool]:
+        for segment in log.segments:
+            segment.release_idle_index()
+        return [segment.index_is_loaded for segment in closed]
+
+    harness.commit(checkpoint=True)
+    look()
+    assert active.index_is_loaded
+    assert not any(look())
+    assert active.index_is_loaded
+    assert [segment.index.offset_file() + segment.index.time_file() for segment in closed] == before
+    assert all(segment.index.trusted for segment in closed)
+    assert all(look())  # they were just used
+    _ = closed[0].index
+    assert look() == [True] + [False] * (len(closed) - 1)
+    assert harness.read_all() == list(range(60))
+    # An index that is not on disk is the only one there is.
+    harness.append(*[make_batch(number) for number in range(60, 75, 3)])
+    harness.append(*[make_batch(number) for number in range(75, 90, 3)])
+    closed = log.segments[:-1]
+    new = [segment for segment in closed if segment.base_offset >= active.base_offset]
+    look()
+    look()
+    assert new
+    assert all(segment.index_is_loaded for segment in new)
+    harness.commit(checkpoint=True)
+    look()
+    assert not any(look())
+    assert harness.read_all() == list(range(90))
+    harness.close()
 
 
 def test_the_writers_that_wrote_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,7 +309,10 @@ class Tablets:
             log.writers.expire(before)
 
     async def expire_segments(self) -> None:
-        """Delete closed segments that are older than their table keeps them, of one log at a time."""
+        """Delete closed segments that are older than their table keeps them, of one log at a time.
+
+        Of those that remain, forget the indexes that are not used.
+        """
         now_ms = self._clock.now_ms()
         roll_active = bool(self._config.boolean("log.retention.roll-active-segment.enabled"))
         for number, log in enumerate(tuple(self._logs.values())):
@@ -318,6 +321,8 @@ class Tablets:
             entry = self._catalog.table_by_id(log.bucket.table_id)
             if entry is None or not log.segments or log.damage is not None or log.deleted:
                 continue
+            for segment in log.segments[:-1]:
+                segment.release_idle_index()
             try:
                 deleted = await self._expire(log, entry, now_ms, roll_active)
             except (FlussError, OSError) as error:

@@ -36,6 +36,8 @@ from fluss.server.remote_files import RemoteFiles
 logger = logging.getLogger("fluss.server.remote")
 
 MANIFEST_NAME = "remote-log"
+_INDEXES_MAX = 16
+"""Indexes in memory of one bucket. Its remote log may be much larger than the disk, and they take up to 0.5 % of it."""
 
 
 class RemoteLog:
@@ -234,6 +236,8 @@ class RemoteLog:
                 offsets, times = self._store.read(base + INDEX_SUFFIX), self._store.read(base + TIME_INDEX_SUFFIX)
                 parsed = SegmentIndex.parse(offsets, times, segment.size_in_bytes)
             index = parsed if parsed is not None else SegmentIndex()
+            if len(self._indexes) >= _INDEXES_MAX:
+                self._indexes.pop(next(iter(self._indexes)), None)
             self._indexes[segment.segment_id] = index
         return index
 

@@ -50,6 +50,10 @@ class Segment:
         self._settings = settings
         self._open_files = open_files
         self._index: SegmentIndex | None = None
+        self._index_used = False
+        """Whether it was asked for since the last look for idle ones."""
+        self._index_on_disk = False
+        """Whether its files say the same."""
         self._index_lock = threading.Lock()
         self._index_files_lock = threading.Lock()
         self._max_timestamp: int | None = None
@@ -108,13 +112,25 @@ class Segment:
 
         They are rebuilt if they are unusable.
         """
+        self._index_used = True
         index = self._index
         if index is None:
             with self._index_lock:
-                if self._index is None:
-                    self._index = self.load_index(self.size_bytes) or self.rebuild_index()
                 index = self._index
+                if index is None:
+                    index = self.load_index(self.size_bytes)
+                    self._index_on_disk = index is not None
+                    index = self._index = index or self.rebuild_index()
         return index
+
+    def release_idle_index(self) -> None:
+        """Free the index of a closed segment that was not used since the last call; it is read again when needed.
+
+        An index takes up to 5 MB for each GB of the log.
+        """
+        if not self._index_used and self._index_on_disk:
+            self._index = None
+        self._index_used = False
 
     @property
     def index_is_loaded(self) -> bool:
@@ -152,11 +168,14 @@ class Segment:
                 disk.write_atomically(
                     segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX), _index_check(offsets, times)
                 )
+            # Of an open segment a copy is written, which is soon behind.
+            self._index_on_disk = index is self._index and index.trusted
 
     def discard_index(self) -> None:
         """The index told something that the log contradicts: build it from the log."""
         with self._index_lock:
             self._index = self.rebuild_index()
+            self._index_on_disk = False
 
     def rebuild_index(self) -> SegmentIndex:
         """Read the whole segment; a batch that is damaged ends the index, not the segment."""
@@ -186,6 +205,7 @@ class Segment:
     def note_batch(self, span: BatchSpan, position: int) -> None:
         """Record a batch that lies at ``position`` of the file."""
         self.bytes_since_entry = self._index_batch(self.index, span, position, self.bytes_since_entry)
+        self._index_on_disk = False
         self.size_bytes = position + span.end - span.start
         self.end_offset = span.last_offset + 1
         self._max_timestamp = span.timestamp
