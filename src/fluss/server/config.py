@@ -98,7 +98,8 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     _o("log.retention.roll-active-segment.enabled", Boolean(), False, "expire the open segment as well", dynamic=True),
     _o("log.replica.min-in-sync-replicas-number", Whole(1, 1), 1, "replicas needed for acks=all; there is one",
        dynamic=True),
-    _o("server.writer-id.expiration-time", Duration(1), 7 * DAY_MS, "idle time after which a writer is forgotten"),
+    _o("server.writer-id.expiration-time", Duration(1), 7 * DAY_MS, "idle time after which a writer is forgotten; "
+       "of a bucket, the 5,000 that wrote last are remembered"),
     _o("server.writer-id.expiration-check-interval", Duration(1), 10 * MINUTE_MS,
        "time between two looks for idle writers"),
     _o("server.io-pool.size", Whole(1), 4, "threads for disk work"),
