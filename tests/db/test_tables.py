@@ -170,7 +170,7 @@ def test_from_python_types(db: fluss.Database) -> None:
         (pl.DataFrame({"a": [object()]}, schema={"a": pl.Object}), "'a' has the polars type Object"),
         (pl.DataFrame({"a": [2**70]}, schema={"a": pl.Int128}), "a DataFrame cannot be read as Arrow"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_data_without_types_of_a_table_is_refused_in_words(db: fluss.Database, source: object, problem: str) -> None:
     with pytest.raises(fluss.InvalidArgumentError, match=problem) as caught:
