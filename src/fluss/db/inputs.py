@@ -6,6 +6,7 @@ from __future__ import annotations
 import decimal
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,9 @@ from fluss.rows import BadValues, ColumnConverter
 
 _CHUNK_ROWS_FIRST = 1_000
 _CHUNK_ROWS_MAX = 16_384
+CHUNK_SECONDS = 0.1
+"""After this time the rows that a slow iterable has given are written, however few they are."""
+_STEP_ROWS_MAX = 256
 
 Rows = Any
 """A row (dict, tuple, dataclass, pydantic model), an iterable of rows, an Arrow object, or a data frame."""
@@ -187,7 +191,7 @@ def pieces_of(data: Any, wanted: Sequence[str]) -> Iterator[Any]:
     while True:
         chunk: list[Any] = []
         try:
-            chunk.extend(itertools.islice(items, size))
+            _fill(chunk, items, size)
         except Exception:
             if chunk:
                 yield chunk  # what came before the error is written, as what comes before a row that does not fit
@@ -196,3 +200,15 @@ def pieces_of(data: Any, wanted: Sequence[str]) -> Iterator[Any]:
             return
         yield chunk
         size = _CHUNK_ROWS_MAX
+
+
+def _fill(chunk: list[Any], items: Iterator[Any], size: int) -> None:
+    """Take up to `size` rows, fewer if they come slowly. The clock is asked less often the faster they come."""
+    end = time.monotonic() + CHUNK_SECONDS
+    step = 1
+    while len(chunk) < size:
+        wanted = min(len(chunk) + step, size)
+        chunk.extend(itertools.islice(items, step))
+        if len(chunk) < wanted or time.monotonic() >= end:
+            return
+        step = min(step * 2, _STEP_ROWS_MAX, size - len(chunk))

@@ -6,13 +6,14 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss.db.bridge import offload
-from fluss.db.inputs import BadRow, RowInput, frame_of, is_one_row, pieces_of
+from fluss.db.inputs import CHUNK_SECONDS, BadRow, RowInput, frame_of, is_one_row, pieces_of
 from fluss.db.results import WriteResult, rejected, with_rows_written
 from fluss.db.schemas import is_pandas
 from fluss.errors import FlussError, InvalidRowError, PartitionSpecInvalidError, RecordTooLargeError
@@ -64,8 +65,10 @@ class Writing:
     def __init__(self, sink: Sink, progress: bool) -> None:
         self._sink = sink
         self._progress = progress
-        self._handles: list[tuple[int, WriteResultHandle]] = []
+        self._handles: deque[tuple[int, WriteResultHandle]] = deque()
+        """Of what is not known to be durable yet; an iterable may have no end."""
         self._given = 0
+        self._written = 0
         self._error: tuple[int, str] | None = None
         """The first row that does not fit, and why."""
 
@@ -92,11 +95,13 @@ class Writing:
 
     async def _run_async(self, data: Any) -> None:
         chunk: list[Any] = []
+        end = time.monotonic() + CHUNK_SECONDS
         try:
             async for row in data:
                 chunk.append(row)
-                if len(chunk) >= 1_000:
+                if len(chunk) >= 1_000 or time.monotonic() >= end:
                     rows, chunk = chunk, []
+                    end = time.monotonic() + CHUNK_SECONDS
                     if not await offload(lambda rows=rows: self._chunk(rows)):  # type: ignore[misc]
                         return
         except Exception:
@@ -107,7 +112,7 @@ class Writing:
             await offload(lambda: self._chunk(chunk))
 
     async def _settle(self) -> int:
-        written = 0
+        written = self._written
         failure: FlussError | None = None
         for rows, handle in self._handles:
             try:
@@ -153,6 +158,10 @@ class Writing:
             return False
         self._handles.append((rows, handle))
         self._given += rows
+        while self._handles and self._handles[0][1].done():
+            if self._handles[0][1].ticket.failed:
+                return False  # more rows would only fail too
+            self._written += self._handles.popleft()[0]
         return True
 
     def _chunk(self, rows: list[Any]) -> bool:

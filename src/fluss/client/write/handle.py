@@ -87,6 +87,11 @@ class Ticket:
     def done(self) -> bool:
         return self._promise.done
 
+    @property
+    def failed(self) -> bool:
+        """Whether a row is known not to have been written."""
+        return bool(self._failures)
+
     async def wait(self, place: int | None, timeout: float | None = None) -> None:
         """Wait for the row whose values begin at `place` (None: for all rows)."""
         if not self._promise.done:

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iterables that are slow, or have no end: their rows are written while they come."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from tests.faults.proxy import FaultProxy, ProxiedServer, Refusal
+
+import fluss
+import fluss.aio
+from fluss.client.write import WriteResultHandle
+from fluss.db import inputs
+from fluss.errors import ErrorCode
+from fluss.protocol import apis
+
+PAUSE_S = inputs.CHUNK_SECONDS * 2.5
+
+
+def test_rows_of_a_slow_iterable_are_there_before_it_ends(db: fluss.Database) -> None:
+    table = db.create_table("sensor", "n bigint")
+    seen = []
+
+    def measure() -> Iterator[dict[str, int]]:
+        for n in range(5):
+            yield {"n": n}
+            time.sleep(PAUSE_S)
+            seen.append(table.count())
+
+    assert table.append(measure()).rows == 5
+    assert seen[-1] >= 3
+
+
+def test_rows_of_a_slow_asynchronous_iterable_are_there_before_it_ends(db: fluss.Database) -> None:
+    db.create_table("sensor", "n bigint")
+
+    async def main() -> list[int]:
+        seen = []
+        async with await fluss.aio.connect(db.address) as other:
+            table = await other.table("sensor")
+
+            async def measure() -> AsyncIterator[dict[str, int]]:
+                for n in range(5):
+                    yield {"n": n}
+                    await asyncio.sleep(PAUSE_S)
+                    seen.append(await table.count())
+
+            assert (await table.append(measure())).rows == 5
+        return seen
+
+    assert asyncio.run(main())[-1] >= 3
+
+
+def test_rows_that_come_quickly_are_written_many_at_a_time(db: fluss.Database) -> None:
+    chunks = [len(chunk) for chunk in inputs.pieces_of(({"n": n} for n in range(40_000)), ["n"])]
+    assert sum(chunks) == 40_000
+    assert len(chunks) < 40
+
+
+def test_a_long_write_keeps_no_handle_of_what_is_durable(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "CHUNK_SECONDS", 0.0)  # a write for each row
+    table = db.create_table("sensor", "n bigint")
+    kept = []
+
+    def measure() -> Iterator[dict[str, int]]:
+        for n in range(2_000):
+            if n % 500 == 499:
+                time.sleep(0.5)
+                kept.append(sum(isinstance(one, WriteResultHandle) for one in gc.get_objects()))
+            yield {"n": n}
+
+    assert table.append(measure()).rows == 2_000
+    assert table.count() == 2_000
+    assert kept[-1] < kept[0] + 100
+
+
+def test_an_endless_iterable_ends_with_the_first_write_that_fails() -> None:
+    with FaultProxy() as proxy, ProxiedServer(proxy), fluss.connect(proxy.address) as db:
+        table = db.create_table("sensor", "n bigint")
+        refusal = Refusal(ErrorCode.AUTHORIZATION_EXCEPTION, "you may not write")
+        proxy.on_request = lambda api_key, body: refusal if api_key == apis.PRODUCE_LOG.key else None
+        with pytest.raises(fluss.FlussError, match="you may not write"):
+            table.append({"n": n} for n in itertools.count())
+        proxy.calm()
