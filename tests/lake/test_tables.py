@@ -21,6 +21,7 @@ from fluss.errors import (
     InvalidTableError,
     LakeTableAlreadyExistError,
     MissingDependencyError,
+    StorageError,
 )
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
@@ -290,6 +291,27 @@ def test_a_compaction_that_is_given_up_leaves_no_files(lake: LakeHarness) -> Non
         one.maintain(report, sweep=False)
     assert lake.table(path).sweep(older_than_ms=2**53) == []
     assert lake.table(path).stats().files == 4
+    assert lake.union(path) == [row(i) for i in range(4)]
+
+
+@every_format
+def test_a_compaction_that_the_server_cannot_take_leaves_no_files(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = lake.create("refused", buckets=1)
+    for i in range(4):
+        lake.append(path, [row(i)])
+        lake.tier(path)
+    one = lake.round(settings=RoundSettings(compact=True, compact_files_min=2))
+    report = one.run(path)
+
+    async def refuse(*_: object) -> str:
+        raise StorageError("no space left on the disk of the server")
+
+    monkeypatch.setattr(lake.session.admin, "prepare_lake_table_snapshot", refuse)
+    with pytest.raises(StorageError):
+        one.maintain(report, sweep=False)
+    assert lake.table(path).sweep(older_than_ms=2**53) == []
     assert lake.union(path) == [row(i) for i in range(4)]
 
 

@@ -361,8 +361,12 @@ class Round:
                 )
             )
             self._check_not_fenced(info)
+        except BaseException:
+            table.abort(results)
+            raise
+        try:
             snapshot_id = table.commit_compaction(results, offsets_path, known.snapshot_id)
-        except (LakeCommitConflictError, FencedTieringEpochError):
+        except LakeCommitConflictError:
             table.abort(results)
             raise
         self._on_step("compacted")
