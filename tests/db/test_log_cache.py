@@ -78,17 +78,42 @@ def test_many_small_pieces_become_few() -> None:
     assert cache.nbytes == 8 * count
 
 
-def test_columns_that_are_cut_in_another_way_replace_the_others() -> None:
+def test_columns_that_are_read_in_smaller_pieces() -> None:
     cache = LogCache()
     for number in range(5):
         cache.add(KEY, number, number + 1, batch(number))
-    assert cache.columns_from(KEY, 0) == {"n"}
-    assert cache.columns_from(KEY, 1) == set()
-    cache.add(KEY, 0, 3, batch(0, 1, 2, m=[0, 1, 2]))
-    assert cache.prefix(KEY, 0, 5, ["n"])[1] == 3
-    cache.add(KEY, 3, 5, batch(3, 4, m=[3, 4]))
-    assert cache.prefix(KEY, 0, 5, ["n", "m"])[1] == 5
+    for number in (0, 1, 2, 0, 1, 2, 4):  # a read that was given up, then one with a gap
+        cache.add(KEY, number, number + 1, pa.record_batch({"m": [number]}))
+    assert cache.prefix(KEY, 0, 5, ["m"])[1] == 0
+    for start, end in ((0, 2), (2, 3), (3, 5)):
+        cache.add(KEY, start, end, pa.record_batch({"m": list(range(start, end))}))
+    found, end = cache.prefix(KEY, 0, 5, ["n", "m"])
+    assert end == 5
+    assert [part.to_pydict() for part in found] == [{"n": [0, 1, 2, 3, 4], "m": [0, 1, 2, 3, 4]}]
     assert cache.nbytes == 2 * 5 * 8
+
+
+def test_columns_that_are_asked_for_in_turns_are_kept_in_few_pieces() -> None:
+    cache = LogCache()
+    for number in range(100):
+        for name in ("n", "m"):
+            assert cache.prefix(KEY, 0, number, [name])[1] == number
+            cache.add(KEY, number, number + 1, pa.record_batch({name: [number]}))
+    found, end = cache.prefix(KEY, 0, 100, ["n", "m"])
+    assert end == 100
+    assert [part.to_pydict() for part in found] == [{"n": list(range(100)), "m": list(range(100))}]
+
+
+def test_a_log_that_lost_its_beginning_to_others_is_kept_again() -> None:
+    cache = LogCache(32)
+    cache.add(KEY, 0, 2, batch(0, 1))
+    cache.add(OTHER, 0, 4, batch(0, 1, 2, 3))
+    cache.add(KEY, 2, 4, batch(2, 3))  # the read goes on, but what it read first had to go
+    for _ in range(2):
+        found, end = cache.prefix(KEY, 0, 4, ["n"])
+        for start in range(end, 4, 2):
+            cache.add(KEY, start, start + 2, batch(start, start + 1))
+    assert (rows(found), end, cache.nbytes) == ([0, 1, 2, 3], 4, 32)
 
 
 def test_memory_is_bounded() -> None:
@@ -206,3 +231,19 @@ def test_what_does_not_fit_is_read_each_time(
     for _ in range(2):
         assert db.sql("select sum(n) from log").fetchall() == [(4950,)]
     assert scanned == [100, 100]
+
+
+def test_queries_read_no_columns_but_their_own(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("duckdb")
+    db.create_table("log", pa.table({name: range(100) for name in "abc"}), buckets=1)
+    read: list[list[str]] = []
+    original = TableScan.project_by_name
+
+    def recording(self: TableScan, names: list[str]) -> TableScan:
+        read.append(list(names))
+        return original(self, names)
+
+    monkeypatch.setattr(TableScan, "project_by_name", recording)
+    for name in "abc":
+        assert db.sql(f"select sum({name}) from log").fetchall() == [(4950,)]
+    assert read == [["a"], ["b"], ["c"]]

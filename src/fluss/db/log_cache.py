@@ -13,9 +13,11 @@ The cache belongs to one event loop, and so needs no lock.
 
 from __future__ import annotations
 
+import contextlib
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -39,6 +41,8 @@ class _CachedRows:
     end: int
     rows: int
     columns: dict[str, pa.Array]
+    _incomplete: dict[str, tuple[int, list[pa.Array]]] = field(default_factory=dict)
+    """Further columns, as far as they are read again in smaller pieces than these rows are kept in."""
 
     @property
     def nbytes(self) -> int:
@@ -60,6 +64,23 @@ class _CachedRows:
         except pa.ArrowException:  # not every type can be joined in every release of Arrow
             return None
         return _CachedRows(self.start, other.end, self.rows + other.rows, columns)
+
+    def columns_with(self, new: _CachedRows) -> dict[str, pa.Array]:
+        """The columns that are complete now that some of these rows were read with further ones."""
+        complete = {}
+        for name, array in new.columns.items():
+            if name in self.columns:
+                continue
+            end, arrays = (self.start, []) if new.start == self.start else self._incomplete.pop(name, (-1, []))
+            if end != new.start:
+                continue  # two reads at the same time
+            arrays.append(array)
+            if new.end < self.end:
+                self._incomplete[name] = new.end, arrays
+            elif sum(map(len, arrays)) == self.rows:
+                with contextlib.suppress(pa.ArrowException):
+                    complete[name] = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        return complete
 
     def after(self, offset: int) -> _CachedRows:
         """The rows from an offset on, of dense ones."""
@@ -88,6 +109,9 @@ class LogCache:
             return [], start
         self._logs.move_to_end(key)
         self._cut_before(log, start)
+        if log and log[0].start > start:
+            # Other logs needed the room while this one was read, and only its end is there.
+            self._clear(log)
         found = []
         at = start
         for piece in log:
@@ -99,37 +123,38 @@ class LogCache:
             at = piece.end
         return found, at
 
-    def columns_from(self, key: _Key, offset: int) -> set[str]:
-        """The columns that are cached of rows from an offset on. Who reads these rows again reads them too: pieces that
-        are cut in another way replace those that are there.
-        """
-        return {name for piece in self._logs.get(key, ()) if piece.start >= offset for name in piece.columns}
-
     def add(self, key: _Key, start: int, end: int, batch: pa.RecordBatch) -> None:
         """Keep the columns of a batch that holds all rows between two offsets, if there is room for them."""
         log = self._logs.get(key, [])
         new = _CachedRows(start, end, batch.num_rows, dict(zip(batch.schema.names, batch.columns)))
         if log and start != log[-1].end:
-            at = next((at for at, piece in enumerate(log) if piece.start == start), None)
-            if at is None or new.columns.keys() <= log[at].columns.keys():
-                return  # another read came first, and keeps its own
-            piece = log[at]
-            if (piece.end, piece.rows) == (end, new.rows):
-                more = {name: array for name, array in new.columns.items() if name not in piece.columns}
-                if self._make_room(key, sum(array.nbytes for array in more.values())):
-                    self._bytes -= piece.nbytes
-                    piece.columns.update(more)
-                    self._bytes += piece.nbytes
-                return
-            self._bytes -= sum(piece.nbytes for piece in log[at:])
-            del log[at:]
-        if self._make_room(key, new.nbytes):
+            self._add_columns(key, log, new)
+        elif self._make_room(key, new.nbytes):
             log = self._logs.setdefault(key, log)
-            joined = log[-1].joined(new) if log else None
-            if joined is not None:
-                self._bytes -= log.pop().nbytes
-            log.append(joined or new)
-            self._bytes += log[-1].nbytes
+            log.append(new)
+            self._bytes += new.nbytes
+            self._join(log, len(log) - 1)
+
+    def _add_columns(self, key: _Key, log: list[_CachedRows], new: _CachedRows) -> None:
+        """Keep further columns of rows that are cached."""
+        at = bisect_right(log, new.start, key=lambda piece: piece.start) - 1
+        if at < 0 or new.end > log[at].end:
+            return
+        piece = log[at]
+        columns = piece.columns_with(new)
+        if columns and self._make_room(key, sum(array.nbytes for array in columns.values())):
+            self._bytes -= piece.nbytes
+            piece.columns.update(columns)
+            self._bytes += piece.nbytes
+            self._join(log, at)
+
+    def _join(self, log: list[_CachedRows], at: int) -> None:
+        """Make one piece of this one and the one before, if both are small."""
+        joined = log[at - 1].joined(log[at]) if at else None
+        if joined is not None:
+            self._bytes -= log[at - 1].nbytes + log[at].nbytes
+            log[at - 1 : at + 1] = [joined]
+            self._bytes += joined.nbytes
 
     def _make_room(self, key: _Key, size: int) -> bool:
         """Drop other logs until there is room for so many bytes more; False if there is none then."""
@@ -148,5 +173,8 @@ class LogCache:
                 log.insert(0, first.after(start))
                 self._bytes += log[0].nbytes
             else:
-                self._bytes -= sum(piece.nbytes for piece in log)
-                log.clear()
+                self._clear(log)
+
+    def _clear(self, log: list[_CachedRows]) -> None:
+        self._bytes -= sum(piece.nbytes for piece in log)
+        log.clear()

@@ -280,11 +280,7 @@ async def _cached_log_rows(
             rest[bucket] = at
     if not rest:
         return
-    columns = list(needed)
-    if read.predicate is None:
-        cached = {name for bucket, at in rest.items() for name in cache.columns_from((schema_id, bucket), at)}
-        columns += sorted(cached.difference(needed))
-    scan = table.new_scan().project_by_name(columns)
+    scan = table.new_scan().project_by_name(needed)
     if read.predicate is not None:
         scan = scan.filter(read.predicate)  # read in part: nothing that could be kept
     stops = {bucket: ends[bucket] for bucket in rest}
@@ -295,7 +291,7 @@ async def _cached_log_rows(
                 end = item.last_offset + 1
                 cache.add((schema_id, item.bucket), rest[item.bucket], end, item.batch)
                 rest[item.bucket] = end
-            yield item.batch if len(columns) == len(needed) else item.batch.select(needed)
+            yield item.batch
 
 
 # -- primary-key tables --------------------------------------------------------------------------------------------
