@@ -16,6 +16,7 @@ import pydantic
 import pytest
 
 import fluss
+from fluss.db.models import as_mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -126,6 +127,18 @@ def test_every_annotation_that_makes_a_table_is_written_and_read(db: fluss.Datab
     with table.writer() as writer:
         writer.upsert(row)
     assert table.to_pylist() == [row]
+
+
+def test_a_plain_value_of_a_row_costs_one_call() -> None:
+    row = Order(1, "apple", 1.5)
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        as_mapping(row)
+    finally:
+        sys.setprofile(None)
+    assert calls.count("_plain") == len(dataclasses.fields(Order))
+    assert calls.count("as_mapping") == 1
 
 
 def test_a_model_with_fewer_columns_reads_only_those(db: fluss.Database) -> None:

@@ -209,6 +209,8 @@ def as_mapping(row: object) -> Mapping[str, Any] | None:
 
 def _plain(value: Any) -> Any:
     """A value of a field as a column takes it: what `python_data_type` reads from annotations, at any depth."""
+    if type(value) in _ATOMS:  # nearly all values: every other question costs more than the whole row
+        return value
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, dict):
@@ -221,7 +223,7 @@ def _plain(value: Any) -> Any:
     return value if mapping is None or isinstance(value, tuple) else mapping
 
 
-_ATOMS = frozenset({bool, int, float, str, bytes, type(None)})
+_ATOMS = frozenset({*_SIMPLE, type(None)})
 
 
 def model_fields(cls: type) -> list[ModelField]:
