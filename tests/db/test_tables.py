@@ -205,10 +205,22 @@ def test_data_that_does_not_fit_leaves_no_table(db: fluss.Database, data, option
     assert "t" not in db
 
 
-def test_replace_keeps_the_table_if_the_data_does_not_fit(db: fluss.Database) -> None:
+@pytest.mark.parametrize(
+    ("data", "options", "problem"),
+    [
+        ({"id": [2, None]}, {"primary_key": "id"}, r"row 1: .*nothing was written"),
+        ({"id": ["a", "b/c"]}, {"partition_by": "id"}, r"row 1: .*partition value.*nothing was written"),
+        ({"id": [[1]]}, {"partition_by": "id"}, "partition"),
+        ({"id": [2]}, {"properties": {"table.log.ttl": "later"}}, "table.log.ttl"),
+        ({"id": [2]}, {"buckets": 1_000_000}, "1000000 buckets"),
+        ("id bigint", {"buckets": 1_000_000}, "1000000 buckets"),
+    ],
+    ids=["null key", "partition", "partition type", "property", "buckets", "no data"],
+)
+def test_replace_keeps_the_table_if_there_cannot_be_another(db: fluss.Database, data, options, problem: str) -> None:
     db.create_table("t", [{"id": 1}])
-    with pytest.raises(fluss.InvalidRowError, match=r"row 1: .*nothing was written"):
-        db.create_table("t", {"id": [2, None]}, primary_key="id", replace=True)
+    with pytest.raises(fluss.FlussError, match=problem):
+        db.create_table("t", data, replace=True, **options)
     assert db.t.to_pylist() == [{"id": 1}]
     assert db.create_table("t", {"id": [2, 3]}, primary_key="id", replace=True).count() == 2
 

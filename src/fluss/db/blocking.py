@@ -550,8 +550,8 @@ class Database(DatabaseBase[Table[dict[str, Any]]]):
             properties: Table properties, such as ``{"table.log.ttl": "7d"}``.
             comment: What the table is for.
             exist_ok: Give the table that exists, if one does; nothing is loaded then.
-            replace: Drop the table that exists, if one does. Data is checked before: if a row of it does not fit, the
-                table stays as it was.
+            replace: Drop the table that exists, if one does. What the server refuses, and data that does not fit its
+                columns or partitions, leave the table as it was.
             progress: Show a progress bar while loading.
 
         Example:

@@ -28,7 +28,7 @@ from fluss.errors import (
     TableAlreadyExistError,
     TableNotExistError,
 )
-from fluss.metadata import TableDescriptor, TablePath
+from fluss.metadata import TableDescriptor, TableInfo, TablePath
 from fluss.metadata.properties import TABLE_PROPERTIES
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class Database(Connected):
             properties: Table properties, such as ``{"table.log.ttl": "7d"}``.
             comment: What the table is for.
             exist_ok: Give the table that exists, if one does; nothing is loaded then.
-            replace: Drop the table that exists, if one does. Data is checked before: if a row of it does not fit, the
-                table stays as it was.
+            replace: Drop the table that exists, if one does. What the server refuses, and data that does not fit its
+                columns or partitions, leave the table as it was.
             progress: Show a progress bar while loading.
 
         Example:
@@ -97,9 +97,6 @@ class Database(Connected):
         if exist_ok and replace:
             raise InvalidArgumentError("create_table takes exist_ok or replace, not both")
         made = await offload(lambda: source_of(source, primary_key))
-        if made.data is not None:
-            # Before anything is dropped or created: data that does not fit must not cost the table that it replaces.
-            made.data = await offload(lambda: checked_table(made.data, made.schema, f"table {path}"))
         own, custom = _properties(properties or {})
         descriptor = TableDescriptor(
             made.schema,
@@ -110,24 +107,31 @@ class Database(Connected):
             properties=own,
             custom_properties=custom,
         )
+        if made.data is not None:
+            # Before anything is dropped or created: data that does not fit must not cost the table that it replaces.
+            info = TableInfo(path, -1, -1, descriptor.replace(bucket_count=buckets or 1), 0, 0)
+            bucketing = self._connection._cluster.config.client_bucketing
+            made.data = await offload(lambda: checked_table(made.data, info, bucketing))
         if path.database_name != self._name:
             await self._admin.create_database(path.database_name, ignore_if_exists=True)
-        if replace:
-            await self._admin.drop_table(path, ignore_if_not_exists=True)
         try:
             await self._admin.create_table(path, descriptor, ignore_if_exists=False)
         except TableAlreadyExistError:
             if exist_ok:
                 return await self.table(path)
-            raise TableAlreadyExistError(
-                f"table {path} exists already; open it with db.table({str(name)!r}), or create it with exist_ok=True "
-                "or replace=True"
-            ) from None
+            if not replace:
+                raise TableAlreadyExistError(
+                    f"table {path} exists already; open it with db.table({str(name)!r}), or create it with "
+                    "exist_ok=True or replace=True"
+                ) from None
+            # Only now: servers refuse a table that they cannot create before they look whether one exists.
+            await self._admin.drop_table(path, ignore_if_not_exists=True)
+            await self._admin.create_table(path, descriptor, ignore_if_exists=False)
         table = await self.table(path)
         if made.data is not None and len(made.data):
             try:
                 await (table.upsert if made.schema.primary_key else table.append)(made.data, progress=progress)
-            except RowRejectedError as error:  # found by the writer only, such as a value that names no partition
+            except RowRejectedError as error:  # found by the writer only, such as a row larger than its buffer
                 if not error.written:
                     await self._admin.drop_table(path, ignore_if_not_exists=True)
                 raise

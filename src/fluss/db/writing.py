@@ -17,10 +17,11 @@ from fluss.db.inputs import CHUNK_SECONDS, BadRow, RowInput, frame_of, is_one_ro
 from fluss.db.results import WriteResult, rejected, with_rows_written
 from fluss.db.schemas import is_pandas
 from fluss.errors import FlussError, InvalidRowError, PartitionSpecInvalidError, RecordTooLargeError
+from fluss.metadata.partition import PARTITION_KEY_TYPES
 
 if TYPE_CHECKING:
     from fluss.client.write import AppendWriter, UpsertWriter, WriteResultHandle
-    from fluss.metadata import Schema
+    from fluss.metadata import TableInfo
 
 _PROGRESS_ROWS = 65_536
 _ROW_IN_TEXT = re.compile(r"\brow (\d+)\b[,:]?\s*")
@@ -185,22 +186,40 @@ def _row_and_reason(error: FlussError, what: str) -> tuple[int, str] | None:
     return int(match[1]), reason.removeprefix(f"{what}: ")
 
 
-def checked_table(data: pa.Table, schema: Schema, what: str) -> pa.Table:
-    """The data in the types of a schema; an error as of a write of it if a row does not fit."""
-    from fluss.client.write.arrow_input import BatchReader
+def checked_table(data: pa.Table, info: TableInfo, bucketing: str) -> pa.Table:
+    """The data in the types of a table that is to be created; an error as of a write of it if a row does not fit.
 
-    reader = BatchReader(what, schema.columns)
-    batches, rows = [], 0
-    try:
-        for batch in data.to_batches():
-            batches.append(reader.read(batch, rows))
-            rows += batch.num_rows
-    except InvalidRowError as error:
-        found = _row_and_reason(error, what)
-        if found is None:
-            raise
-        raise rejected(found[0], 0, found[1]) from None
+    Args:
+        info: The table. Its ids are not used.
+        bucketing: How the client writes partition values, see `client.bucketing`.
+    """
+    from fluss.client.write.arrow_input import BatchReader
+    from fluss.client.write.routing import BadRows, partition_codes
+
+    what = f"table {info.table_path}"
+    reader = BatchReader(what, info.schema.columns)
+    keys = [info.schema.column(key) for key in info.partition_keys]
+    # The server has the word on columns that no table can be partitioned by.
+    is_partitioned = bool(keys) and all(isinstance(key.data_type, PARTITION_KEY_TYPES) for key in keys)
+    batches, first = [], 0
+    for given in data.to_batches():
+        try:
+            batch = reader.read(given, first)
+        except InvalidRowError as error:
+            raise _rejection(error, what) from None
+        try:
+            if is_partitioned:
+                partition_codes(info, [batch.column(key.name) for key in keys], bucketing)
+        except BadRows as error:
+            raise _rejection(error, what, first) from None
+        batches.append(batch)
+        first += batch.num_rows
     return pa.Table.from_batches(batches, reader.schema)
+
+
+def _rejection(error: FlussError, what: str, first: int = 0) -> FlussError:
+    found = _row_and_reason(error, what)
+    return error if found is None else rejected(first + found[0], 0, found[1])
 
 
 def _slices(frame: Any) -> Iterator[Any]:
