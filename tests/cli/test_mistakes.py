@@ -15,6 +15,7 @@ ERROR, USAGE, MISSING = 1, 2, 3
 
 MISTAKES: list[tuple[str, int, str]] = [
     ("-b 127.0.0.1:1 tables", USAGE, "options come after it: fluss tables -b"),
+    ("--versoin", USAGE, "Did you mean"),
     # names
     ("describe ordres", MISSING, "did you mean 'orders'"),
     ("describe shop.orders", MISSING, "no database 'shop'"),

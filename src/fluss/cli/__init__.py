@@ -94,6 +94,8 @@ class _Commands(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            if error.possibilities:
+                raise  # a misspelt option of `fluss` itself
             option = error.option_name
             raise click.UsageError(
                 f"there is no option {option} before the command; options come after it: fluss tables {option} …", ctx
