@@ -355,6 +355,16 @@ def test_offsets_of_dropped_partitions_are_forgotten(harness: Harness) -> None:
     assert harness.catalog.lake_end_offset(TableBucket(0, 1, 19)) == 20
 
 
+def test_files_of_snapshots_stay_however_their_paths_are_written(harness: Harness) -> None:
+    table_id = new_table(harness)
+    file = Path(str(prepare(harness, table_id, (None, 0, 1)).lake_table_offsets_path))
+    assert commit(harness, table_id, 1, f"{file.parent}/./{file.name}") == 0
+    for number in (2, 3):
+        harness.clock.now_ms += 23 * 3_600_000
+        round_trip(harness, table_id, number, (None, 0, number), keep=1)
+    assert file.exists()
+
+
 def test_files_of_rounds_without_a_commit_are_deleted_after_a_day(harness: Harness) -> None:
     table_id = new_table(harness)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -170,10 +171,12 @@ class LakeState:
         """Delete the files of rounds that ended before their commit. Runs in the storage thread."""
         folder, now_ms = f"{self._folder(entry)}/metadata", self._catalog.clock_ms()
         before, unused = self._unused.get(entry.table_id, {}), dict[str, int]()
+        # By name: the path of a snapshot may be written in another way, as may the remote data directory by now.
+        used_names = {posixpath.basename(path) for path in used if path}
         with contextlib.suppress(OSError):
-            for path in (f"{folder}/{name}" for name in self.remote.names(folder)):
-                if path not in used:
-                    unused[path] = before.get(path, now_ms)
+            for name in set(self.remote.names(folder)) - used_names:
+                path = f"{folder}/{name}"
+                unused[path] = before.get(path, now_ms)
         old = [path for path, since_ms in unused.items() if now_ms - since_ms > _UNUSED_MS_MAX]
         self._unused[entry.table_id] = {path: unused[path] for path in unused if path not in old}
         self._remove(old)
