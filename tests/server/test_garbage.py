@@ -18,6 +18,8 @@ from tests.server.log_support import LogHarness, connected, make_batch, run, run
 from fluss.metadata import TableBucket
 from fluss.server.config import ServerConfig
 from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.opening import Opened
+from fluss.server.log.tablet import LogTablet
 from fluss.server.server import Server
 
 
@@ -72,6 +74,23 @@ def test_a_damaged_log_keeps_nothing_of_the_requests_it_refuses(tmp_path: Path) 
             assert list(traceback.walk_tb(log.damage.__traceback__)) == []
 
     run(work(), seconds=60)
+
+
+def test_the_traceback_of_an_unexpected_error_is_logged_before_it_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def open_active(self: LogTablet) -> Opened:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(LogTablet, "open_active", open_active)
+
+    async def work() -> None:
+        async with running_server(tmp_path) as server, connected(server) as client:
+            table_id = await client.create_table()
+            assert "cannot open a log file" in (await client.produce(table_id, make_batch(0))).error_message
+
+    run(work(), seconds=60)
+    assert "in open_active" in caplog.text
 
 
 CLIENT = """

@@ -15,6 +15,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Protocol
 
+from fluss.errors import FlussError
 from fluss.metadata import TableBucket
 from fluss.server.garbage import forget_frames
 from fluss.server.log.files import OpenFiles, SegmentFile
@@ -105,6 +106,8 @@ class LogOpener:
             try:
                 outcomes.append((tablet, tablet.open_active()))
             except Exception as error:
+                if not isinstance(error, (FlussError, OSError)):
+                    logger.error("opening the log of %s failed", tablet.bucket, exc_info=error)
                 forget_frames(error)
                 outcomes.append((tablet, error))
         new = [tablet for tablet, outcome in outcomes if not isinstance(outcome, Exception) and outcome[0] is not None]
