@@ -128,6 +128,9 @@ def test_names_of_columns_that_are_no_texts(db: fluss.Database) -> None:
     table = db.create_table("t", frame)
     table.append(frame)
     assert table.to_pylist() == [{"0": 1, "1": 2}] * 2
+    keyed = frame.set_index(0)
+    assert db.create_table("indexed", keyed, primary_key="0").to_pylist() == [{"0": 1, "1": 2}]
+    assert keyed.index.name == 0
     keyed = db.create_table("keyed", frame, primary_key="0")
     keyed.upsert(frame)
     keyed.delete(frame)

@@ -225,6 +225,8 @@ def with_index(frame: Any, wanted: Sequence[str]) -> Any:
     """A pandas frame whose columns have texts as names, with the levels of its index that are wanted as columns."""
     if not all(isinstance(name, str) for name in frame.columns):
         frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    if not all(name is None or isinstance(name, str) for name in frame.index.names):
+        frame = frame.rename_axis(index=[None if name is None else str(name) for name in frame.index.names])
     levels = [name for name in frame.index.names if name in wanted and name not in frame.columns]
     return frame.reset_index(level=levels) if levels else frame
 
