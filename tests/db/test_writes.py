@@ -23,6 +23,7 @@ import pydantic
 import pytest
 
 import fluss
+from fluss.db.results import RowRejectedError
 
 
 @dataclasses.dataclass
@@ -302,6 +303,20 @@ def test_an_error_of_the_source_is_the_callers(db: fluss.Database, count: int) -
         assert getattr(caught.value, "__notes__", []) == said.get(
             count, [f"fluss: the {count} rows before it were written"]
         )
+
+
+def test_an_error_of_a_write_within_the_source_keeps_what_it_says(db: fluss.Database) -> None:
+    table, other = db.create_table("t", "id bigint"), db.create_table("other", "id bigint")
+
+    def rows() -> Iterator[tuple[int]]:
+        yield (1,)
+        other.append([(1,), (2,), ("three",)])
+
+    with pytest.raises(RowRejectedError) as caught:
+        table.append(rows())
+    assert caught.value.message.endswith("the 2 rows before it were written, it and those after it were not")
+    assert (caught.value.position, caught.value.written) == (2, 2)
+    assert (len(table), len(other)) == (1, 2)
 
 
 def test_a_batch_that_does_not_fit_says_what_was_written_before_it(db: fluss.Database) -> None:

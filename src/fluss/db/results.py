@@ -62,12 +62,13 @@ def rejected(position: int, written: int, reason: str) -> RowRejectedError:
 def with_rows_written(failure: Exception, written: int) -> Exception:
     """An error that ended a write, with what was written before it, if anything was.
 
-    An error of ours says so in its message. One of the caller's own iterable keeps its message and gets a note.
+    An error of ours says so in its message. One of the caller's own iterable keeps its message and gets a note; so does
+    that of another write in it, which says already what that one has written.
     """
     if not written:
         return failure
     outcome = "the row before it was written" if written == 1 else f"the {written} rows before it were written"
-    if isinstance(failure, FlussError):
+    if isinstance(failure, FlussError) and not isinstance(failure, RowRejectedError):
         return type(failure)(f"{failure.message}; {outcome}", failure.error_code)
     if hasattr(failure, "add_note"):  # Python 3.11
         failure.add_note(f"fluss: {outcome}")
