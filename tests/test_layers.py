@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "_lazy",
         "_plugins",
         "_shadow",
+        "_text",
         "_version",
         "options",
         "config",

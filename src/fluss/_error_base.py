@@ -8,8 +8,20 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+from fluss._text import escaped
+
 CLIENT_ERROR = -2
 """The code of every error that no server sent."""
+
+
+_PEER_CHARS_MAX = 10_000
+
+
+def peer_message(text: str) -> str:
+    """Return the message of a peer as it may be shown: of bounded length, and nothing that a terminal obeys."""
+    left_out = len(text) - _PEER_CHARS_MAX
+    cut = text if left_out <= 0 else f"{text[:_PEER_CHARS_MAX]}... ({left_out} more characters)"
+    return escaped(cut, keep="\n\t")
 
 
 class ErrorRow(NamedTuple):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fluss._error_base import CLIENT_ERROR, ERROR_TABLE, ERRORS_BY_CODE, ErrorRow, FlussError
+from fluss._error_base import CLIENT_ERROR, ERROR_TABLE, ERRORS_BY_CODE, ErrorRow, FlussError, peer_message
 
 
 class ErrorCode:
@@ -657,9 +657,10 @@ ERROR_CLASSES: dict[int, type[FlussError]] = {
 def error_for_code(code: int, message: str | None = None) -> FlussError:
     """Make the error of the class that belongs to `code`; an unknown code keeps its number.
 
-    An empty message is replaced by the default text of the code.
+    The message comes from a peer: it is cut, and control characters are written out. An empty one is replaced by the
+    default text of the code.
     """
-    return ERROR_CLASSES.get(code, FlussError)(message or None, code)
+    return ERROR_CLASSES.get(code, FlussError)(peer_message(message) if message else None, code)
 
 
 __all__ = [

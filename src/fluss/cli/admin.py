@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from fluss._text import escaped
 from fluss.cli.common import (
     CliTarget,
     NotFound,
@@ -75,7 +76,7 @@ def _show_status(found: dict[str, Any]) -> None:
         ]
     )
     for warning in found["warnings"]:
-        echo(click.style("warning", fg="yellow") + f"  {warning}")
+        echo(click.style("warning", fg="yellow") + f"  {escaped(warning)}")
 
 
 @click.command()
@@ -158,7 +159,7 @@ def doctor(link: CliTarget, data_dir: str) -> None:
         for one in found:
             text, colour = _MARKS[one.state]
             fix = f"; {one.fix}" if one.fix else ""
-            echo(f"{click.style(text.ljust(7), fg=colour)}  {one.name}: {one.finding}{fix}")
+            echo(f"{click.style(text.ljust(7), fg=colour)}  {escaped(f'{one.name}: {one.finding}{fix}')}")
     if any(one.state == "error" for one in found):
         raise click.exceptions.Exit(1)
 

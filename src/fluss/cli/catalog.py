@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import CliTarget, check_database, check_table, connected, note, print_json, table_argument
+from fluss._text import escaped
+from fluss.cli.common import CliTarget, check_database, check_table, connected, note, print_json, say, table_argument
 from fluss.cli.show import echo, facts, grid, size_text
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def ls(link: CliTarget, database: str | None) -> None:
         print_json(names)
     else:
         for name in names:
-            click.echo(name)
+            say(name)
 
 
 @click.command()
@@ -145,7 +146,7 @@ def describe(link: CliTarget, table: str) -> None:
 
 
 def _show(found: dict[str, Any]) -> None:
-    echo(click.style(f"{found['table']} ({found['kind']} table)", bold=True))
+    echo(click.style(f"{escaped(found['table'])} ({found['kind']} table)", bold=True))
     roles = (("primary", found["primary_key"]), ("partition", found["partitioned_by"]), ("bucket", found["bucket_key"]))
     grid(
         ["column", "type", "key", "comment"],

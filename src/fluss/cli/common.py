@@ -8,7 +8,6 @@ import contextlib
 import datetime as dt
 import decimal
 import functools
-import json
 import os
 import re
 import sys
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from fluss._text import escaped, json_text
 from fluss.errors import (
     DatabaseNotExistError,
     FlussError,
@@ -52,8 +52,11 @@ _PYTHON_HINTS = (
 class Failure(click.ClickException):
     """A user-visible error: one sentence on standard error, exit code 1."""
 
+    def format_message(self) -> str:
+        return escaped(self.message, keep="\n")
 
-class NotFound(click.ClickException):
+
+class NotFound(Failure):
     """Something that was named does not exist."""
 
     exit_code = 3
@@ -294,7 +297,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Add --yes to do it without a question.")
-    if not click.confirm(question, default=False, err=True):
+    if not click.confirm(escaped(question), default=False, err=True):
         raise Failure("nothing was done")
 
 
@@ -315,12 +318,17 @@ def plain(value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
-    click.echo(json.dumps(plain(value), ensure_ascii=False))
+    click.echo(json_text(plain(value)))
+
+
+def say(text: str) -> None:
+    """Print a text of the server on standard output."""
+    click.echo(escaped(text, keep="\n"))
 
 
 def note(text: str) -> None:
     """Say what was done, on standard error: standard output is for data."""
-    click.echo(text, err=True)
+    click.echo(escaped(text, keep="\n"), err=True)
 
 
 def count_text(count: int, word: str) -> str:

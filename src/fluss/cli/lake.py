@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import CliTarget, connected, parse_path, print_json, table_argument
+from fluss.cli.common import CliTarget, connected, parse_path, print_json, say, table_argument
 from fluss.errors import FlussError
 
 if TYPE_CHECKING:
@@ -78,15 +78,15 @@ def _show(one: TableLakeStatus, buckets: bool) -> None:
     behind = "up to date"
     if one.rows_behind:
         behind = f"{one.rows_behind:,} rows and {one.seconds_behind:,.0f} s behind"
-    click.echo(f"{one.table_path} ({one.lake_format}): {where}, {behind}")
+    say(f"{one.table_path} ({one.lake_format}): {where}, {behind}")
     if one.stats is not None:
         size = one.stats
-        click.echo(
+        say(
             f"  {size.rows:,} rows in {size.files:,} files, {size.size_bytes / 1e6:,.1f} MB, {size.snapshots} snapshots"
         )
     if one.problem is not None:
-        click.echo(f"  the lake cannot be read: {one.problem}")
+        say(f"  the lake cannot be read: {one.problem}")
     for bucket in one.buckets if buckets else ():
         name = f"{bucket.partition}/" if bucket.partition is not None else ""
         tiered = "-" if bucket.tiered is None else f"{bucket.tiered:,}"
-        click.echo(f"  bucket {name}{bucket.bucket.bucket_id}: {tiered} of {bucket.latest:,}")
+        say(f"  bucket {name}{bucket.bucket.bucket_id}: {tiered} of {bucket.latest:,}")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import click
 
+from fluss._text import escaped, json_text
 from fluss.cli.common import plain
 
 _GAP = "  "
@@ -41,16 +41,15 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple, dict)):
-        return json.dumps(plain(value), ensure_ascii=False)
-    text = str(plain(value))
-    return text.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
+        return json_text(plain(value))
+    return escaped(str(plain(value)))
 
 
 class Grid:
     """Prints rows under a header. Widths are those of the first rows: later ones come as they come."""
 
     def __init__(self, names: Sequence[str], *, header: bool = True, width: int | None = None) -> None:
-        self._names = list(names)
+        self._names = [escaped(name) for name in names]
         self._header = header
         self._limit = terminal_width() if width is None else width
         self._widths: list[int] | None = None
@@ -112,7 +111,7 @@ def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
     """Print names and values, one pair a line."""
-    found = [(name, cell(value)) for name, value in pairs]
+    found = [(escaped(name), cell(value)) for name, value in pairs]
     width = max((len(name) for name, _ in found), default=0)
     for name, value in found:
         echo(f"{click.style(name.ljust(width), bold=True)}  {value}".rstrip())

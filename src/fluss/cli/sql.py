@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import CliTarget, Failure, connected, failure_of, note
+from fluss.cli.common import CliTarget, Failure, connected, failure_of, note, say
 from fluss.cli.read import show_batches
 
 if TYPE_CHECKING:
@@ -158,11 +158,11 @@ class _Shell:
             note(_HELP)
         elif name == ".tables":
             for table in self._session.table_names():
-                click.echo(table)
+                say(table)
         elif name == ".schema" and rest:
             from fluss.db.likes import columns_text
 
-            click.echo(columns_text(list(self._db.table(rest).schema.columns)))
+            say(columns_text(list(self._db.table(rest).schema.columns)))
         elif name == ".timing":
             self._timing = rest != "off"
         elif name == ".watch":

@@ -16,6 +16,7 @@ from fluss.cli.common import (
     note,
     pairs_of,
     print_json,
+    say,
     table_argument,
 )
 
@@ -138,7 +139,7 @@ def db_ls(link: CliTarget) -> None:
         print_json(names)
     else:
         for name in names:
-            click.echo(name)
+            say(name)
 
 
 @db.command(name="create")

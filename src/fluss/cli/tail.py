@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import CliTarget, check_table, connected, names_of, plain, table_argument
+from fluss.cli.common import CliTarget, check_table, connected, names_of, print_json, table_argument
 from fluss.cli.read import columns_option, where_option
 from fluss.cli.show import Grid
 
@@ -73,7 +72,7 @@ def tail(
             shown += len(some)
             if link.as_json:
                 for record in some:
-                    click.echo(json.dumps(plain(record), ensure_ascii=False))
+                    print_json(record)
             elif some:
                 grid = grid or Grid(["bucket", "offset", "change", *names])
                 grid.add([_cells(record) for record in some], [_STYLES[record["change"]] for record in some])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluss.cli.common import CliTarget, connected, pairs_of, parse_path
+from fluss.cli.common import CliTarget, connected, pairs_of, parse_path, say
 from fluss.errors import FlussError
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Lines:
             return  # looking around without finding anything is not news
         self._idle = name == "idle"
         if text is not None:
-            click.echo(f"{time.strftime('%H:%M:%S')} {text}")
+            say(f"{time.strftime('%H:%M:%S')} {text}")
 
     def _text(self, name: str, figures: Mapping[str, Any]) -> str | None:
         table = figures.get("table")

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
+from fluss._text import escaped
 from fluss.client.metrics import Metrics
 from fluss.client.retry import Backoff
 from fluss.client.singleflight import SingleFlight
@@ -101,7 +102,9 @@ class NodePool:
             delay_ms = RECONNECT_BACKOFF.delay_ms(slot.failures)
             slot.failures += 1
             slot.retry_at = time.monotonic() + delay_ms / 1000.0
-            logger.info("no connection to %s at %s:%d: %s", node.uid, node.host, node.port, error)
+            logger.info(
+                "no connection to %s at %s:%d: %s", node.uid, escaped(node.host), node.port, escaped(str(error))
+            )
             raise
         slot.error = None
         slot.failures = 0

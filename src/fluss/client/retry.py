@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fluss._text import escaped
 from fluss.errors import DeadlineExceededError, FlussError, NetworkError
 from fluss.net.deadline import Deadline
 
@@ -106,10 +107,12 @@ def is_routine(error: FlussError, failing_ms: float) -> bool:
 def log_retry(what: str, error: FlussError, deadline: Deadline) -> None:
     """Log that a call is retried: one warning under its deadline, unless that is routine, and else debug messages."""
     if deadline.retry_logged or is_routine(error, deadline.elapsed_ms):
-        logger.debug("%s: %s; next attempt soon", what, error)
+        logger.debug("%s: %s; next attempt soon", what, escaped(str(error)))
         return
     deadline.retry_logged = True
-    logger.warning("%s failed: %s; retrying for up to %.1f s", what, error, deadline.remaining_ms / 1000.0)
+    logger.warning(
+        "%s failed: %s; retrying for up to %.1f s", what, escaped(str(error)), deadline.remaining_ms / 1000.0
+    )
 
 
 def gave_up_text(what: str, attempts: int, total_ms: float, cause: FlussError) -> str:

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from fluss._text import json_text
 from fluss.errors import InvalidArgumentError
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
@@ -384,7 +385,7 @@ def json_lines(batch: pa.RecordBatch) -> str:
     Example:
         print(json_lines(batch), end="")
     """
-    return "".join(json.dumps(json_value(row), ensure_ascii=False) + "\n" for row in python_dicts(batch))
+    return "".join(json_text(json_value(row)) + "\n" for row in python_dicts(batch))
 
 
 def python_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:

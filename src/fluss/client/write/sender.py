@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from fluss._text import escaped
 from fluss.client.retry import DEFAULT_BACKOFF, is_routine
 from fluss.client.singleflight import SingleFlight
 from fluss.client.write.batch import BatchBuilder, Encoder, WriteBatch
@@ -535,11 +536,11 @@ class Sender:
         if not (lane.failures or lane.backing_off):
             lane.failing_since, lane.warned = now, False
         if lane.warned or batch.deadline.retry_logged or is_routine(error, (now - lane.failing_since) * 1000):
-            logger.debug("%s: %s; the batch will be sent again", lane, error)
+            logger.debug("%s: %s; the batch will be sent again", lane, escaped(str(error)))
             return
         lane.warned = True
         left_s = batch.deadline.remaining_ms / 1000
-        logger.warning("writing to %s failed: %s; retrying for up to %.1f s", lane, error, left_s)
+        logger.warning("writing to %s failed: %s; retrying for up to %.1f s", lane, escaped(str(error)), left_s)
 
     def _refused(self, lane: Lane, batch: WriteBatch) -> None:
         """Start new sequence numbers after a batch that will not be sent again: it leaves a gap in the old ones.

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts that come from data or from a peer, as they may stand in a terminal or in a line of a log."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, which terminals obey; marks that turn the order of what is read; what no encoding can hold."""
+
+
+def escaped(text: str, keep: str = "") -> str:
+    r"""Return text with such characters written out, for instance ``\x1b``; those in `keep` stay.
+
+    Letters of all languages and joined emoji stay as they are.
+    """
+    return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else _written_out(found[0]), text)
+
+
+def _written_out(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def json_text(value: Any) -> str:
+    """Return a value as one line of JSON; a parser gives back exactly the value, and a terminal obeys none of it."""
+    import json  # errors load this module, and few programs print JSON
+
+    text = json.dumps(value, ensure_ascii=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
