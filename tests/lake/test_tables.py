@@ -253,12 +253,18 @@ def test_maintenance(lake: LakeHarness, primary_keys: list[str] | None) -> None:
     assert lake.table(path).stats(snapshot.snapshot_id).files == stats.files
 
 
-@every_format
-def test_a_compaction_the_server_was_not_told_of(lake: LakeHarness) -> None:
-    path = lake.create("untold", buckets=1)
+def in_small_files(lake: LakeHarness, name: str) -> TablePath:
+    """A table of four rows, each in a file of its own, as a compaction finds it."""
+    path = lake.create(name, buckets=1)
     for i in range(4):
         lake.append(path, [row(i)])
         lake.tier(path)
+    return path
+
+
+@every_format
+def test_a_compaction_the_server_was_not_told_of(lake: LakeHarness) -> None:
+    path = in_small_files(lake, "untold")
 
     def crash(step: str) -> None:
         if step == "compacted":
@@ -280,10 +286,7 @@ def test_a_compaction_the_server_was_not_told_of(lake: LakeHarness) -> None:
 
 @every_format
 def test_a_compaction_that_is_given_up_leaves_no_files(lake: LakeHarness) -> None:
-    path = lake.create("abandoned", buckets=1)
-    for i in range(4):
-        lake.append(path, [row(i)])
-        lake.tier(path)
+    path = in_small_files(lake, "abandoned")
     one = lake.round(settings=RoundSettings(compact=True, compact_files_min=2))
     report = one.run(path)
     one.fenced.set()
@@ -298,10 +301,7 @@ def test_a_compaction_that_is_given_up_leaves_no_files(lake: LakeHarness) -> Non
 def test_a_compaction_that_the_server_cannot_take_leaves_no_files(
     lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = lake.create("refused", buckets=1)
-    for i in range(4):
-        lake.append(path, [row(i)])
-        lake.tier(path)
+    path = in_small_files(lake, "refused")
     one = lake.round(settings=RoundSettings(compact=True, compact_files_min=2))
     report = one.run(path)
 

@@ -110,7 +110,7 @@ class LogCache:
         self._logs.move_to_end(key)
         self._cut_before(log, start)
         if log and log[0].start > start:
-            # Other logs needed the room while this one was read, and only its end is there.
+            # Its start was evicted for other logs while it was read, and only its end is there.
             self._clear(log)
         found = []
         at = start
@@ -129,7 +129,7 @@ class LogCache:
         new = _CachedRows(start, end, batch.num_rows, dict(zip(batch.schema.names, batch.columns)))
         if log and start != log[-1].end:
             self._add_columns(key, log, new)
-        elif self._make_room(key, new.nbytes):
+        elif self._evict_for(key, new.nbytes):
             log = self._logs.setdefault(key, log)
             log.append(new)
             self._bytes += new.nbytes
@@ -142,7 +142,7 @@ class LogCache:
             return
         piece = log[at]
         columns = piece.columns_with(new)
-        if columns and self._make_room(key, sum(array.nbytes for array in columns.values())):
+        if columns and self._evict_for(key, sum(array.nbytes for array in columns.values())):
             self._bytes -= piece.nbytes
             piece.columns.update(columns)
             self._bytes += piece.nbytes
@@ -156,8 +156,8 @@ class LogCache:
             log[at - 1 : at + 1] = [joined]
             self._bytes += joined.nbytes
 
-    def _make_room(self, key: _Key, size: int) -> bool:
-        """Drop other logs until there is room for so many bytes more; False if there is none then."""
+    def _evict_for(self, key: _Key, size: int) -> bool:
+        """Drop other logs until so many bytes more fit; False if they do not even then."""
         while self._bytes + size > self._bytes_max and next(iter(self._logs), key) != key:
             self._bytes -= sum(piece.nbytes for piece in self._logs.popitem(last=False)[1])
         return self._bytes + size <= self._bytes_max

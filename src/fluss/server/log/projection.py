@@ -9,7 +9,7 @@ projection with that header has the same bytes, and the other columns need not b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fluss.metadata import TableBucket
 from fluss.server.log.walk import BatchSpan
@@ -50,7 +50,7 @@ class Projection:
 
     columns: tuple[int, ...]
     cut: Callable[[memoryview, BatchSpan], Sequence[Buffer]]
-    intact: IntactHeaders = field(default_factory=IntactHeaders)
+    intact: IntactHeaders
 
     def is_known(self, bucket: TableBucket, base_offset: int) -> bool:
         """Whether the batch that begins at this offset was checked as a whole."""
