@@ -9,7 +9,13 @@ from typing import TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.client.requests import raise_for_code
-from fluss.errors import InvalidArgumentError, NetworkError, PartitionNotExistsError, TableNotPartitionedError
+from fluss.errors import (
+    FormatError,
+    InvalidArgumentError,
+    NetworkError,
+    PartitionNotExistsError,
+    TableNotPartitionedError,
+)
 from fluss.metadata import OffsetSpec, TableBucket, TablePath
 from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
@@ -120,8 +126,16 @@ async def list_bucket_offsets(
         by_id = {bucket.bucket_id: bucket for bucket in group}
         for part in response.buckets_resp:
             raise_for_code(part, f"table '{path}', bucket {part.bucket_id}")
-            if part.bucket_id in by_id:
-                result[by_id[part.bucket_id]] = part.offset
+            bucket = by_id.pop(part.bucket_id, None)
+            if bucket is None:
+                continue
+            # Read as 0, an offset that is not there would make a full log an empty one.
+            if not part.HasField("offset") or part.offset < 0:
+                found = part.offset if part.HasField("offset") else "no offset"
+                raise FormatError(f"The server answered {found} to LIST_OFFSETS of {bucket} of table '{path}'")
+            result[bucket] = part.offset
+        for bucket in by_id.values():
+            raise FormatError(f"The server's answer to LIST_OFFSETS says nothing about {bucket} of table '{path}'")
 
     for group in by_partition.values():
         await per_leader(cluster, path, group, send, deadline)

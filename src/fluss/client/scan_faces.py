@@ -73,7 +73,8 @@ class TableScan:
         """Read all rows of these buckets from their start offsets up to (not including) their stop offsets.
 
         Without stop offsets: up to the ends of the log at the time of the first batch. `timeout` is the time for the
-        whole read, in seconds; by default it may take as long as it makes progress.
+        whole read, in seconds; by default it may take as long as it makes progress. A stop offset behind the end of the
+        log is waited for in vain, and ends the read with `DeadlineExceededError`.
         """
         yield from self._background.iterate(self._core.read_batches(start_offsets, stop_offsets, timeout=timeout))
 

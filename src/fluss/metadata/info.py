@@ -22,6 +22,10 @@ LATEST_OFFSET = -1
 """Start reading after the last offset there is."""
 
 
+_BUCKET_COUNT_MAX = 1_000_000
+"""Far above what servers allow by default (128,000): readers make a list of the buckets."""
+
+
 @dataclass(frozen=True)
 class TableInfo:
     """A table as the server knows it."""
@@ -37,8 +41,14 @@ class TableInfo:
     remote_data_dir: str | None = None
 
     def __post_init__(self) -> None:
-        if self.descriptor.bucket_count is None:
+        count = self.descriptor.bucket_count
+        if count is None:
             raise FormatError(f"the description of table {self.table_path} lacks bucket_count")
+        if not 0 < count <= _BUCKET_COUNT_MAX:
+            raise FormatError(
+                f"the description of table {self.table_path} has the bucket_count {count}, "
+                f"which is not between 1 and {_BUCKET_COUNT_MAX}"
+            )
 
     @property
     def schema(self) -> Schema:

@@ -293,6 +293,11 @@ class Connection:
                 f"Cannot connect to server {self.host}:{self.port}: {error.strerror or error}; "
                 "check that the server runs and that the address is right"
             ) from error
+        except (ValueError, OverflowError) as error:  # a port above 65535, a host with a NUL or a label too long
+            raise NetworkError(
+                f"Cannot connect to server {self.host!r:.300}, port {self.port}: that is no address ({error!s:.100}); "
+                "check 'bootstrap.servers', and the address that the server advertises"
+            ) from error
         self._step = "answer its first request (is it a Fluss server?)"
         await self._negotiate(software_name, expected_server_type, api_versions_timeout_ms)
         if credentials is not None:

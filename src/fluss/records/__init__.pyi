@@ -39,6 +39,7 @@ from fluss.records.statistics import build_statistics as build_statistics
 from fluss.records.statistics import statistics_columns as statistics_columns
 from fluss.records.statistics import supports_statistics as supports_statistics
 from fluss.records.validation import check_log_batch as check_log_batch
+from fluss.records.validation import expanded_bytes as expanded_bytes
 from fluss.records.value_batch import decode_value_batch as decode_value_batch
 from fluss.records.value_batch import encode_value_batch as encode_value_batch
 from fluss.records.value_batch import encode_values as encode_values
@@ -76,6 +77,7 @@ __all__ = [
     "encode_row_body",
     "encode_value_batch",
     "encode_values",
+    "expanded_bytes",
     "has_columns",
     "iter_log_batches",
     "kv_record_count",

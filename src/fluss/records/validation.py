@@ -195,6 +195,16 @@ def declared_sizes(view: memoryview, message: ArrowMessage, max_bytes: int) -> l
     return sizes
 
 
+def expanded_bytes(view: memoryview) -> int:
+    """What the Arrow message of a batch says to decompress to. Nothing is decompressed.
+
+    Raises:
+        FormatError: The message is malformed, or says more than `DECODED_BYTES_MAX`.
+    """
+    message = read_message(view)
+    return message.body_length if message.codec is None else sum(declared_sizes(view, message, DECODED_BYTES_MAX))
+
+
 def check_sizes(layout: SchemaLayout, nodes: tuple[int, ...], sizes: list[int] | tuple[int, ...]) -> None:
     """Check that every buffer is as large as the length of its node asks for, and children as long as their parents.
 

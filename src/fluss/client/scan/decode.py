@@ -13,7 +13,15 @@ from fluss._arrow_buffers import array_of, numpy_of, valid_mask
 from fluss._lazy import LazyModule
 from fluss.errors import CorruptRecordError, FormatError, InvalidRowError
 from fluss.metadata import Schema, TableBucket, TableInfo
-from fluss.records import LogBatch, align_batch, decode_arrow_batch, decode_log_batch, has_columns
+from fluss.records import (
+    DECODED_BYTES_MAX,
+    LogBatch,
+    align_batch,
+    decode_arrow_batch,
+    decode_log_batch,
+    expanded_bytes,
+    has_columns,
+)
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -95,6 +103,15 @@ class BatchDecoder:
         if self._expression is not None and self._sorted is not None:
             # Before the filter; what it alone looks at is cut off after it.
             self._read_schema = pa.schema([info.schema.arrow_schema.field(i) for i in self._sorted])
+
+    def announced_bytes(self, batch: LogBatch) -> int:
+        """What a batch says to decompress to."""
+        if self.info.log_format != "ARROW" or not batch.header.record_count:
+            return batch.header.size_bytes
+        try:
+            return expanded_bytes(batch.arrow_view)
+        except FormatError:
+            return DECODED_BYTES_MAX  # a batch with columns that are not wanted may be read all the same
 
     def decode(
         self, batch: LogBatch, bucket: TableBucket, from_offset: int, to_offset: int | None, *, projected: bool

@@ -16,25 +16,21 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fluss._text import escaped
 from fluss.client.retry import DEFAULT_BACKOFF, is_routine
 from fluss.client.scan.decode import BatchDecoder, Decoded
 from fluss.client.scan.decode_pool import decode_threads
 from fluss.client.scan.remote import RemoteReader, check_remote_offset, located
-from fluss.client.scan.subscription import FetchOptions, Subscription, Waiting
+from fluss.client.scan.subscription import PASSING_ERRORS, FetchOptions, Queued, Subscription, Waiting
 from fluss.errors import (
     CorruptRecordError,
     DeadlineExceededError,
     ErrorCode,
-    FencedLeaderEpochError,
     FlussError,
     FormatError,
-    InvalidCoordinatorError,
-    KvStorageError,
     LeaderNotAvailableError,
-    LogStorageError,
     NetworkError,
     PartitionNotExistsError,
-    StorageError,
     UnknownServerError,
     UnknownTableOrBucketError,
     error_for_code,
@@ -55,17 +51,6 @@ logger = logging.getLogger("fluss.client.scan")
 _DECODE_INLINE_BYTES = 64 * 1024
 """Smaller batches are decoded when they are taken: handing them to a thread costs more than it saves."""
 
-# Seen while a bucket moves to another server, or a disk or the network hiccups: the scan goes on by itself.
-_PASSING = (
-    DeadlineExceededError,
-    FencedLeaderEpochError,
-    InvalidCoordinatorError,
-    KvStorageError,
-    LogStorageError,
-    NetworkError,
-    StorageError,
-    UnknownServerError,
-)
 _GONE_PATIENCE_MS = 5_000.0
 """How long a partition may not exist before that is an error: not every server may know a new one yet."""
 _REMOTE_FIRST = 1
@@ -115,6 +100,7 @@ class Fetcher:
         self._ready: OrderedDict[TableBucket, Subscription] = OrderedDict()
         """Buckets with a batch or an error, in the order of their turns; perhaps some that have neither any longer."""
         self._buffered_bytes = 0
+        self._ahead_bytes = 0
         self._wake: asyncio.TimerHandle | None = None
         self._asked = eager
         self._closed = False
@@ -144,10 +130,10 @@ class Fetcher:
             self._ready.pop(bucket, None)
             if subscription.remote is not None:
                 subscription.remote.cancel()
-            for waiting, _, size in subscription.queue:
-                if isinstance(waiting, asyncio.Future):
-                    waiting.cancel()
-                self._buffered_bytes -= size
+            for queued in subscription.queue:
+                if isinstance(queued.waiting, asyncio.Future):
+                    queued.waiting.cancel()
+                self._release(queued)
             subscription.queue.clear()
             # A poll that waits for this bucket alone need not wait any longer.
             self._changed.set()
@@ -244,10 +230,10 @@ class Fetcher:
 
     async def _take(self, subscription: Subscription) -> Decoded | None:
         while subscription.queue:
-            waiting = subscription.queue[0][0]
+            waiting = subscription.queue[0].waiting
             if isinstance(waiting, asyncio.Future) and not waiting.done():
                 await asyncio.wait([waiting])
-                if not subscription.queue or subscription.queue[0][0] is not waiting:
+                if not subscription.queue or subscription.queue[0].waiting is not waiting:
                     return None  # unsubscribed meanwhile
             try:
                 decoded = waiting.result() if isinstance(waiting, asyncio.Future) else waiting()
@@ -255,16 +241,20 @@ class Fetcher:
                 # No row is skipped: the next poll fetches it again.
                 self._rewind(subscription)
                 raise
-            _, next_offset, size = subscription.queue.popleft()
-            subscription.buffered_bytes -= size
-            self._buffered_bytes -= size
+            queued = subscription.queue.popleft()
+            subscription.buffered_bytes -= queued.size_bytes
+            self._release(queued)
             subscription.taken.set()
-            subscription.position = max(subscription.position, next_offset)
+            subscription.position = max(subscription.position, queued.next_offset)
             self.pump()
             if decoded is not None and decoded.rows:
                 self.cluster.metrics.add("scanner_rows_total", decoded.rows)
                 return decoded
         return None
+
+    def _release(self, queued: Queued) -> None:
+        self._buffered_bytes -= queued.size_bytes
+        self._ahead_bytes -= queued.ahead_bytes
 
     def _rewind(self, old: Subscription) -> None:
         """Start again after what was handed out last. A response that is still in flight belongs to the old one."""
@@ -422,14 +412,21 @@ class Fetcher:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
+        before = subscription.fetch_offset
         if part.records:
             await self._enqueue(subscription, part.records, projected=projected)
+        if part.filtered_end_offset is not None and part.filtered_end_offset > subscription.fetch_offset:
+            self._skip_to(subscription, part.filtered_end_offset)
+        if subscription.fetch_offset == before:
+            self._without_progress(subscription, asked_at)
+
+    def _without_progress(self, subscription: Subscription, asked_at: float) -> None:
+        """Ask again, for a bounded time if the read has an end."""
+        if subscription.check_progress(self._loop.time(), self.options.patience_ms, self.info.table_path):
+            self._set_ready(subscription)
         elif self._loop.time() - asked_at < _EMPTY_ANSWER_PAUSE_S:
             # A server that does not wait for data must not be asked a thousand times a second.
             subscription.not_before = asked_at + _EMPTY_ANSWER_PAUSE_S
-        if part.filtered_end_offset is not None and part.filtered_end_offset > subscription.fetch_offset:
-            subscription.not_before = 0.0
-            self._skip_to(subscription, part.filtered_end_offset)
 
     async def _enqueue(
         self, subscription: Subscription, records: memoryview, *, projected: bool, remote_dir: str | None = None
@@ -474,11 +471,16 @@ class Fetcher:
         stop = subscription.stop_offset
         work = partial(self._decode, batch, subscription.bucket, start, stop, projected, remote_dir)
         waiting: Waiting = work
+        ahead_bytes = 0
         if self._threads is not None and header.size_bytes >= _DECODE_INLINE_BYTES:
-            waiting = asyncio.ensure_future(self._loop.run_in_executor(self._threads, work))
-            waiting.add_done_callback(retrieve_exception)
+            announced = self.decoder.announced_bytes(batch)
+            if self._ahead_bytes + announced <= self.options.ahead_bytes:
+                ahead_bytes = announced
+                waiting = asyncio.ensure_future(self._loop.run_in_executor(self._threads, work))
+                waiting.add_done_callback(retrieve_exception)
+        self._ahead_bytes += ahead_bytes
         next_offset = header.next_offset if stop is None else min(header.next_offset, stop)
-        subscription.queue.append((waiting, next_offset, header.size_bytes))
+        subscription.queue.append(Queued(waiting, next_offset, header.size_bytes, ahead_bytes))
         subscription.buffered_bytes += header.size_bytes
         self._buffered_bytes += header.size_bytes
         subscription.fetch_offset = next_offset
@@ -510,12 +512,12 @@ class Fetcher:
             subscription.position = offset
             return
         # The step is taken when what stands before it was handed out.
-        waiting, _, size = subscription.queue.pop()
-        subscription.queue.append((waiting, offset, size))
+        subscription.queue.append(subscription.queue.pop()._replace(next_offset=offset))
 
     async def _read_remote(self, subscription: Subscription, info: messages.PbRemoteLogFetchInfo) -> None:
         """Read tiered segments; the bucket is in no request meanwhile."""
         subscription.remote_offset = None
+        before, asked_at = subscription.fetch_offset, self._loop.time()
         try:
             async with contextlib.aclosing(self._remote.blocks(info, lambda: self._room(subscription))) as blocks:
                 async for block in blocks:
@@ -528,6 +530,8 @@ class Fetcher:
                     f"the remote log of {subscription.bucket} in '{info.remote_log_tablet_dir}' ends at offset "
                     f"{subscription.fetch_offset}, but its last segment should reach {end}"
                 )
+            if subscription.fetch_offset == before:
+                self._without_progress(subscription, asked_at)
         except FlussError as error:
             self._record_error(subscription, error)
         except Exception as error:
@@ -567,7 +571,7 @@ class Fetcher:
         subscription.last_error = error
         gone = isinstance(error, PartitionNotExistsError)
         patience_ms = _GONE_PATIENCE_MS if gone else self.options.patience_ms
-        passing = gone or error.is_stale_metadata or isinstance(error, _PASSING)
+        passing = gone or error.is_stale_metadata or isinstance(error, PASSING_ERRORS)
         if not passing or (now - subscription.failing_since) * 1000 > patience_ms:
             subscription.error = error
             subscription.failures = 0
@@ -581,9 +585,9 @@ class Fetcher:
             subscription.warned = self._retry_logged = True
             left_s = (patience_ms - failing_ms) / 1000
             text = "reading %s of table %s failed: %s; retrying for up to %.1f s"
-            logger.warning(text, subscription.bucket, self.info.table_path, error, left_s)
+            logger.warning(text, subscription.bucket, self.info.table_path, escaped(str(error)), left_s)
         else:
-            logger.debug("%s: %s; the scan goes on", subscription.bucket, error)
+            logger.debug("%s: %s; the scan goes on", subscription.bucket, escaped(str(error)))
         self.cluster.invalidate(subscription.bucket)
         subscription.not_before = now + DEFAULT_BACKOFF.delay_ms(subscription.failures - 1) / 1000
 

@@ -151,8 +151,8 @@ class ScanPlan:
     ) -> AsyncGenerator[RecordBatch, None]:
         """Read all rows of the buckets from their start offsets up to the end of the log now (or the given ends).
 
-        Without a deadline the read may take as long as it makes progress: a bucket that fails for as long as a call may
-        take ends it.
+        Without a deadline the read may take as long as it makes progress: a bucket that fails, or has no
+        further row before its end, for as long as a call may take ends it.
         """
         async with contextlib.aclosing(self.read_groups(start_offsets, stop_offsets, deadline)) as groups:
             async for group in groups:

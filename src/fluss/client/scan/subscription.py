@@ -7,14 +7,51 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fluss.client.scan.decode import Decoded
-from fluss.errors import FlussError
+from fluss.errors import (
+    DeadlineExceededError,
+    FencedLeaderEpochError,
+    FlussError,
+    InvalidCoordinatorError,
+    KvStorageError,
+    LogStorageError,
+    NetworkError,
+    StorageError,
+    UnknownServerError,
+)
 from fluss.metadata import TableBucket
+
+if TYPE_CHECKING:
+    from fluss.metadata import TablePath
+
+# Seen while a bucket moves to another server, or a disk or the network hiccups: the scan goes on by itself.
+PASSING_ERRORS = (
+    DeadlineExceededError,
+    FencedLeaderEpochError,
+    InvalidCoordinatorError,
+    KvStorageError,
+    LogStorageError,
+    NetworkError,
+    StorageError,
+    UnknownServerError,
+)
 
 Waiting: TypeAlias = asyncio.Future[Decoded | None] | Callable[[], Decoded | None]
 """A batch that a thread decodes, or what decodes it when it is taken."""
+
+
+class Queued(NamedTuple):
+    """A batch that was fetched and not taken out yet."""
+
+    waiting: Waiting
+    next_offset: int
+    """The offset after the batch."""
+    size_bytes: int
+    """As it came over the network."""
+    ahead_bytes: int
+    """What it says to decompress to, if a thread decodes it before it is taken."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +65,9 @@ class FetchOptions:
     buffered_bytes_for_bucket: int
     request_timeout_ms: int
     buffered_bytes: int = 64 * 1024 * 1024
-    """What all buckets together may have waiting."""
+    """What all buckets together may have waiting, as it came over the network."""
+    ahead_bytes: int = 256 * 1024 * 1024
+    """What batches may decompress to that are decoded before they are taken; further ones are decoded when they are."""
     patience_ms: float = 60_000
     """How long a bucket may fail with retriable errors before the last one is raised."""
     remote_prefetch: int = 4
@@ -57,6 +96,7 @@ class Subscription:
         "queue",
         "remote",
         "remote_offset",
+        "stalled",
         "stop_offset",
         "taken",
         "warned",
@@ -70,8 +110,7 @@ class Subscription:
         """The next offset to ask for."""
         self.stop_offset = stop_offset
         self.high_watermark: int | None = None
-        self.queue: deque[tuple[Waiting, int, int]] = deque()
-        """Batches, the offset after each, and its size."""
+        self.queue: deque[Queued] = deque()
         self.buffered_bytes = 0
         self.not_before = 0.0
         self.failures = 0
@@ -85,6 +124,8 @@ class Subscription:
         self.remote: asyncio.Task[None] | None = None
         self.remote_offset: int | None = None
         """Where the next batch of the remote log must begin; None before the first one."""
+        self.stalled: tuple[int, float] | None = None
+        """The offset at which a bounded read goes on no further, and since when."""
         self.taken = asyncio.Event()
 
     @property
@@ -96,7 +137,7 @@ class Subscription:
         """Whether the next batch can be taken out without waiting for it."""
         if not self.queue:
             return False
-        waiting = self.queue[0][0]
+        waiting = self.queue[0].waiting
         return not isinstance(waiting, asyncio.Future) or waiting.done()
 
     @property
@@ -107,3 +148,22 @@ class Subscription:
     @property
     def done(self) -> bool:
         return self.fetched_all and not self.queue
+
+    def check_progress(self, now: float, patience_ms: float, path: TablePath) -> bool:
+        """Note an answer without progress; whether `error` says that a read up to `stop_offset` would wait for ever.
+
+        The end of the log may lie before that offset: the server lost rows, or named a wrong end.
+        """
+        if self.stop_offset is None:
+            return False
+        if self.stalled is None or self.stalled[0] != self.fetch_offset:
+            self.stalled = self.fetch_offset, now
+        if (now - self.stalled[1]) * 1000 <= patience_ms:
+            return False
+        self.stalled = None
+        end = "" if self.high_watermark is None else f" The server says that the log ends at {self.high_watermark}."
+        self.error = DeadlineExceededError(
+            f"Reading {self.bucket} of table '{path}' up to offset {self.stop_offset} came to offset "
+            f"{self.fetch_offset} and no further within {patience_ms:.0f} ms.{end} Read up to an offset in the log."
+        )
+        return True

@@ -86,7 +86,8 @@ class TableScan:
         """Read all rows of these buckets from their start offsets up to (not including) their stop offsets.
 
         Without stop offsets: up to the ends of the log at the time of the first batch. `timeout` is the time for the
-        whole read, in seconds; by default it may take as long as it makes progress. For a primary-key table these are
+        whole read, in seconds; by default it may take as long as it makes progress. A stop offset behind the end of the
+        log is waited for in vain, and ends the read with `DeadlineExceededError`. For a primary-key table these are
         changes, and `change_types` of each batch says what its rows did; the batches have no column of it.
 
         Example:
