@@ -207,3 +207,31 @@ def test_batches_that_grow_without_bound_are_not_all_decoded_ahead(proxy, throug
         await found.aclose()
 
     through(use)
+
+
+@pytest.mark.parametrize(
+    ("remote", "local", "error"),
+    [
+        ("/tmp/file", "a\0b", fluss.FormatError),
+        ("/tmp/file", "../b", fluss.FormatError),
+        ("/tmp/a\0b", "CURRENT", fluss.StorageError),
+        ("s3://x/a\0b", "CURRENT", fluss.StorageError),
+    ],
+    ids=["NUL in a name", "name that leads out", "NUL in a path", "NUL in a store"],
+)
+def test_snapshots_whose_files_have_impossible_names(proxy, through, remote, local, error):
+    def answer(api_key, body):
+        if api_key != apis.GET_KV_SNAPSHOT_METADATA.key:
+            return None
+        response = pb.GetKvSnapshotMetadataResponse(log_offset=0)
+        response.snapshot_files.add(remote_path=remote, local_file_name=local)
+        return Answer(response)
+
+    async def use(conn, path):
+        table = await conn.get_table(path)
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        proxy.on_response = answer
+        with pytest.raises(error, match="snapshot 7"):
+            await table.new_scan().create_bucket_batch_scanner(bucket, snapshot_id=7).to_arrow()
+
+    through(use, keys=["id"], **{"fs.s3.endpoint": "http://127.0.0.1:1"})

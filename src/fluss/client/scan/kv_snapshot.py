@@ -123,12 +123,12 @@ class SnapshotRows:
         files: dict[str, Path] = {}
         for file in answer.snapshot_files:
             # A name from the wire: nothing of it may lead out of the folder.
-            if Path(file.local_file_name).name != file.local_file_name:
+            if Path(file.local_file_name).name != file.local_file_name or "\0" in file.local_file_name:
                 raise FormatError(f"a file of snapshot {snapshot_id} of {bucket} is called {file.local_file_name!r}")
             files[file.remote_path] = Path(self._folder) / file.local_file_name
         try:
             await self._reader.download(files)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a path that is none is a ValueError
             raise StorageError(
                 f"snapshot {snapshot_id} of {bucket} of table '{self._plan.info.table_path}' cannot be read: {error}. "
                 "This process needs access to the remote storage of the server."
