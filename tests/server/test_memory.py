@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The budget for the bytes of requests: charged before they are received, in order, and without a deadlock."""
+"""The budgets for the bytes of requests and answers: charged before they are there, in order, without a deadlock."""
 
 from __future__ import annotations
 
 import random
+from functools import partial
 
-from fluss.server.memory import LARGE_BYTES_MIN, RequestMemory
+from fluss.server.memory import LARGE_BYTES_MIN, RequestMemory, UnsentAnswers
 
 SIZE = LARGE_BYTES_MIN
 
@@ -82,3 +83,39 @@ def test_everything_is_granted_in_the_end() -> None:
         assert budget.large_bytes == sum(held)
         assert budget.taken_bytes <= max(10 * SIZE, max(held, default=0))
     assert budget.taken_bytes == 0
+
+
+def test_answers_are_charged_before_they_are_made() -> None:
+    answers = UnsentAnswers(100)
+    granted: list[str] = []
+    assert answers.reserve(300, "a", lambda: granted.append("first")), "one is made in any case"
+    for number in range(3):
+        assert not answers.reserve(60, "a", partial(granted.append, f"a{number}"))
+    assert not answers.reserve(60, "b", partial(granted.append, "b"))
+    assert answers.reserve(0, "c", lambda: granted.append("from files")), "takes no memory"
+    answers.release(0)
+    answers.release(300)
+    assert granted == ["a0"]
+    answers.release(60)
+    assert granted == ["a0", "b"], "users take turns"
+    answers.add(101)
+    answers.release(60)
+    assert granted == ["a0", "b"], "clients have to take theirs first"
+    answers.remove(1)
+    assert granted == ["a0", "b", "a1"]
+    answers.release(60)
+    answers.release(60)
+    assert granted == ["a0", "b", "a1", "a2"]
+    assert answers.reserved_bytes == 0
+
+
+def test_an_answer_that_is_no_longer_wanted_makes_way() -> None:
+    answers = UnsentAnswers(100)
+    granted: list[str] = []
+    waiting = [partial(granted.append, name) for name in ("large", "small")]
+    assert answers.reserve(50, "a", lambda: None)
+    assert not answers.reserve(90, "a", waiting[0])
+    assert not answers.reserve(40, "b", waiting[1])
+    assert answers.cancel("a", waiting[0])
+    assert granted == ["small"]
+    assert not answers.cancel("b", waiting[1]), "it was granted"

@@ -18,23 +18,74 @@ class UnsentAnswers:
     """Counts the bytes of answers that wait in memory for their clients to take them, over all connections.
 
     Parts of files are not counted: they are sent from the file. Beyond the limit no further large answer is made, and
-    connections whose clients do not take theirs are not read from.
+    connections whose clients do not take theirs are not read from. An answer that is being made is charged with the
+    most it may take: otherwise many connections could each have one made at the same moment. One is made in any case.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
+        self.reserved_bytes = 0
+        """What the answers that are being made may take."""
+        self._queues: dict[object, dict[Callable[[], None], int]] = {}
+        """Answers that wait to be charged, by owner, in the order of their turns."""
         self._waiting: dict[Callable[[], None], None] = {}
 
     @property
     def exhausted(self) -> bool:
         return self.held_bytes > self.limit_bytes
 
+    def reserve(self, size_bytes: int, owner: object, granted: Callable[[], None]) -> bool:
+        """Charge an answer before it is made; if that is not possible yet, `granted` is called once it is.
+
+        Owners take turns: one that asks for many answers at a time does not keep others waiting for all of them.
+        """
+        if size_bytes and (self._queues or not self._fits(size_bytes)):
+            self._queues.setdefault(owner, {})[granted] = size_bytes
+            return False
+        self.reserved_bytes += size_bytes
+        return True
+
+    def release(self, size_bytes: int) -> None:
+        """Return what was charged for an answer that is made."""
+        self.reserved_bytes -= size_bytes
+        self._grant()
+
+    def cancel(self, owner: object, granted: Callable[[], None]) -> bool:
+        """Forget a charge; whether it was not granted yet."""
+        queue = self._queues.get(owner, {})
+        if queue.pop(granted, None) is None:
+            return False
+        if not queue:
+            del self._queues[owner]
+        self._grant()
+        return True
+
+    def _fits(self, size_bytes: int) -> bool:
+        if self.exhausted:
+            return False
+        return not self.reserved_bytes or self.held_bytes + self.reserved_bytes + size_bytes <= self.limit_bytes
+
+    def _grant(self) -> None:
+        while self._queues:
+            owner, queue = next(iter(self._queues.items()))
+            granted, size_bytes = next(iter(queue.items()))
+            if not self._fits(size_bytes):
+                return
+            del queue[granted]
+            del self._queues[owner]
+            if queue:
+                self._queues[owner] = queue  # behind the others
+            self.reserved_bytes += size_bytes
+            granted()
+
     def add(self, size_bytes: int) -> None:
         self.held_bytes += size_bytes
 
     def remove(self, size_bytes: int) -> None:
         self.held_bytes -= size_bytes
+        if self._queues:
+            self._grant()
         if self._waiting and self.held_bytes <= self.limit_bytes:
             waiting, self._waiting = self._waiting, {}
             for callback in waiting:

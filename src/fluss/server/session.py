@@ -8,9 +8,11 @@ an order (appends to a bucket) takes its place before it first waits.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
@@ -42,6 +44,8 @@ _BEFORE_AUTHENTICATION = frozenset({API_VERSIONS.key, AUTHENTICATE.key})
 UNAUTHENTICATED_FRAME_BYTES_MAX = 32 * 1024
 _UNAUTHENTICATED_UNSENT_BYTES_MAX = 16 * 1024
 _UNAUTHENTICATED_REQUESTS_MAX = 4
+_REQUESTS_BEFORE_LOGIN_MAX = 20
+"""Clients send one or two, and as many again for each wrong password. More only keep the event loop busy."""
 _FIRST_BUFFER_BYTES = 1024
 _BUFFER_BYTES = 64 * 1024
 
@@ -86,11 +90,12 @@ class ServerSession:
         self._replies: set[_Reply] = set()
         self._no_replies: asyncio.Future[None] | None = None
         self.failed_logins = 0
+        self._requests_before_login = 0
         self._closes_soon = False
         self._holds = 0
         self._charged_bytes = 0
         """Of large frames that have not arrived, or not been handled yet."""
-        self.reading = asyncio.Lock()
+        self._making = asyncio.Lock()
         """Held while a large answer is made, so that they are made one at a time and only when there is room."""
         self._room_waiters: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
@@ -129,6 +134,11 @@ class ServerSession:
 
     def start(self) -> None:
         self.channel.resume_reading()
+
+    @property
+    def is_idle(self) -> bool:
+        channel = self.channel
+        return not self._replies and not channel.unsent_bytes and not channel.buffered_bytes
 
     @property
     def waits_for_peer(self) -> bool:
@@ -215,16 +225,26 @@ class ServerSession:
         if not self.is_established:
             if self.authenticated:
                 self._establish()
-            elif api_key not in _BEFORE_AUTHENTICATION:
-                self.services.audit.login_failed(self.peer, self.listener, None, f"{api_name(api_key)} before a login")
-                raise AuthenticateError(
-                    "The connection has not completed authentication yet. This may be caused by a missing or incorrect "
-                    "configuration of 'client.security.protocol' on the client side."
-                )
+            else:
+                self._check_before_login(api_key)
         handler = self._handlers.get(api_key)
         if handler is None:
             raise UnsupportedVersionError(f"this server does not serve {api_name(api_key)}")
         return handler
+
+    def _check_before_login(self, api_key: int) -> None:
+        self._requests_before_login += 1
+        if self._requests_before_login > _REQUESTS_BEFORE_LOGIN_MAX:
+            self.close_soon()
+            raise AuthenticateError(
+                f"The connection sent {_REQUESTS_BEFORE_LOGIN_MAX} requests without completing authentication."
+            )
+        if api_key not in _BEFORE_AUTHENTICATION:
+            self.services.audit.login_failed(self.peer, self.listener, None, f"{api_name(api_key)} before a login")
+            raise AuthenticateError(
+                "The connection has not completed authentication yet. This may be caused by a missing or incorrect "
+                "configuration of 'client.security.protocol' on the client side."
+            )
 
     def _replied(self, reply: _Reply) -> None:
         """A request that had to wait is answered."""
@@ -248,21 +268,41 @@ class ServerSession:
             text = f"{api_name(api_key)} failed in the server: {type(error).__name__}: {error}"
         return code, encode_error(request_id, code, text)
 
-    async def wait_for_room(self) -> None:
-        """Wait until the peer has taken enough of the answers before, and all peers enough of theirs."""
-        while not self._has_room and not self.channel.closed:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._room_waiters.append(future)
-            if self.services.answers.exhausted:
-                self.services.answers.wait_for_room(self._on_sent)
-            await future
+    @contextlib.asynccontextmanager
+    async def making_answer(self, bytes_max: int) -> AsyncIterator[None]:
+        """Make a large answer, of at most so many bytes in memory.
 
-    @property
-    def _has_room(self) -> bool:
-        return self.channel.unsent_bytes <= self._unsent_bytes_max and not self.services.answers.exhausted
+        Waits until the peer has taken enough of the answers before, and all peers enough of theirs.
+        """
+        async with self._making:
+            while self.channel.unsent_bytes > self._unsent_bytes_max and not self.channel.closed:
+                future: asyncio.Future[None] = self._loop.create_future()
+                self._room_waiters.append(future)
+                await future
+            if not bytes_max:
+                yield
+                return
+            await self._reserve(bytes_max)
+            try:
+                yield
+            finally:
+                self.services.answers.release(bytes_max)
+
+    async def _reserve(self, bytes_max: int) -> None:
+        answers, owner = self.services.answers, (self.principal, self.host)
+        granted: asyncio.Future[None] = self._loop.create_future()
+        grant = partial(_set_done, granted)
+        if answers.reserve(bytes_max, owner, grant):
+            return
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if not answers.cancel(owner, grant):
+                answers.release(bytes_max)  # granted in the same moment
+            raise
 
     def _on_sent(self) -> None:
-        if self._room_waiters and self._has_room:
+        if self._room_waiters and self.channel.unsent_bytes <= self._unsent_bytes_max:
             waiters, self._room_waiters = self._room_waiters, []
             for future in waiters:
                 if not future.done():
@@ -293,8 +333,7 @@ class ServerSession:
         memory = self.services.memory
         memory.cancel(self._frame_granted)
         memory.stop_waiting(self._adjust_reading)
-        for callback in (self._adjust_reading, self._on_sent):
-            self.services.answers.stop_waiting(callback)
+        self.services.answers.stop_waiting(self._adjust_reading)
         if self._charged_bytes:
             memory.give_back(self._charged_bytes)
             self._charged_bytes = 0
@@ -317,6 +356,11 @@ class ServerSession:
 
     def close_after_sending(self) -> None:
         self.channel.close_after_sending()
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class _Reply:

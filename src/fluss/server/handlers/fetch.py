@@ -105,9 +105,11 @@ async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffe
     if request.HasField("min_bytes"):
         wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else WAIT_MS_DEFAULT
         await _wait_for_bytes(context, parts, request.min_bytes, min(wait_ms, WAIT_MS_MAX), turn)
-    async with context.session.reading:
-        await context.session.wait_for_room()
-        await _read_all(context, parts, min(request.max_bytes, RESPONSE_BYTES_MAX), turn)
+    bytes_max = min(request.max_bytes, RESPONSE_BYTES_MAX)
+    # Whole batches are sent from the file; those of which columns are left out are put together in memory.
+    held_bytes_max = max(bytes_max, 0) if any(part.projection is not None for part in parts) else 0
+    async with context.session.making_answer(held_bytes_max):
+        await _read_all(context, parts, bytes_max, turn)
     _count_fetches(context, tables)
     if len(parts) > _MANY_BUCKETS:
         return await asyncio.get_running_loop().run_in_executor(context.server.codec, _encode_many, tables)

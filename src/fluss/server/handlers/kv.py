@@ -75,6 +75,8 @@ T = TypeVar("T")
 
 _VALUES_PER_STEP = 5_000
 _BUCKETS_PER_LOOK = 8
+_ANSWER_AT_ONCE_BYTES_MAX = 64 * 1024
+"""Answers up to this size are sent also while clients leave theirs in memory."""
 _INLINE_LOOKUP_BUCKETS_MAX = 256
 _INLINE_VALUES_MAX = 5_000
 _BACKPRESSURE_VERSION = 2
@@ -227,14 +229,20 @@ def lookup(context: RequestContext, body: memoryview, reply: Reply) -> None:
     if answers is not None:
         _count_lookup(context, request, answers)
         reply.send((encode_lookup_response(answers),))
+    elif context.server.answers.exhausted:
+        reply.send_later(_look_up_when_there_is_room(context, request))
     else:
         reply.send_later(_look_up(context, request))
 
 
+async def _look_up_when_there_is_room(context: RequestContext, request: LookupRequest) -> Sequence[Buffer]:
+    async with context.session.making_answer(ANSWER_BYTES_MAX):
+        return await _look_up(context, request)
+
+
 async def _look_up_many(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     """A request with so many keys that decoding it takes longer than a turn."""
-    async with context.session.reading:
-        await context.session.wait_for_room()
+    async with context.session.making_answer(ANSWER_BYTES_MAX):
         return await _look_up(context, await _in_thread(context, decode_lookup, body))
 
 
@@ -251,7 +259,7 @@ def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None
     if context.version == 0 and tablet.info.lake_format is not None:
         return None
     found = tablet.lookup_at_once((key,))
-    if found is None:
+    if found is None or _must_wait(context, len(found[0] or b"")):
         return None
     tablet.entry.counters.lookup += 1
     return encode_lookup_of_one_value(bucket_id, found[0])
@@ -275,7 +283,12 @@ def _look_up_at_once(context: RequestContext, request: LookupRequest) -> list[Lo
             answer.values = ()
             answer.error_code, answer.error_message = wire_error(error)
         answers.append(answer)
-    return answers
+    return None if _must_wait(context, size_bytes) else answers
+
+
+def _must_wait(context: RequestContext, size_bytes: int) -> bool:
+    """Whether an answer of this size has to wait until clients take theirs."""
+    return size_bytes > _ANSWER_AT_ONCE_BYTES_MAX and context.server.answers.exhausted
 
 
 async def _look_up(context: RequestContext, request: LookupRequest) -> Sequence[Buffer]:
@@ -353,8 +366,7 @@ async def _insert(
 
 async def prefix_lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     request = await receive_message(context, PREFIX_LOOKUP, body)
-    async with context.session.reading:
-        await context.session.wait_for_room()
+    async with context.session.making_answer(ANSWER_BYTES_MAX):
         return await _look_up_prefixes(context, request)
 
 
@@ -459,9 +471,9 @@ async def _read_on(
     turn = context.server.turns.begin()
     finished = False
     try:
-        async with context.session.reading, cursor.reading:
-            await context.session.wait_for_room()
-            records = await cursor.read(min(batch_bytes, cursors.batch_bytes_max), turn)
+        bytes_max = min(batch_bytes, cursors.batch_bytes_max)
+        async with context.session.making_answer(bytes_max), cursor.reading:
+            records = await cursor.read(bytes_max, turn)
             if cursor.ended:
                 raise UnknownScannerIdError("the scan was ended meanwhile, or its table was dropped")
             answer = ScanKvResponse[Sequence[Buffer]](has_more_results=cursor.has_more, log_offset=log_offset)

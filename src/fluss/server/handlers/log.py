@@ -38,7 +38,7 @@ from fluss.protocol.record_messages import (
 from fluss.records import LogBatch, check_log_batch, iter_log_batches
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers import fetch as fetch_handlers
-from fluss.server.handlers.answers import set_error, wire_error
+from fluss.server.handlers.answers import ANSWER_BYTES_MAX, set_error, wire_error
 from fluss.server.handlers.counting import count_bytes_in, count_expired, count_messages_in
 from fluss.server.handlers.request import (
     Buffer,
@@ -330,8 +330,7 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
         if request.limit <= 0:
             raise UnknownServerError(f"the limit is {request.limit}, but must be at least 1")
         if entry.table_info.has_primary_key():
-            async with context.session.reading:
-                await context.session.wait_for_room()
+            async with context.session.making_answer(ANSWER_BYTES_MAX):
                 turn = context.server.turns.begin()
                 rows = await context.server.kv.limit_scan(entry, bucket, request.limit, turn)
             return encode_limit_scan_response(LimitScanResponse[Sequence[Buffer]](is_log_table=False, records=rows))

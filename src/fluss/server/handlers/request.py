@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -34,8 +35,6 @@ class ClientSession(Caller, Protocol):
     """What the client says it is."""
     last_fetch: FetchLogRequest | None
     """What the client read last, and from where."""
-    reading: asyncio.Lock
-    """Held while a large answer is made, so that they are made one at a time and only when there is room."""
 
     def authenticate(self, principal: Principal) -> None:
         """Take the client for this principal from now on."""
@@ -49,8 +48,8 @@ class ClientSession(Caller, Protocol):
     def close_soon(self) -> None:
         """Close the connection when the request in flight is answered."""
 
-    async def wait_for_room(self) -> None:
-        """Wait until the client has taken enough of the answers before."""
+    def making_answer(self, bytes_max: int) -> AbstractAsyncContextManager[None]:
+        """Make a large answer, one at a time and when there is room for so many bytes in memory."""
 
 
 @dataclass(slots=True, eq=False)

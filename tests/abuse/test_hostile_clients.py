@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One user takes what all share: memory, connections and the event loop. The others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.abuse.attackers import MIB, HealthyClient, exchange, frame, is_closed_within
+from tests.abuse.test_budgets import VERSIONS, Watched
+
+import fluss.aio as fluss
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.frames import ResponseKind, parse_response
+from fluss.rows import kv_key_encoder
+
+ROWS = 15
+CONNECTIONS = 30
+GROWTH_BYTES_MAX = 160 * MIB
+"""The limit of 48 MB, an answer that is being made, and the rows it is made of."""
+OPTIONS: dict[str, object] = {
+    "security.sasl.plain.jaas.config": 'org.example.Module required user_alice="a" user_mallory="m";',
+    "server.buffer.memory-size": "48mb",
+    "server.connection.max-unsent-size": "2mb",
+    "server.max-connections": "60",
+}
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    with Watched(tmp_path, **OPTIONS) as watched:
+        yield watched
+
+
+@contextlib.contextmanager
+def served(watched: Watched, seconds_max: float) -> Iterator[HealthyClient]:
+    """Another client that works meanwhile, and has to wait for so long at most."""
+    healthy = HealthyClient(watched.plain)
+    healthy.start()
+    assert healthy.started.wait(30)
+    try:
+        yield healthy
+        before = healthy.served
+        deadline = time.monotonic() + 10
+        while healthy.served < before + 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        healthy.stopping.set()
+        healthy.join(10)
+    assert healthy.error is None
+    assert healthy.served >= before + 2
+    assert healthy.longest_seconds < seconds_max
+
+
+def logged_in(watched: Watched, user: str, password: str) -> socket.socket:
+    sock = watched.connect(watched.sasl)
+    token = f"\0{user}\0{password}".encode()
+    login = pb.AuthenticateRequest(protocol="PLAIN", token=token).SerializeToString()
+    for api, body in ((apis.API_VERSIONS, VERSIONS), (apis.AUTHENTICATE, login)):
+        answer = exchange(sock, frame(api.key, 0, 1, body))
+        assert answer is not None
+        assert parse_response(memoryview(answer)).kind == ResponseKind.SUCCESS
+    return sock
+
+
+async def large_rows(address: str) -> fluss.TableInfo:
+    """Make a table with some rows of 1 MiB."""
+    async with await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address})) as connection:
+        admin = connection.get_admin()
+        await admin.create_database("large")
+        schema = fluss.Schema(pa.schema([("k", pa.int32()), ("v", pa.binary())]), primary_keys=["k"])
+        path = fluss.TablePath("large", "rows")
+        await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
+        table = await connection.get_table(path)
+        async with table.new_upsert().create_writer() as writer:
+            for number in range(ROWS):
+                writer.upsert((number, os.urandom(MIB)))
+        return table.get_table_info()
+
+
+def limit_scan(info: fluss.TableInfo) -> bytes:
+    request = pb.LimitScanRequest(table_id=info.table_id, bucket_id=0, limit=ROWS)
+    return frame(apis.LIMIT_SCAN.key, 0, 1, request.SerializeToString())
+
+
+def lookups(info: fluss.TableInfo) -> bytes:
+    """Few bytes that ask for a large row again and again: there is nothing to wait for before they are answered."""
+    key = kv_key_encoder(info).encode((1,))
+    request = pb.LookupRequest(table_id=info.table_id)
+    request.buckets_req.add(bucket_id=0, keys=[key] * ROWS)
+    return frame(apis.LOOKUP.key, apis.LOOKUP.max_version, 1, request.SerializeToString())
+
+
+@pytest.mark.parametrize("ask", [limit_scan, lookups])
+def test_answers_that_are_not_taken_stay_within_their_limit(
+    watched: Watched, ask: Callable[[fluss.TableInfo], bytes]
+) -> None:
+    """Also when they are asked for at the same moment on many connections."""
+    request = ask(asyncio.run(large_rows(watched.plain)))
+    with served(watched, 5), contextlib.ExitStack() as stack:
+        before = watched.memory_bytes
+        socks = [stack.enter_context(logged_in(watched, "mallory", "m")) for _ in range(CONNECTIONS)]
+        for sock in socks:
+            sock.sendall(request * 3)
+        grown = 0
+        deadline = time.monotonic() + 4
+        while time.monotonic() < deadline:
+            grown = max(grown, watched.memory_bytes - before)
+            time.sleep(0.02)
+        # Another user has large answers too, before all of those that were asked for earlier.
+        with logged_in(watched, "alice", "a") as sock:
+            began = time.monotonic()
+            answer = exchange(sock, request, 10)
+            assert answer is not None
+            assert len(answer) > ROWS * MIB
+            assert time.monotonic() - began < 5
+    assert grown < GROWTH_BYTES_MAX, f"the server has grown by {grown // MIB} MiB"
+
+
+def test_requests_before_a_login_end_the_connection(watched: Watched) -> None:
+    """Each of them takes time of the event loop, and whoever reaches the port could send them."""
+    ask = frame(apis.API_VERSIONS.key, 0, 1, VERSIONS)
+    with watched.connect(watched.sasl) as sock:
+        for _ in range(20):
+            answer = exchange(sock, ask)
+            assert answer is not None
+            assert parse_response(memoryview(answer)).kind == ResponseKind.SUCCESS
+        sock.sendall(ask * 1000)
+        assert is_closed_within(sock, 5)
+    with served(watched, 2) as healthy, contextlib.ExitStack() as stack:
+        for _ in range(30):
+            stack.enter_context(watched.connect(watched.sasl)).sendall(ask * 3000)
+        before = healthy.served
+        time.sleep(2)
+        assert healthy.served > before + 10
