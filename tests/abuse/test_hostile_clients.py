@@ -141,3 +141,25 @@ def test_requests_before_a_login_end_the_connection(watched: Watched) -> None:
         before = healthy.served
         time.sleep(2)
         assert healthy.served > before + 10
+
+
+@pytest.mark.parametrize("listener", ["plain", "sasl"])
+def test_idle_connections_make_room(watched: Watched, listener: str) -> None:
+    """Those of the user who has the most; clients at work keep theirs."""
+
+    def connected() -> socket.socket:
+        if listener == "sasl":
+            return logged_in(watched, "mallory", "m")
+        sock = watched.connect()
+        assert exchange(sock, frame(apis.API_VERSIONS.key, 0, 1, VERSIONS)) is not None
+        return sock
+
+    with served(watched, 5), logged_in(watched, "alice", "a") as first, contextlib.ExitStack() as stack:
+        for _ in range(57):
+            stack.enter_context(connected())
+        time.sleep(0.5)
+        late = [stack.enter_context(logged_in(watched, "alice", "a")) for _ in range(10)]
+        for sock in (first, *late):
+            answer = exchange(sock, frame(apis.LIST_DATABASES.key, 0, 1, b""))
+            assert answer is not None
+            assert parse_response(memoryview(answer)).kind == ResponseKind.SUCCESS

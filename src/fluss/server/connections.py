@@ -8,7 +8,9 @@ import contextlib
 import logging
 import resource
 import select
+from collections import Counter
 from dataclasses import dataclass
+from heapq import nsmallest
 from time import monotonic
 from typing import Protocol
 
@@ -26,6 +28,9 @@ _FRAME_BYTES_PER_SECOND_MIN = 1024
 _WANTED_GRACE_SECONDS = 1.5
 _WANTED_BYTES_PER_SECOND_MIN = 256 * 1024
 _LOG_INTERVAL_SECONDS = 10.0
+_IDLE_SECONDS_MIN = 0.2
+_IDLE_SEARCH_SECONDS = 0.2
+_IDLE_CLOSED_AT_ONCE = 16
 _QUIET_SESSIONS_MAX = 16
 """With more connections one of them nearly always has a request, and asking takes longer than it saves."""
 
@@ -44,6 +49,10 @@ class OpenSession(Protocol):
     @property
     def requests_in_work(self) -> int:
         """How many requests are not answered yet."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is arriving, in work, or being answered."""
 
     @property
     def waits_for_peer(self) -> bool:
@@ -78,8 +87,9 @@ class Connections:
     """Admit, count and close connections.
 
     A connection is new until its client has authenticated or, where that is not asked for, has sent its first request.
-    New connections that are idle cost an attacker nothing, so they never keep others out: they have a deadline, and
-    when no connection is left the oldest new one makes room.
+    Connections that are idle cost an attacker nothing, so they never keep others out: new ones have a deadline, and
+    when no connection is left the oldest new one makes room, or else those of the user with the most connections that
+    were idle for longest. Clients connect again when they have something to ask.
     """
 
     def __init__(self, server: Services) -> None:
@@ -97,6 +107,8 @@ class Connections:
         self._untaken: dict[OpenSession, tuple[int, float]] = {}
         """Connections that hold answers while memory is short: what was sent, and since when no more was."""
         self._logged: dict[str, tuple[float, int]] = {}
+        self._next_search = 0.0
+        """When idle connections are looked for again after none was found: looking takes time."""
 
     @property
     def maximum(self) -> int:
@@ -111,7 +123,7 @@ class Connections:
         return len(self._new)
 
     def admit(self, peer: str) -> bool:
-        """Whether one more connection can be served; the oldest that is still new makes room for it."""
+        """Whether one more connection can be served; one that is still new, or idle, makes room for it."""
         maximum = self.maximum
         if len(self.sessions) < maximum or self.make_room():
             return True
@@ -120,11 +132,27 @@ class Connections:
         return False
 
     def make_room(self) -> bool:
-        """Close the oldest connection that is not established; False if there is none."""
+        """Close the oldest connection that is not established, or else idle ones; False if there is none."""
         for session in self._new:
             self._close(session, "unauthenticated", "its place was needed before it authenticated")
             return True
-        return False
+        return self._close_idle()
+
+    def _close_idle(self) -> bool:
+        """Close some connections of the user with the most of them; False if none of them is idle."""
+        now = monotonic()
+        if now < self._next_search:
+            return False
+        counts = Counter(session.principal for session in self.sessions)
+        user = max(counts, key=counts.__getitem__, default=None)
+        latest = now - _IDLE_SECONDS_MIN
+        idle = [s for s in self.sessions if s.principal == user and s.is_idle and s.channel.last_activity < latest]
+        if not idle:
+            self._next_search = now + _IDLE_SEARCH_SECONDS
+            return False
+        for session in nsmallest(_IDLE_CLOSED_AT_ONCE, idle, key=lambda one: one.channel.last_activity):
+            self._close(session, "idle", f"its place was needed, and {user} has {counts[session.principal]} of them")
+        return True
 
     def add(self, session: OpenSession) -> None:
         self.sessions.add(session)

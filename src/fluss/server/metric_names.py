@@ -176,7 +176,7 @@ METRICS: dict[str, Metric] = {
     "tabletserver_unauthenticatedConnections": Metric("gauge", "Connections that have not authenticated."),
     "tabletserver_refusedConnections_total": Metric("counter", "Connections refused because all were taken."),
     "tabletserver_closedConnections_total": Metric(
-        "counter", "Connections closed because they were slow or did not authenticate.", ("reason",)
+        "counter", "Connections closed because they were slow, idle, or did not authenticate.", ("reason",)
     ),
     "tabletserver_failedConnections_total": Metric("counter", "Connections that an error of the server ended."),
     "tabletserver_failedLogins_total": Metric("counter", "Wrong passwords."),
