@@ -163,3 +163,20 @@ def test_idle_connections_make_room(watched: Watched, listener: str) -> None:
             answer = exchange(sock, frame(apis.LIST_DATABASES.key, 0, 1, b""))
             assert answer is not None
             assert parse_response(memoryview(answer)).kind == ResponseKind.SUCCESS
+
+
+def scan(sock: socket.socket, table_id: int, bucket_id: int) -> int:
+    """Open a scan and leave it open; returns the code of the error, 0 if it is open."""
+    request = pb.ScanKvRequest(call_seq_id=0, batch_size_bytes=1)
+    request.bucket_scan_req.table_id, request.bucket_scan_req.bucket_id = table_id, bucket_id
+    answer = exchange(sock, frame(apis.SCAN_KV.key, 0, 1, request.SerializeToString()))
+    assert answer is not None
+    return int(pb.ScanKvResponse.FromString(bytes(parse_response(memoryview(answer)).body)).error_code)
+
+
+def test_scans_of_one_user_leave_room_for_others(watched: Watched) -> None:
+    info = asyncio.run(large_rows(watched.plain))
+    with logged_in(watched, "mallory", "m") as mallory, logged_in(watched, "alice", "a") as alice:
+        codes = [scan(mallory, info.table_id, 0) for _ in range(10)]
+        assert codes == [0] * 6 + [fluss.ErrorCode.TOO_MANY_SCANNERS] * 4
+        assert scan(alice, info.table_id, 0) == 0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,13 @@ from tests.server.log_support import FakeClock
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
 from fluss.server.kv import leases as leases_module
-from fluss.server.kv.leases import LEASES_NAME, SnapshotLeases
+from fluss.server.kv.leases import LEASES_NAME, SnapshotLeases, lease_key
 
 A, B = TableBucket(1, 0), TableBucket.with_partition(2, 7, 3)
 
 
 def reopened(folder: Path, leases: SnapshotLeases, clock: FakeClock) -> SnapshotLeases:
-    leases.save(leases.document())
+    leases.save(leases.copy())
     again = SnapshotLeases(folder, clock.now_ms)
     again.load()
     return again
@@ -63,11 +64,40 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leases.acquire("two", 9, {A: 2})
 
 
+def test_limits_of_an_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One user does not take the leases of all."""
+    monkeypatch.setattr(leases_module, "_LEASES_PER_OWNER_MAX", 2)
+    monkeypatch.setattr(leases_module, "_SNAPSHOTS_PER_OWNER_MAX", 3)
+    leases = SnapshotLeases(tmp_path, FakeClock().now_ms)
+    mallory, alice = (partial(lease_key, f"User:{name}") for name in ("mallory", "alice"))
+    leases.acquire(mallory("1"), 9, {A: 1, B: 1})
+    with pytest.raises(InvalidArgumentError, match="User:mallory would hold more than 3 snapshots"):
+        leases.acquire(mallory("2"), 9, {A: 1, B: 1})
+    leases.acquire(mallory("2"), 9, {A: 1})
+    leases.acquire(mallory("1"), 9, {A: 2, B: 2})
+    with pytest.raises(InvalidArgumentError, match="User:mallory has 2 leases"):
+        leases.acquire(mallory("3"), 9, {A: 1})
+    leases.acquire(alice("1"), 9, {A: 1})
+
+
+def test_a_lease_of_nothing_takes_no_place(tmp_path: Path) -> None:
+    """Who may read no table could otherwise take all of them."""
+    leases = SnapshotLeases(tmp_path, FakeClock().now_ms)
+    leases.acquire("one", 9, {})
+    assert len(leases) == 0
+
+
+def test_names_of_owners_and_leases_are_not_confused() -> None:
+    assert lease_key("User:a", "b/c") != lease_key("User:a/b", "c")
+    assert lease_key("User:a%2Fb", "c") != lease_key("User:a/b", "c")
+    assert lease_key("User:alice", "x") == "User:alice/x"
+
+
 def test_a_damaged_file_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     leases = SnapshotLeases(tmp_path, clock.now_ms)
     leases.acquire("one", 1_000, {A: 4})
-    leases.save(leases.document())
+    leases.save(leases.copy())
     path = tmp_path / LEASES_NAME
     path.write_bytes(path.read_bytes().replace(b"[1, null, 0, 4]", b"[1, null, 0, 5]"))
     again = SnapshotLeases(tmp_path, clock.now_ms)

@@ -432,6 +432,20 @@ def test_cursors_of_one_state_share_its_memory_and_the_others_count() -> None:
     assert cursors.memory_bytes == 0
 
 
+def test_cursors_of_one_user_leave_room_for_others() -> None:
+    cursors = Cursors(ServerConfig({"kv.scanner.max-per-bucket": "4", "kv.scanner.max-per-server": "8"}))
+    for _ in range(3):
+        cursors.open(_tablet(), iter([]), None, owner="User:mallory")
+    with pytest.raises(TooManyScannersError, match="User:mallory has 3 of the 4 scans that TableBucket"):
+        cursors.open(_tablet(), iter([]), None, owner="User:mallory")
+    cursors.open(_tablet(), iter([]), None, owner="User:alice")
+    for _ in range(3):
+        cursors.open(_tablet(1), iter([]), None, owner="User:mallory")
+    with pytest.raises(TooManyScannersError, match="User:mallory has 6 of the 8 scans that the server"):
+        cursors.open(_tablet(2), iter([]), None, owner="User:mallory")
+    cursors.open(_tablet(2), iter([]), None, owner="User:alice")
+
+
 def test_expired_cursors_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluss.server.kv.cursors._EXPIRED_REMEMBERED", 2)
     now = 0.0

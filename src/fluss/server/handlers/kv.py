@@ -45,6 +45,7 @@ from fluss.protocol.record_messages import (
 )
 from fluss.records import encode_kv_body, kv_record_count, seal_kv_batch
 from fluss.rows import Slices
+from fluss.server.auth import ANONYMOUS
 from fluss.server.catalog import TableEntry
 from fluss.server.garbage import forget_frames
 from fluss.server.handlers.answers import ANSWER_BYTES_MAX, check_answer_size, set_error, wire_error
@@ -453,10 +454,11 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
         if not entry.table_info.has_primary_key():
             raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key")
         tablet = _kv(context).tablet(entry, bucket)
-        cursors.check_room(bucket)
+        owner = None if context.session.principal is ANONYMOUS else str(context.session.principal)
+        cursors.check_room(bucket, owner)
         values, log_offset = await tablet.snapshot()
         limit = part.limit if part.HasField("limit") else None
-        cursor = cursors.open(tablet, values, limit, log_offset, len(tablet.store.layers[0]))
+        cursor = cursors.open(tablet, values, limit, log_offset, len(tablet.store.layers[0]), owner)
     else:
         cursor = cursors.resume(request.scanner_id, request.call_seq_id)
         permitted_table(context, cursor.bucket.table_id)  # the right may have been taken away since the scan began

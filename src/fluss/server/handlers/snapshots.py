@@ -16,6 +16,7 @@ from fluss.server.catalog import TableEntry
 from fluss.server.handlers import rights
 from fluss.server.handlers.answers import partition_of, table_path
 from fluss.server.handlers.request import Handler, RequestContext, proto_handler
+from fluss.server.kv.leases import lease_key
 from fluss.server.kv.snapshots import BucketSnapshots
 
 
@@ -94,7 +95,7 @@ def _require_table(ctx: RequestContext, table_id: int) -> None:
 
 def _lease(ctx: RequestContext, lease_id: str) -> str:
     """Leases belong to the user who acquired them: no other can prolong or drop them."""
-    return f"{ctx.session.principal}/{lease_id}"
+    return lease_key(str(ctx.session.principal), lease_id)
 
 
 async def acquire_kv_snapshot_lease(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from fluss.errors import InvalidScanRequestError, ScannerExpiredError, TooManyScannersError, UnknownScannerIdError
@@ -23,6 +23,8 @@ _EXPIRED_REMEMBERED = 1_000
 _VALUE_OVERHEAD_BYTES = 4
 _VIEW_BYTES_PER_ROW = 100
 _VALUES_PER_STEP = 2_000
+_SHARE_OF_A_USER = 0.75
+"""What one user may have of the cursors of a bucket and of the server; the rest is for others."""
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Cursor:
     """Of the state that is read. Cursors of one bucket and offset share the memory of their view."""
     row_count: int = 0
     """Rows that the view keeps in memory."""
+    owner: str | None = None
+    """The user who opened it; None if users are not known."""
     next_call: int = 1
     ended: bool = False
     _ahead: list[bytes] = field(default_factory=list)
@@ -94,6 +98,16 @@ def _fitting(values: Sequence[bytes], size_max: int, at_least: int) -> int:
     return len(values)
 
 
+def _check_count(cursors: Collection[Cursor], limit: int, owner: str | None, what: str) -> None:
+    if len(cursors) >= limit:
+        raise TooManyScannersError(f"{what} has {len(cursors)} open scans, its limit")
+    share = max(1, int(limit * _SHARE_OF_A_USER))
+    if owner is not None and sum(cursor.owner == owner for cursor in cursors) >= share:
+        raise TooManyScannersError(
+            f"{owner} has {share} of the {limit} scans that {what} may have, the limit of a user. End some, or wait."
+        )
+
+
 class Cursors:
     """All open cursors of a server."""
 
@@ -116,17 +130,16 @@ class Cursors:
         views = {(cursor.bucket, cursor.log_offset): cursor.row_count for cursor in self._cursors.values()}
         return sum(views.values()) * _VIEW_BYTES_PER_ROW
 
-    def check_room(self, bucket: TableBucket) -> None:
-        """Refuse a further scan when there are too many, or their views take too much memory."""
+    def check_room(self, bucket: TableBucket, owner: str | None = None) -> None:
+        """Refuse a further scan when there are too many, too many of one user, or their views take too much memory."""
         self.expire()
         if self.memory_bytes >= self._memory_bytes_max:
             raise TooManyScannersError(
                 f"the open scans take {self.memory_bytes} bytes of memory, the limit (option 'kv.memory-size')"
             )
-        if len(self._cursors) >= self._total_max:
-            raise TooManyScannersError(f"the server has {len(self._cursors)} open scans, its limit")
-        if sum(1 for cursor in self._cursors.values() if cursor.bucket == bucket) >= self._per_bucket_max:
-            raise TooManyScannersError(f"{bucket} has {self._per_bucket_max} open scans, its limit")
+        _check_count(self._cursors.values(), self._total_max, owner, "the server")
+        of_bucket = [cursor for cursor in self._cursors.values() if cursor.bucket == bucket]
+        _check_count(of_bucket, self._per_bucket_max, owner, str(bucket))
 
     def open(
         self,
@@ -135,10 +148,11 @@ class Cursors:
         limit: int | None,
         log_offset: int = 0,
         row_count: int = 0,
+        owner: str | None = None,
     ) -> Cursor:
         """A new cursor over a view of `row_count` rows in memory, taken at `log_offset`."""
-        self.check_room(tablet.log.bucket)
-        cursor = Cursor(tablet, parts, limit, self._now(), log_offset, row_count)
+        self.check_room(tablet.log.bucket, owner)
+        cursor = Cursor(tablet, parts, limit, self._now(), log_offset, row_count, owner)
         self._cursors[cursor.scanner_id] = cursor
         return cursor
 

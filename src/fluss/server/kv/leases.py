@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
@@ -18,6 +19,9 @@ logger = logging.getLogger("fluss.server.kv")
 
 LEASES_NAME = "kv-snapshot-leases"
 _LEASES_MAX = 10_000
+_LEASES_PER_OWNER_MAX = 1_000
+_SNAPSHOTS_PER_OWNER_MAX = 100_000
+"""All of them are written with every change."""
 _ID_LENGTH_MAX = 256
 _DURATION_MS_MAX = 366 * 24 * 3600 * 1000
 
@@ -30,10 +34,17 @@ class Lease:
     snapshots: dict[TableBucket, int] = field(default_factory=dict)
 
 
+def lease_key(owner: str, name: str) -> str:
+    """Name a lease of an owner, so that no other owner has one with the same id."""
+    return f"{quote(owner, safe=':')}/{name}"
+
+
 class SnapshotLeases:
     """All leases of a server. They survive a restart.
 
-    Methods belong to the event loop, but for `save`, which runs in a thread with what `document` returned.
+    The id of a lease is that of its owner, `/`, and a name, as `lease_key` makes it.
+
+    Methods belong to the event loop, but for `save`, which runs in a thread with what `copy` returned.
     """
 
     def __init__(self, folder: Path, now_ms: Callable[[], int]) -> None:
@@ -63,20 +74,20 @@ class SnapshotLeases:
         except (OSError, ValueError, KeyError, TypeError) as error:
             logger.error("the leases of snapshots in '%s' cannot be read: %s", self._path, error)
 
-    def document(self) -> bytes:
+    def copy(self) -> dict[str, Lease]:
         """What `save` writes."""
+        return {lease_id: Lease(one.expires_ms, dict(one.snapshots)) for lease_id, one in self._leases.items()}
+
+    def save(self, leases: Mapping[str, Lease]) -> None:
         found = {
             lease_id: {
                 "expires_ms": lease.expires_ms,
                 "snapshots": [[b.table_id, b.partition_id, b.bucket_id, n] for b, n in lease.snapshots.items()],
             }
-            for lease_id, lease in self._leases.items()
+            for lease_id, lease in leases.items()
         }
         body = json.dumps(found).encode()
-        return body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n"
-
-    def save(self, document: bytes) -> None:
-        disk.write_atomically(self._path, document)
+        disk.write_atomically(self._path, body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n")
         disk.sync_folder(self._path.parent)
 
     def is_leased(self, bucket: TableBucket, snapshot_id: int) -> bool:
@@ -87,17 +98,40 @@ class SnapshotLeases:
         )
 
     def acquire(self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int]) -> None:
-        """Begin or prolong a lease. It holds one snapshot per bucket: the one that was named last."""
+        """Begin or prolong a lease. It holds one snapshot per bucket: the one that was named last.
+
+        One that would hold nothing is not begun.
+        """
         if not lease_id or len(lease_id) > _ID_LENGTH_MAX:
             raise InvalidArgumentError(f"the id of a lease has 1 to {_ID_LENGTH_MAX} characters, not {len(lease_id)}")
         if not 0 < duration_ms <= _DURATION_MS_MAX:
             raise InvalidArgumentError(f"a lease lasts 1 to {_DURATION_MS_MAX} ms, not {duration_ms}")
         self.expire()
-        if lease_id not in self._leases and len(self._leases) >= _LEASES_MAX:
-            raise InvalidArgumentError(f"the server has {_LEASES_MAX} leases of snapshots, its limit. Drop some first.")
+        if lease_id not in self._leases and not snapshots:
+            return
+        self._check_room(lease_id, snapshots)
         lease = self._leases.setdefault(lease_id, Lease(0))
         lease.expires_ms = self._now_ms() + duration_ms
         lease.snapshots.update(snapshots)
+
+    def _check_room(self, lease_id: str, snapshots: Mapping[TableBucket, int]) -> None:
+        """Refuse a lease too many, of this owner or of all."""
+        owner = lease_id.partition("/")[0]
+        own = [lease for other, lease in self._leases.items() if other.partition("/")[0] == owner]
+        known = self._leases.get(lease_id)
+        if known is None:
+            for count, limit, who in (
+                (len(self._leases), _LEASES_MAX, "the server has"),
+                (len(own), _LEASES_PER_OWNER_MAX, f"{owner} has"),
+            ):
+                if count >= limit:
+                    raise InvalidArgumentError(f"{who} {limit} leases of snapshots, its limit. Drop some first.")
+        added = len(snapshots) if known is None else len(snapshots.keys() - known.snapshots.keys())
+        if added and sum(len(lease.snapshots) for lease in own) + added > _SNAPSHOTS_PER_OWNER_MAX:
+            raise InvalidArgumentError(
+                f"the leases of {owner} would hold more than {_SNAPSHOTS_PER_OWNER_MAX} snapshots of buckets. "
+                "Release some first."
+            )
 
     def release(self, lease_id: str, buckets: Iterable[TableBucket]) -> None:
         """Give back the snapshots of some buckets. A lease that holds nothing ends."""

@@ -182,7 +182,7 @@ class Snapshotter:
 
     async def _save(self) -> None:
         async with self._saving:
-            await self._in_thread(self.leases.save, self.leases.document())
+            await self._in_thread(self.leases.save, self.leases.copy())
 
     # Drops -------------------------------------------------------------------------------------------------------
 
