@@ -83,7 +83,7 @@ async def large_rows(address: str) -> fluss.TableInfo:
         async with table.new_upsert().create_writer() as writer:
             for number in range(ROWS):
                 writer.upsert((number, os.urandom(MIB)))
-        return table.get_table_info()
+    return table.get_table_info()
 
 
 def limit_scan(info: fluss.TableInfo) -> bytes:

@@ -14,6 +14,7 @@ from tests.faults.conftest import FIELDS
 from tests.faults.proxy import Answer
 
 import fluss
+from fluss.errors import StorageError
 from fluss.metadata import OffsetSpec
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
@@ -214,8 +215,8 @@ def test_batches_that_grow_without_bound_are_not_all_decoded_ahead(proxy, throug
     [
         ("/tmp/file", "a\0b", fluss.FormatError),
         ("/tmp/file", "../b", fluss.FormatError),
-        ("/tmp/a\0b", "CURRENT", fluss.StorageError),
-        ("s3://x/a\0b", "CURRENT", fluss.StorageError),
+        ("/tmp/a\0b", "CURRENT", StorageError),
+        ("s3://x/a\0b", "CURRENT", StorageError),
     ],
     ids=["NUL in a name", "name that leads out", "NUL in a path", "NUL in a store"],
 )

@@ -8,7 +8,8 @@ import contextlib
 import hashlib
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -27,7 +28,8 @@ from fluss.console.state import State, api, error_response, read_json, state_of
 from fluss.errors import AuthenticateError, FlussError
 
 STATIC = Path(__file__).parent / "static"
-_LOGINS_AT_ONCE = 4
+_LOGINS_AT_ONCE = 16
+_LOGINS_OF_ADDRESS_AT_ONCE = 4
 _FAILED_LOGIN_S = 0.5
 
 
@@ -42,7 +44,7 @@ def build_app(settings: Settings, sock: socket.socket | None = None) -> Starlett
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         state = app.state.console = State(settings, sock)
-        app.state.logins = asyncio.Semaphore(_LOGINS_AT_ONCE)
+        app.state.logins = Counter[str]()
         await state.start()
         try:
             yield
@@ -120,11 +122,27 @@ async def login(request: Request) -> Response:
     try:
         body = await read_json(request)
         user, password = str(body.get("user", ""))[:256], str(body.get("password", ""))[:1024]
-        async with request.app.state.logins:
+        with _logging_in(request):
             client = await _client_of(state, user, password)
         return _with_cookie(JSONResponse({"user": user}), state, state.sessions.open(client))
     except Exception as error:
         return error_response(error)
+
+
+@contextlib.contextmanager
+def _logging_in(request: Request) -> Iterator[None]:
+    """Refuse a login too many at a time: each takes memory and a thread, and one address must not take all turns."""
+    logins: Counter[str] = request.app.state.logins
+    address = request.client.host if request.client is not None else ""
+    if logins[address] >= _LOGINS_OF_ADDRESS_AT_ONCE or logins.total() >= _LOGINS_AT_ONCE:
+        raise AuthenticateError("Too many logins are being checked at the moment. Try again in a few seconds.")
+    logins[address] += 1
+    try:
+        yield
+    finally:
+        logins[address] -= 1
+        if not logins[address]:
+            del logins[address]
 
 
 async def _client_of(state: State, user: str, password: str) -> Client:
@@ -132,7 +150,7 @@ async def _client_of(state: State, user: str, password: str) -> Client:
     if not user or not password:
         raise AuthenticateError("Enter a user and a password.")
     known = state.users.get(user)
-    if known is not None and same_secret(known[1], _fingerprint(password, known[1][:32])):
+    if known is not None and same_secret(known[1], await _fingerprint(password, known[1][:32])):
         return known[0]
     client = Client(state.settings, user, password)
     try:
@@ -143,7 +161,7 @@ async def _client_of(state: State, user: str, password: str) -> Client:
         raise
     if known is not None:
         await known[0].close()  # its password is not valid any more
-    state.users[user] = (client, _fingerprint(password, secrets.token_hex(16)))
+    state.users[user] = (client, await _fingerprint(password, secrets.token_hex(16)))
     return client
 
 
@@ -166,8 +184,13 @@ async def _check_login(state: State, client: Client) -> None:
     )
 
 
-def _fingerprint(password: str, salt: str) -> str:
-    return salt + hashlib.scrypt(password.encode(), salt=salt.encode(), n=2**14, r=8, p=1).hex()
+async def _fingerprint(password: str, salt: str) -> str:
+    """Hash a password, in a thread: it takes some fifty milliseconds."""
+
+    def compute() -> str:
+        return salt + hashlib.scrypt(password.encode(), salt=salt.encode(), n=2**14, r=8, p=1).hex()
+
+    return await asyncio.to_thread(compute)
 
 
 async def logout(request: Request) -> Response:

@@ -15,6 +15,7 @@ import hmac
 import ipaddress
 import secrets
 import socket
+from collections import Counter
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -118,6 +119,8 @@ class Session:
     client: Client
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     used_at: float = field(default_factory=monotonic)
+    has_returned: bool = False
+    """Whether the browser sent its cookie: what only looks whether the console runs never does."""
 
 
 class Sessions:
@@ -129,11 +132,13 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def open(self, client: Client) -> Session:
-        """Let a browser in."""
+        """Let a browser in. If there are too many, the user with the most of them loses the one that matters least."""
         self._forget_idle()
         while len(self._sessions) >= SESSIONS_MAX:
-            oldest = min(self._sessions.values(), key=lambda one: one.used_at)
-            del self._sessions[oldest.token]
+            counts = Counter(id(one.client) for one in self._sessions.values())
+            most = max(counts.values())
+            own = [one for one in self._sessions.values() if counts[id(one.client)] == most]
+            del self._sessions[min(own, key=lambda one: (one.has_returned, one.used_at)).token]
         session = Session(client)
         self._sessions[session.token] = session
         return session
@@ -145,6 +150,7 @@ class Sessions:
         if session is None or monotonic() - session.used_at > SESSION_IDLE_S:
             return None
         session.used_at = monotonic()
+        session.has_returned = True
         return session
 
     def close(self, session: Session) -> None:

@@ -63,6 +63,7 @@ class Console:
         import uvicorn
 
         from fluss.console.app import build_app
+        from fluss.console.slow_peers import TimedProtocol
 
         self._listener = bind(settings)
         self.port = int(self._listener.getsockname()[1])
@@ -75,6 +76,7 @@ class Console:
             access_log=False,
             server_header=False,
             lifespan="on",
+            http=TimedProtocol,
             ws="none",
             limit_concurrency=500,
             timeout_keep_alive=_KEEP_ALIVE_S,

@@ -20,7 +20,7 @@ from fluss.console.clients import Client
 from fluss.console.inspection import Inspection
 from fluss.console.sampling import Sampler
 from fluss.console.security import Session, Sessions
-from fluss.console.settings import BODY_BYTES_MAX, STREAMS_MAX, Settings
+from fluss.console.settings import BODY_BYTES_MAX, BODY_S_MAX, STREAMS_MAX, Settings
 from fluss.errors import (
     AuthenticateError,
     AuthorizationError,
@@ -199,7 +199,9 @@ async def read_json(request: Request) -> Mapping[str, Any]:
     if not request.headers.get("content-type", "").startswith("application/json"):
         return {}
     try:
-        body = json.loads(await read_body(request, BODY_BYTES_MAX) or b"{}")
+        body = json.loads(await asyncio.wait_for(read_body(request, BODY_BYTES_MAX), BODY_S_MAX) or b"{}")
+    except asyncio.TimeoutError:
+        raise InvalidArgumentError(f"The request did not arrive within {BODY_S_MAX:.0f} s.") from None
     except ValueError:
         raise InvalidArgumentError("The request is not JSON.") from None
     if not isinstance(body, dict):

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers that are slow, or many, or guess: the console goes on for all others."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from starlette.requests import Request
+
+import fluss
+from fluss.console import slow_peers
+from fluss.console.clients import Client
+from fluss.console.security import Session, Sessions
+from fluss.console.serving import Console
+from fluss.console.settings import SESSIONS_MAX, Settings
+
+from .conftest import Browser, Running, running_console
+from .test_security import USERS
+
+
+@pytest.fixture
+def console(running: Running) -> Iterator[Console]:
+    with running_console(Settings(running.server, port=0)) as console:
+        yield console
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=10)
+
+
+def is_closed_within(sock: socket.socket, seconds: float) -> bool:
+    sock.settimeout(seconds)
+    try:
+        return not sock.recv(1)
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_requests_that_never_come_end_the_connection(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_peers, "REQUEST_S_MAX", 2.0)
+    with connect(console.port) as silent, connect(console.port) as half, connect(console.port) as second:
+        half.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+        second.sendall(b"GET /api/session HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b"200 OK" in second.recv(100_000)
+        second.sendall(b"GET /api/session HT")
+        in_use = http.client.HTTPConnection("127.0.0.1", console.port, timeout=10)
+        for _ in range(10):
+            in_use.request("GET", "/api/session")
+            assert in_use.getresponse().read()
+            half.sendall(b".")
+            time.sleep(0.1)
+        assert all(is_closed_within(sock, 8) for sock in (silent, half))
+        second.settimeout(8)
+        while second.recv(100_000):
+            pass
+        sock = in_use.sock
+        in_use.request("GET", "/api/session")
+        assert in_use.getresponse().status == 200
+        assert in_use.sock is sock or sock is None
+        in_use.close()
+
+
+def test_a_body_that_never_comes_is_refused(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluss.console.state.BODY_S_MAX", 1.0)
+    with connect(console.port) as sock:
+        head = "POST /api/login HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Fluss-Console: 1\r\nContent-Type: application/json\r\n"
+        sock.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        assert b"did not arrive within 1 s" in sock.recv(100_000)
+
+
+def test_answers_that_are_not_taken_end_the_connection(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_peers, "STALLED_S_MAX", 1.0)
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(10)
+        sock.connect(("127.0.0.1", console.port))
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 20_000)
+        assert sock.recv(1)
+        deadline = time.monotonic() + 30
+        state = console._server.server_state
+        while state.connections and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not state.connections
+
+
+def test_silent_connections_make_room(console: Console) -> None:
+    """More of them than the console serves at a time."""
+    with ExitStack() as stack:
+        for _ in range(520):
+            stack.enter_context(connect(console.port))
+        time.sleep(0.2)
+        assert Browser(console.port).get("session").status == 200
+
+
+def test_sessions_of_others_are_kept(running: Running) -> None:
+    """Each look at the page without a cookie opens one: none of them pushes out a user, or a browser in use."""
+    settings = Settings(running.server)
+    shared, alice = Client(settings, None, None), Client(settings, "alice", "wonder")
+    sessions = Sessions(1)
+
+    def found(session: Session) -> bool:
+        headers = [(b"cookie", f"{sessions.cookie}={session.token}".encode())]
+        return sessions.find(Request({"type": "http", "headers": headers})) is session
+
+    hers, in_use = sessions.open(alice), sessions.open(shared)
+    assert found(in_use)
+    for _ in range(2 * SESSIONS_MAX):
+        sessions.open(shared)
+    assert found(hers)
+    assert found(in_use)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[fluss.LocalServer]:
+    with fluss.LocalServer(options=USERS) as server:
+        yield server
+
+
+def test_passwords_are_hashed_in_threads(guarded: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, names = hashlib.scrypt, []
+
+    def scrypt(*args: object, **options: object) -> bytes:
+        names.append(threading.current_thread().name)
+        return real(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hashlib, "scrypt", scrypt)
+    with running_console(Settings(guarded.bootstrap_servers, port=0)) as console:
+        for _ in range(2):
+            assert Browser(console.port).post("login", user="alice", password="wonder").status == 200
+    assert len(names) == 2
+    assert all(name.startswith("asyncio_") for name in names), names
+
+
+def test_guesses_do_not_make_others_wait(guarded: fluss.LocalServer) -> None:
+    """Those of one address are checked four at a time, and the next are refused at once."""
+    with running_console(Settings(guarded.bootstrap_servers, port=0)) as console, ThreadPoolExecutor(12) as pool:
+        began = time.monotonic()
+        guesses = [pool.submit(Browser(console.port).post, "login", user=f"nobody{n}", password="x") for n in range(12)]
+        errors = [guess.result().json["error"] for guess in guesses]
+        assert sum("Too many logins" in error for error in errors) >= 4
+        assert time.monotonic() - began < 10
+        assert Browser(console.port).post("login", user="alice", password="wonder").status == 200
