@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.abuse.attackers import MIB, HealthyClient, exchange, frame, is_closed_within
 from tests.abuse.test_budgets import VERSIONS, Watched
+from tests.ports import free_port
 
 import fluss.aio as fluss
 from fluss.protocol import apis
@@ -180,3 +181,59 @@ def test_scans_of_one_user_leave_room_for_others(watched: Watched) -> None:
         codes = [scan(mallory, info.table_id, 0) for _ in range(10)]
         assert codes == [0] * 6 + [fluss.ErrorCode.TOO_MANY_SCANNERS] * 4
         assert scan(alice, info.table_id, 0) == 0
+
+
+def waiting_fetches(table_id: int, buckets: int, count: int) -> bytes:
+    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000, max_wait_ms=600_000, min_bytes=1)
+    table = request.tables_req.add(table_id=table_id, projection_pushdown_enabled=False)
+    for bucket in range(buckets):
+        table.buckets_req.add(bucket_id=bucket, fetch_offset=0, max_fetch_bytes=1000)
+    return frame(apis.FETCH_LOG.key, 0, 1, request.SerializeToString()) * count
+
+
+async def log_table(address: str, buckets: int) -> int:
+    async with await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address})) as connection:
+        admin = connection.get_admin()
+        await admin.create_database("waiting")
+        schema = fluss.Schema(pa.schema([("a", pa.int32())]))
+        path = fluss.TablePath("waiting", "log")
+        await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets))
+        table = await connection.get_table(path)
+    return table.get_table_info().table_id
+
+
+@pytest.mark.parametrize(("buckets", "count"), [(1, 500), (500, 40)])
+def test_requests_that_wait_are_charged_with_what_they_take(watched: Watched, buckets: int, count: int) -> None:
+    """A fetch that waits for rows takes far more memory than its bytes, and a connection may send 500 of them."""
+    table_id = asyncio.run(log_table(watched.plain, buckets))
+    requests = waiting_fetches(table_id, buckets, count)
+    with served(watched, 5), contextlib.ExitStack() as stack:
+        before = watched.memory_bytes
+        socks = [stack.enter_context(logged_in(watched, "mallory", "m")) for _ in range(40)]
+        for sock in socks:
+            sock.settimeout(0.2)
+            with contextlib.suppress(TimeoutError):  # the server stops reading, as it should
+                sock.sendall(requests)
+        time.sleep(4)
+        grown = watched.memory_bytes - before
+    assert grown < 85 * MIB, f"the server has grown by {grown // MIB} MiB"
+
+
+def test_pages_of_metrics_do_not_take_all_handles(tmp_path: Path) -> None:
+    port = free_port()
+    with Watched(tmp_path, **OPTIONS, **{"metrics.prometheus.port": port}) as watched, contextlib.ExitStack() as stack:
+        before = watched.open_files
+        address = f"127.0.0.1:{port}"
+        slow = [stack.enter_context(watched.connect(address)) for _ in range(20)]
+        for sock in slow:  # more than the system takes for them, and nothing of it is taken
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            sock.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        for _ in range(200):
+            stack.enter_context(watched.connect(address))
+        time.sleep(0.5)
+        assert watched.open_files < before + 40
+        with watched.connect(address) as sock:
+            sock.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            assert sock.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        time.sleep(6)
+        assert watched.open_files < before + 5

@@ -130,8 +130,14 @@ class RequestMemory:
         return bool(self._queue)
 
     def take(self, size_bytes: int) -> None:
-        """Charge a small request that has arrived."""
+        """Charge a small request that has arrived, or what a request takes beside its bytes."""
         self.taken_bytes += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """Return what a request took beside its bytes."""
+        self.taken_bytes -= size_bytes
+        if self._queue or self._waiting:
+            self._wake()
 
     def charge(self, size_bytes: int, granted: Callable[[], None]) -> bool:
         """Charge a large frame before it is received; if that is not possible yet, `granted` is called once it is."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from time import monotonic
 
@@ -13,6 +12,8 @@ from fluss.server.metrics import ServerMetrics
 
 _REQUEST_BYTES_MAX = 8192
 _SECONDS_MAX = 5.0
+_CONNECTIONS_MAX = 32
+"""They take handles that the server needs for its files. Beyond it the oldest one makes room."""
 _SLICE_SECONDS_MAX = 0.005
 
 
@@ -28,6 +29,7 @@ class MetricsPage:
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.StreamWriter, None] = {}
 
     @property
     def port(self) -> int:
@@ -49,16 +51,20 @@ class MetricsPage:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open[writer] = None
+        if len(self._open) > _CONNECTIONS_MAX:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _SECONDS_MAX)
             writer.write(await self._answer(head.split(b"\r\n", 1)[0]))
-            await asyncio.wait_for(writer.drain(), _SECONDS_MAX)
-        except (asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            return
-        finally:
             writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            await asyncio.wait_for(writer.wait_closed(), _SECONDS_MAX)
+        except (asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            writer.transport.abort()  # closing would wait until the client takes the rest
+        finally:
+            self._open.pop(writer, None)
 
     async def _answer(self, request_line: bytes) -> bytes:
         method, _, rest = request_line.partition(b" ")

@@ -46,6 +46,8 @@ _UNAUTHENTICATED_UNSENT_BYTES_MAX = 16 * 1024
 _UNAUTHENTICATED_REQUESTS_MAX = 4
 _REQUESTS_BEFORE_LOGIN_MAX = 20
 """Clients send one or two, and as many again for each wrong password. More only keep the event loop busy."""
+_WAITING_REQUEST_BYTES = 6 * 1024
+"""What a request takes that is not answered at once, however small it is: measured with fetches that wait."""
 _FIRST_BUFFER_BYTES = 1024
 _BUFFER_BYTES = 64 * 1024
 
@@ -210,8 +212,7 @@ class ServerSession:
             reply.fail(error)
         if not reply.ended:
             self._replies.add(reply)
-            if size_bytes < LARGE_BYTES_MIN:
-                self.services.memory.take(size_bytes)
+            self.services.memory.take(_WAITING_REQUEST_BYTES + (size_bytes if size_bytes < LARGE_BYTES_MIN else 0))
             self._adjust_reading()
             return
         if size_bytes >= LARGE_BYTES_MIN:
@@ -250,6 +251,7 @@ class ServerSession:
         """A request that had to wait is answered."""
         self._replies.discard(reply)
         self.services.memory.give_back(reply.size_bytes)
+        self.services.memory.release(_WAITING_REQUEST_BYTES)
         if self._closes_soon:
             self.close_after_sending()
         if self._no_replies is not None and not self._replies and not self._no_replies.done():

@@ -43,6 +43,8 @@ from fluss.server.log.walk import BatchSpan
 from fluss.server.turns import Turn
 
 RESPONSE_BYTES_MAX = 128 * 1024 * 1024
+_BUCKET_BYTES = 480
+"""What each bucket of a fetch takes until it is answered: 40 times its bytes in the request."""
 """Whatever a client asks for, one answer does not grow beyond this (except for a single larger batch)."""
 WAIT_MS_DEFAULT = 100
 WAIT_MS_MAX = 10 * 60 * 1000
@@ -93,6 +95,15 @@ async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffe
     if buckets > BUCKETS_PER_REQUEST_MAX:
         raise UnknownServerError(f"the fetch asks for {buckets} buckets, more than {BUCKETS_PER_REQUEST_MAX} at a time")
     context.session.last_fetch = request if buckets <= _MANY_BUCKETS else None
+    memory = context.server.memory
+    memory.take(buckets * _BUCKET_BYTES)
+    try:
+        return await _fetch(context, request)
+    finally:
+        memory.release(buckets * _BUCKET_BYTES)
+
+
+async def _fetch(context: RequestContext, request: pb.FetchLogRequest) -> Sequence[Buffer]:
     tables: list[FetchedTable[Sequence[Buffer]]] = []
     parts: list[_Part] = []
     turn = context.server.turns.begin()
