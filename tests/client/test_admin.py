@@ -120,9 +120,9 @@ def test_tables(admin_run, database):
 
 def test_wrong_arguments_say_what_is_wanted(admin_run):
     async def use(conn, admin):
-        with pytest.raises(fluss.InvalidArgumentError, match="Expected a TablePath, got int"):
+        with pytest.raises(fluss.InvalidArgumentError, match=r"table_path must be a TablePath or .*, got int 7"):
             await admin.get_table_info(7)
-        with pytest.raises(fluss.InvalidArgumentError, match="Expected a TableDescriptor, got Schema"):
+        with pytest.raises(fluss.InvalidArgumentError, match=r"such as TableDescriptor\(schema\), got Schema"):
             await admin.create_table(fluss.TablePath("a", "b"), pa.schema([]))
         with pytest.raises(fluss.InvalidArgumentError, match="database name must be a non-empty string"):
             await admin.create_database("")
@@ -154,7 +154,7 @@ def test_alter_table(admin_run, database):
             await admin.alter_table(path, add_columns={"age": pa.int64()})
         with pytest.raises(fluss.InvalidArgumentError, match="something to change"):
             await admin.alter_table(path)
-        with pytest.raises(fluss.InvalidArgumentError, match="list of names"):
+        with pytest.raises(fluss.InvalidArgumentError, match="list of strings, got str"):
             await admin.alter_table(path, reset_properties="other")
         with pytest.raises(fluss.TableNotExistError):
             await admin.alter_table(fluss.TablePath(database, "nope"), set_properties={"a": "b"})
@@ -191,7 +191,7 @@ def test_partitions(admin_run, database):
         with pytest.raises(fluss.PartitionNotExistsError):
             await admin.drop_partition(path, {"dt": "2024-01-15", "region": "EMEA"})
         await admin.drop_partition(path, {"dt": "2024-01-15", "region": "EMEA"}, ignore_if_not_exists=True)
-        with pytest.raises(fluss.InvalidArgumentError, match="must be a string"):
+        with pytest.raises(fluss.InvalidArgumentError, match="dict of strings to strings, got dict"):
             await admin.create_partition(path, {"dt": 1, "region": "x"})
         plain = fluss.TablePath(database, "plain")
         await admin.create_table(plain, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))

@@ -332,7 +332,7 @@ def test_a_failed_connect_leaves_no_thread():
     with pytest.raises(fluss.NetworkError):
         asyncio.run(fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": "127.0.0.1:1"})))
     assert threading.active_count() == before
-    with pytest.raises(fluss.InvalidArgumentError, match="Expected a Config, got dict"):
+    with pytest.raises(fluss.InvalidArgumentError, match="config must be a Config, got dict"):
         asyncio.run(fluss.FlussConnection.create({"bootstrap.servers": "x:1"}))
 
 

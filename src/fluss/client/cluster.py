@@ -532,8 +532,11 @@ class Cluster:
 
         Without a timeout the delivery deadline of the writers is the only bound.
         """
-        draining = asyncio.gather(*(part.drain() for part in list(self._attached)), return_exceptions=True)
-        results = await within(draining, timeout, "Flushing the writers of the connection")
+
+        def drain_all() -> Awaitable[list[BaseException | None]]:
+            return asyncio.gather(*(part.drain() for part in list(self._attached)), return_exceptions=True)
+
+        results = await within(drain_all, timeout, "Flushing the writers of the connection")
         for result in results:
             if isinstance(result, BaseException):
                 raise result

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def check_config(config: object) -> Config:
     if not isinstance(config, Config):
         raise InvalidArgumentError(
-            f"Expected a Config, got {type(config).__name__}; write Config({{'bootstrap.servers': 'host:port'}})"
+            f"config must be a Config, got {type(config).__name__}; write Config({{'bootstrap.servers': 'host:port'}})"
         )
     return config
 

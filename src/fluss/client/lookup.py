@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from fluss.client.arguments import checked
 from fluss.client.convert import KeyMaker
 from fluss.client.lookup_queue import LookupQueue
 from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire
@@ -99,6 +100,7 @@ class Lookuper:
         row = self._results.known_row(value)
         return (True, row) if row is not None else (False, self._results.row(value))
 
+    @checked
     async def lookup_many(self, keys: Any, *, missing: str = "drop", timeout: float | None = None) -> Any:
         """Look many keys up at once; the rows come back as a `pyarrow.Table`, in the order of the keys.
 
@@ -171,6 +173,7 @@ class TableLookup:
         """A lookuper by primary key."""
         return Lookuper(self._runner, self._state, insert_if_not_exists=self._inserts)
 
+    @checked
     def lookup_by(self, column_names: Sequence[str]) -> TablePrefixLookup:
         """Look up by a prefix of the key: the partition columns (if any) and the bucket keys, in that order."""
         if self._inserts:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of
+from fluss.client.arguments import wrong_argument
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
 from fluss.client.lookup_wire import LookupWire
@@ -102,6 +103,8 @@ def _as_table(keys: Any) -> pa.Table | None:
         return pa.table(keys)
     if type(keys).__module__.startswith("pandas"):
         return pa.Table.from_pandas(keys, preserve_index=False)
+    if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
+        raise wrong_argument("lookup_many", "keys", "a list of keys, an Arrow table or a DataFrame", keys)
     return None
 
 

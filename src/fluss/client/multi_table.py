@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from fluss.client.arguments import all_checked, checked
 from fluss.client.scan import LogScanner, ScanRecord, ScanRecords
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, Predicate, TableBucket, TablePath, table_path_of
@@ -136,6 +137,7 @@ class MultiTableWriter:
             await self.close()
 
 
+@all_checked
 @dataclass(frozen=True)
 class MultiTableScan:
     """Builder of a scanner of many tables; columns and filters are named per table."""
@@ -172,6 +174,7 @@ class MultiTableRecords:
         """The tables that have records here."""
         return list(self._by_table)
 
+    @checked
     def records(self, table_path: TablePath | str) -> ScanRecords:
         """The records of one table; empty if it has none here."""
         return self._by_table.get(table_path_of(table_path), ScanRecords({}))
@@ -194,6 +197,7 @@ class MultiTableRecords:
         return f"MultiTableRecords({self.count()} records of {len(self._by_table)} tables)"
 
 
+@all_checked
 class MultiTableLogScanner:
     """Reads the logs of buckets of many tables. A table is looked up when it is first subscribed to."""
 

@@ -152,13 +152,16 @@ def _text(what: str | Callable[[], str]) -> str:
     return what if isinstance(what, str) else what()
 
 
-async def within(work: Awaitable[T], timeout: float | None, what: str) -> T:
-    """Wait for work that has bounds of its own at most `timeout` seconds; None waits for its own bounds."""
+async def within(start: Callable[[], Awaitable[T]], timeout: float | None, what: str) -> T:
+    """Start work that has bounds of its own and wait at most `timeout` seconds; None waits for its own bounds.
+
+    A timeout that makes no sense is refused before anything is started.
+    """
     if timeout is None:
-        return await work
+        return await start()
     deadline = Deadline.of(timeout, 0.0)
     try:
-        return await asyncio.wait_for(work, deadline.remaining_ms / 1000.0)
+        return await asyncio.wait_for(start(), deadline.remaining_ms / 1000.0)
     except FlussError:
         raise  # before the next clause: a deadline error of ours is a TimeoutError too
     except asyncio.TimeoutError:

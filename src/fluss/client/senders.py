@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from fluss.client.cluster import Cluster
+from fluss.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from fluss.client.write import Sender
@@ -37,6 +38,9 @@ class Senders:
         return self._sender
 
     def on_writer_id(self, callback: OnWriterId) -> None:
+        if not callable(callback):
+            given = f"{type(callback).__name__} {callback!r:.80}"
+            raise InvalidArgumentError(f"on_writer_id(): callback must be a function of a writer id, got {given}")
         self._on_writer_id = callback
         if self._sender is not None:
             self._sender.on_writer_id = callback

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fluss.client.runner import Runner
@@ -217,19 +217,25 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
 
 def column_indexes(schema: Schema, names: Sequence[str]) -> list[int]:
     """Positions of columns by name, checked."""
-    if isinstance(names, str):
-        raise InvalidArgumentError(f"Expected a list of column names, got the string {names!r}")
     known = {name: index for index, name in enumerate(schema.column_names)}
-    for name in names:
-        if name not in known:
+    listed = _listed(names, "columns must be a list of column names")
+    for name in listed:
+        if not isinstance(name, str) or name not in known:
             raise InvalidArgumentError(f"Unknown column name {name!r}; the table has {list(known)}")
-    return [known[name] for name in names]
+    return [known[name] for name in listed]
 
 
 def check_indexes(schema: Schema, indexes: Sequence[int]) -> list[int]:
     """Positions of columns, checked."""
     count = len(schema.columns)
-    for index in indexes:
+    listed = _listed(indexes, "column_indices must be a list of column positions")
+    for index in listed:
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count:
             raise InvalidArgumentError(f"Column index {index!r} is not within 0 to {count - 1}")
-    return list(indexes)
+    return listed
+
+
+def _listed(values: Iterable[Any], rule: str) -> list[Any]:
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InvalidArgumentError(f"{rule}, got {type(values).__name__} {values!r:.80}")
+    return list(values)

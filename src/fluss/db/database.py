@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from fluss.client.arguments import all_checked
 from fluss.client.core import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
 from fluss.db.bridge import in_caller_thread, offload
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 
 
+@all_checked
 class Database(Connected):
     """The tables of a server or cluster. Obtain it with `connect`.
 

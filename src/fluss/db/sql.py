@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from fluss.client.arguments import wrong_argument
 from fluss.db.log_cache import LogCache
 from fluss.db.streams import Submit
 from fluss.db.suggest import did_you_mean
@@ -278,7 +279,13 @@ class Engine:
         if self._closed:
             raise ConnectionClosedError("The database is closed; connect again to run SQL")
         if not isinstance(query, str) or not query.strip():
-            raise InvalidArgumentError(f'sql() takes a statement such as "select * from orders", not {query!r:.80}')
+            raise wrong_argument("sql", "query", 'a statement such as "select * from orders"', query)
+        if parameters is not None and (
+            isinstance(parameters, (str, bytes)) or not isinstance(parameters, (Sequence, Mapping))
+        ):
+            raise wrong_argument(
+                "sql", "parameters", "a list of values for ? or a dict of values for $name", parameters
+            )
         statements = self._connection.extract_statements(query)
         result = None
         for statement in statements:

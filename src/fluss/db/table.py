@@ -8,6 +8,7 @@ from typing import Any, Literal, NoReturn, TypeVar, overload
 
 import pyarrow as pa
 
+from fluss.client.arguments import all_checked
 from fluss.client.lookup import Lookuper, PrefixLookuper
 from fluss.db.changes import Change, ChangeBatch, ChangePair, Pairing
 from fluss.db.follow import Feed, Follow, Start
@@ -21,6 +22,7 @@ from fluss.errors import InvalidArgumentError
 T = TypeVar("T")
 
 
+@all_checked
 class Table(TableWrites[T]):
     """A table. Obtain it with `db.table(name)` or `db.create_table(…)`.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from fluss.client.arguments import all_checked
 from fluss.client.lookup import Lookuper, PrefixLookuper
 from fluss.db.connected import Connected
 from fluss.db.models import row_model
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@all_checked
 class TableAbout(Generic[T]):
     """The description of a table, and how to change it."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import pyarrow as pa
 
+from fluss.client.arguments import all_checked
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.bridge import in_caller_thread, offload
@@ -25,6 +26,7 @@ Where = str | Predicate
 """A filter: SQL-like text such as ``"price > 10 and item like 't%'"``, or a predicate built with `fluss.col`."""
 
 
+@all_checked
 class TableReads(TableAbout[T]):
     """The rows of a table at one point in time."""
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
+from fluss.client.arguments import all_checked
 from fluss.db.bridge import in_caller_thread
 from fluss.db.inputs import RowInput, Rows, frame_of, is_one_row
 from fluss.db.keys import key_of, require_key, rows_of_keys
@@ -22,6 +23,7 @@ from fluss.errors import InvalidArgumentError
 T = TypeVar("T")
 
 
+@all_checked
 class TableWrites(TableReads[T]):
     """Append, upsert, update, delete."""
 

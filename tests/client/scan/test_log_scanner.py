@@ -141,7 +141,7 @@ def test_calls_that_make_no_sense(run, config, database):
             table.new_scan().project_by_name(["x"])
         with pytest.raises(fluss.FlussError, match="x"):
             table.new_scan().filter(fluss.col("x") > 3)
-        with pytest.raises(fluss.InvalidArgumentError, match="a filter is built from columns"):
+        with pytest.raises(fluss.InvalidArgumentError, match=r"such as fluss\.col"):
             table.new_scan().filter("id > 3")
         await records.close()
         await records.close()

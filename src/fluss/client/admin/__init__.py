@@ -7,14 +7,12 @@ from collections.abc import Generator
 from typing import Any
 
 from fluss.client.admin.balance import BalanceAdmin
-from fluss.client.admin.base import taking_names
 from fluss.client.admin.catalog import CatalogAdmin
 from fluss.client.admin.lake import LakeAdmin
 from fluss.client.admin.leases import LeaseAdmin
 from fluss.client.admin.security import SecurityAdmin
 
 
-@taking_names
 class FlussAdmin(CatalogAdmin, SecurityAdmin, LakeAdmin, LeaseAdmin, BalanceAdmin):
     """Administration of a cluster. Obtain it with `conn.get_admin()`, awaited or not: awaiting gives it itself."""
 

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.message import Message
 
 from fluss.client.requests import pb_path
 from fluss.client.runner import Runner
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import TableBucket, TablePath, table_path_of
+from fluss.metadata import TableBucket, TablePath
 from fluss.net.deadline import Deadline
 from fluss.protocol import Api
 from fluss.protocol import messages as pb
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
-ClassT = TypeVar("ClassT", bound=type)
 
 
 class AdminBase:
@@ -68,25 +65,6 @@ class AdminBase:
             cluster.invalidate(table_path)
 
         await self._runner.run(forget)
-
-
-def taking_names(cls: ClassT) -> ClassT:
-    """Let the methods of an admin that take a path take its text too: ``"database.table"``."""
-    for owner in cls.__mro__[1:-1]:
-        for name, function in vars(owner).items():
-            if inspect.iscoroutinefunction(function) and not name.startswith("_"):
-                first = list(inspect.signature(function).parameters)[1:2]
-                if first == ["table_path"]:
-                    setattr(cls, name, _with_path(function))
-    return cls
-
-
-def _with_path(function: Any) -> Any:
-    @functools.wraps(function)
-    async def call(self: Any, table_path: Any, *arguments: Any, **named: Any) -> Any:
-        return await function(self, table_path_of(table_path), *arguments, **named)
-
-    return call
 
 
 def table_path_message(path: TablePath) -> pb.PbTablePath:

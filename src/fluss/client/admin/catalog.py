@@ -9,6 +9,7 @@ from typing import Any
 
 from fluss.client.admin.base import AdminBase, bucket_from, check_name, check_table_path, table_path_message
 from fluss.client.admin.types import AlterConfigOp, DatabaseSummary, SchemaInfo, TableStats
+from fluss.client.arguments import all_checked
 from fluss.client.cluster import Cluster
 from fluss.client.fanout import buckets_of, list_offsets, per_leader
 from fluss.client.requests import raise_for_code
@@ -40,6 +41,7 @@ _STATS_IN_FLIGHT = 16
 """Partitions whose rows are counted at the same time."""
 
 
+@all_checked
 class CatalogAdmin(AdminBase):
     """Databases, tables, partitions, offsets."""
 
@@ -81,7 +83,7 @@ class CatalogAdmin(AdminBase):
         self,
         database_name: str,
         *,
-        set_properties: Mapping[str, str] | None = None,
+        set_properties: Mapping[str, str | int | float | bool] | None = None,
         reset_properties: Iterable[str] = (),
         comment: str | None = None,
         ignore_if_not_exists: bool = False,
@@ -129,9 +131,6 @@ class CatalogAdmin(AdminBase):
         timeout: float | None = None,
     ) -> None:
         """Create a table."""
-        if not isinstance(table_descriptor, TableDescriptor):
-            kind = type(table_descriptor).__name__
-            raise InvalidArgumentError(f"Expected a TableDescriptor, got {kind}; write TableDescriptor(schema, …)")
         request = pb.CreateTableRequest(
             table_path=table_path_message(table_path),
             table_json=table_descriptor.to_json_bytes(),
@@ -156,7 +155,7 @@ class CatalogAdmin(AdminBase):
         add_columns: Mapping[str, Any] | Sequence[Column] = (),
         drop_columns: Iterable[str] = (),
         rename_columns: Mapping[str, str] | None = None,
-        set_properties: Mapping[str, str] | None = None,
+        set_properties: Mapping[str, str | int | float | bool] | None = None,
         reset_properties: Iterable[str] = (),
         ignore_if_not_exists: bool = False,
         timeout: float | None = None,
@@ -412,14 +411,12 @@ async def _bucket_stats(
 
 
 def _config_changes(
-    set_properties: Mapping[str, str] | None, reset_properties: Iterable[str]
+    set_properties: Mapping[str, str | int | float | bool] | None, reset_properties: Iterable[str]
 ) -> list[pb.PbAlterConfig]:
     changes = [
         pb.PbAlterConfig(config_key=key, config_value=str(value), op_type=AlterConfigOp.SET)
         for key, value in (set_properties or {}).items()
     ]
-    if isinstance(reset_properties, str):
-        raise InvalidArgumentError(f"reset_properties must be a list of names, not the string {reset_properties!r}")
     changes.extend(pb.PbAlterConfig(config_key=key, op_type=AlterConfigOp.DELETE) for key in reset_properties)
     return changes
 
@@ -444,14 +441,8 @@ def _json_bytes(document: Any) -> bytes:
 
 def _spec_message(spec: PartitionSpec | Mapping[str, str]) -> pb.PbPartitionSpec:
     values = spec.get_spec_map() if isinstance(spec, PartitionSpec) else spec
-    if not isinstance(values, Mapping):
-        raise InvalidArgumentError(f"Expected a partition spec such as {{'region': 'US'}}, got {spec!r}")
     message = pb.PbPartitionSpec()
     for key, value in values.items():
-        if not isinstance(value, str):
-            raise InvalidArgumentError(
-                f"The value of partition column {key!r} must be a string, got {type(value).__name__} {value!r}"
-            )
         message.partition_key_values.add(key=key, value=value)
     return message
 

@@ -22,6 +22,7 @@ from fluss.client.admin.types import (
     TieringStats,
     TieringTable,
 )
+from fluss.client.arguments import all_checked
 from fluss.client.requests import raise_for_code
 from fluss.errors import InvalidArgumentError, UnknownServerError, error_for_code
 from fluss.metadata import LakeSnapshot, TableBucket, TablePath
@@ -30,6 +31,7 @@ from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
 
+@all_checked
 class LakeAdmin(AdminBase):
     """Lake, tiering, KV snapshots, producer offsets."""
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -208,7 +209,8 @@ class ScanPlan:
         wanted = names if self.projection is None else [names[i] for i in self.projection]
         needed = read_columns(self.info, self.projection, self.predicate)
         columns = names if needed is None else [names[i] for i in needed]
-        work = asyncio.to_thread(
+        work = partial(
+            asyncio.to_thread,
             read,
             self.config.to_dict(),
             self.info.table_path,
@@ -267,12 +269,6 @@ class ScanPlan:
 
     def with_filter(self, predicate: Predicate) -> ScanPlan:
         self._check_no_view("rows cannot be filtered")
-        from fluss.metadata import Predicate  # most scans read everything
-
-        if not isinstance(predicate, Predicate):
-            raise InvalidArgumentError(
-                f"a filter is built from columns, such as fluss.col('id') > 3; got {type(predicate).__name__}"
-            )
         predicate.to_arrow_expression(self.info.schema)  # names and types are checked now, not at the first row
         return replace(self, predicate=predicate)
 

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from fluss.client.arguments import checked
 from fluss.client.scan.values import rows_to_python
 from fluss.metadata import ChangeType, DataType, TableBucket
 
@@ -133,6 +134,7 @@ class ScanRecords:
         """The buckets that have records here."""
         return list(self._runs)
 
+    @checked
     def records(self, bucket: TableBucket) -> list[ScanRecord]:
         """The records of one bucket in offset order; empty if it has none here."""
         return list(self._list(bucket)) if bucket in self._runs else []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 
 import pyarrow as pa
 
+from fluss.client.arguments import all_checked
 from fluss.client.scan.blocking import blocking_batches
 from fluss.client.scan.change_column import CHANGE_TYPE
 from fluss.client.scan.decode import Decoded
@@ -42,6 +43,7 @@ else:
 _ITERATION_POLL_MS = 1_000
 
 
+@all_checked
 class LogScanner(Subscriptions, Generic[ItemT]):
     """Reads buckets of a table's log from given offsets on.
 

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+from fluss.client.arguments import all_checked, wrong_argument
 from fluss.client.scan.decode import Decoded
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.plan import ScanPlan
@@ -33,6 +34,7 @@ class ActiveReader:
         return batches is not None and inspect.getgeneratorstate(batches) != inspect.GEN_CLOSED
 
 
+@all_checked
 class Subscriptions:
     """The part of a scanner that keeps its subscriptions."""
 
@@ -173,6 +175,8 @@ class Subscriptions:
             scanner.subscribe(0, fluss.LATEST_OFFSET)
             await scanner.settled()
         """
+        if timeout_s is not None and not _is_seconds(timeout_s):
+            raise wrong_argument("settled", "timeout_s", "a number of seconds, 0 or more, or None", timeout_s)
         resolving = self._resolving
         if resolving is not None:
             # Not awaited itself: a poll that is cancelled must not cancel the subscription.
@@ -287,3 +291,7 @@ class Subscriptions:
         self._release_dropped_reader()
         if not self._fetcher.subscriptions and not self._latest:
             raise InvalidArgumentError("No buckets subscribed. Call subscribe() or subscribe_buckets() first.")
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0

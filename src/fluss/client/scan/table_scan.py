@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fluss.client.arguments import all_checked
 from fluss.client.awaited import awaited
 from fluss.client.cluster import Cluster
 from fluss.client.scan.plan import ScanPlan
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fluss.metadata import Predicate, TableBucket
 
 
+@all_checked
 class TableScan:
     """Builder of scanners. Obtain it with `table.new_scan()`.
 
@@ -96,6 +98,12 @@ class TableScan:
                 print(found.base_offset, found.batch.num_rows)
         """
         self._plan.check_has_log()
+        missing = [] if stop_offsets is None else [bucket for bucket in start_offsets if bucket not in stop_offsets]
+        if missing:
+            raise InvalidArgumentError(
+                "read_batches(): stop_offsets must have an offset for each bucket of start_offsets; "
+                f"{missing[0]} has none"
+            )
         return self._plan.read(start_offsets, stop_offsets, self._plan.read_deadline(timeout))
 
     @awaited

@@ -18,6 +18,7 @@ from fluss.client.promise import Promise
 from fluss.client.retry import within
 from fluss.client.write.failures import Failures
 from fluss.errors import FlussError
+from fluss.net.deadline import Deadline
 
 Positions = np.ndarray[Any, Any]
 
@@ -94,12 +95,16 @@ class Ticket:
 
     async def wait(self, place: int | None, timeout: float | None = None) -> None:
         """Wait for the row whose values begin at `place` (None: for all rows)."""
+        if timeout is not None:
+            Deadline.of(
+                timeout, 0.0
+            )  # one that makes no sense is refused, whether there is something to wait for or not
         if not self._promise.done:
             self._send_now()
             if timeout is None:
                 await self._promise.wait()
             else:
-                await within(self._promise.wait(), timeout, "The acknowledgement of a write, which may still arrive,")
+                await within(self._promise.wait, timeout, "The acknowledgement of a write, which may still arrive,")
         position = None if place is None else place // self._width
         found: FlussError | None = None
         for failure in self._failures:

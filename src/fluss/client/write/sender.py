@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
@@ -364,7 +365,9 @@ class Sender:
     async def _new_writer_id(self, target: WriteTarget, deadline: Deadline) -> int:
         writer_id = await self._init_writer(target.table_path, deadline)
         if self.on_writer_id is not None:
-            await self.on_writer_id(writer_id)
+            answer: object = self.on_writer_id(writer_id)
+            if inspect.isawaitable(answer):  # a plain function has done its work by now
+                await answer
         self._lanes.writer_ids[target] = writer_id
         return writer_id
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from fluss.client.arguments import wrong_argument
 from fluss.client.promise import Promise
 from fluss.client.retry import within
 from fluss.client.write.accumulator import Chunk, RowAccumulator
@@ -164,6 +165,8 @@ class WriterBase:
         """
         try:
             table = self._batch_reader.from_pandas(df)
+        except AttributeError:
+            raise wrong_argument("write_pandas", "df", "a pandas DataFrame", df) from None
         except (pa.ArrowException, ValueError, TypeError) as error:
             raise InvalidRowError(f"table {self._info.table_path}: the DataFrame does not fit: {error}") from None
         return self.write_arrow(table)
@@ -175,7 +178,11 @@ class WriterBase:
             writer.write_polars(pl.DataFrame({"id": [1, 2], "name": ["Alice", "Bob"]}))
             await writer.flush()
         """
-        return self.write_arrow(polars_to_arrow(df))
+        try:
+            table = polars_to_arrow(df)
+        except AttributeError:
+            raise wrong_argument("write_polars", "df", "a polars DataFrame", df) from None
+        return self.write_arrow(table)
 
     def _write_all(self, data: ArrowData) -> WriteResultHandle:
         return self._write_read(self._batch_reader, arrow_batches(data, f"table {self._info.table_path}"))
@@ -494,7 +501,7 @@ class WriterBase:
             writer.append({"id": 1, "name": "Alice"})
             await writer.flush()
         """
-        await within(self._flush(), timeout, f"Flushing the writer of table {self._info.table_path}")
+        await within(self._flush, timeout, f"Flushing the writer of table {self._info.table_path}")
 
     async def _flush(self) -> None:
         self._push()

@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong arguments to every public call, against a real server: an error of our own tree, in time, and nothing lost.
+
+The walk takes each public method of the objects below by its signature, and gives each parameter every wrong value
+while the others have right ones. A new method is walked without a change here; a new required parameter needs a line in
+`RIGHT`, and a new class a line in one of the walks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import fluss
+import fluss.aio
+from fluss.config import Config
+
+CALL_SECONDS_MAX = 5.0
+
+WRONG: tuple[Any, ...] = (
+    None,
+    object(),
+    1.5,
+    True,
+    -1,
+    2**70,
+    "",
+    "x",
+    [],
+    {},
+    b"",
+    float("nan"),
+    [None],
+    [[]],
+    {None: None},
+)
+
+BUCKET = fluss.TableBucket(1, 0)
+RIGHT: dict[str, Any] = {
+    "acl_filter": None,
+    "batch": pa.RecordBatch.from_pydict({"id": [1], "name": ["a"]}),
+    "bindings": [],
+    "bucket": BUCKET,
+    "bucket_id": 0,
+    "bucket_ids": [0],
+    "bucket_offsets": {0: 0},
+    "buckets": [BUCKET],
+    "callback": lambda writer_id: None,
+    "changes": {},
+    "column_indices": [0, 1],
+    "column_names": ["id"],
+    "columns": ["id", "name"],
+    "database_name": "absent",
+    "df": pa.table({"id": [1], "name": ["a"]}).to_pandas(),
+    "duration_ms": 1000,
+    "filters": [],
+    "fixed_schema": True,
+    "indices": [0],
+    "key": 1,
+    "keys": [1],
+    "lease_id": "lease",
+    "mode": "default",
+    "model": None,
+    "n": 1,
+    "name": "absent",
+    "names": ["id"],
+    "offset_spec": "latest",
+    "offsets": {BUCKET: 0},
+    "offsets_path": "file:///absent",
+    "partition_bucket_offsets": {(1, 0): 0},
+    "partition_id": 1,
+    "partition_name": "p",
+    "partition_spec": {"name": "p"},
+    "pk": {"id": 1},
+    "predicate": fluss.col("id") > 0,
+    "prefix": {"id": 1},
+    "priority_goals": [],
+    "producer_id": "producer",
+    "properties": {"key": "value"},
+    "query": "select 1",
+    "row": {"id": 1, "name": "a"},
+    "rows": [{"id": 1, "name": "a"}],
+    "server_tag": "PERMANENT_OFFLINE",
+    "snapshot_id": 1,
+    "snapshots": {BUCKET: 1},
+    "source": "id bigint, name string",
+    "start_offset": 0,
+    "start_offsets": {BUCKET: 0},
+    "table": pa.table({"id": [1], "name": ["a"]}),
+    "table_descriptor": fluss.TableDescriptor(fluss.Schema(pa.schema([("id", pa.int64())]))),
+    "table_id": 1,
+    "table_path": "fluss.absent",
+    "tablet_servers": [0],
+    "timeout_ms": 0,
+    "values": {"name": "p"},
+}
+"""A value that each required parameter takes. No table has the names here: a call may drop what it names."""
+
+INTERNAL = frozenset({"decode_values", "drain", "lookup_on", "shut"})
+"""Methods without an underscore that only other classes of the package call."""
+
+
+def parameters_of(function: Any) -> dict[str, inspect.Parameter]:
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found = inspect.signature(function).parameters
+    return {name: parameter for name, parameter in found.items() if parameter.kind not in kinds}
+
+
+def methods_of(target: Any) -> Iterator[str]:
+    for name, member in inspect.getmembers(type(target)):
+        if not name.startswith("_") and callable(member) and name not in INTERNAL and not inspect.isclass(member):
+            yield name
+
+
+SIMPLE: dict[str, Callable[[Any], bool]] = {
+    "int": lambda value: type(value) is int,
+    "str": lambda value: isinstance(value, str),
+    "float": lambda value: type(value) in (int, float),
+    "bool": lambda value: True,  # whatever Python takes for true or false
+    "None": lambda value: value is None,
+    "TablePath": lambda value: isinstance(value, str),
+    "Sequence[int]": lambda value: isinstance(value, list),
+    "Sequence[str]": lambda value: isinstance(value, list),
+    "Iterable[int]": lambda value: isinstance(value, (list, dict)),
+    "Iterable[str]": lambda value: isinstance(value, (list, dict)),
+    "TableBucket": lambda value: False,
+    "Callable[[int], Awaitable[None]]": lambda value: False,
+    "Mapping[str, str]": lambda value: isinstance(value, dict),
+    "Mapping[str, Any]": lambda value: isinstance(value, dict),
+    "Mapping[int, int]": lambda value: isinstance(value, dict),
+    "Mapping[tuple[int, int], int]": lambda value: isinstance(value, dict),
+    "Mapping[TableBucket, int]": lambda value: isinstance(value, dict),
+    "dict[TableBucket, int]": lambda value: isinstance(value, dict),
+    "DatabaseDescriptor": lambda value: False,
+    "Predicate": lambda value: False,
+    "Config": lambda value: False,
+}
+"""What an annotation says about a value, for the annotations that say it."""
+
+
+def is_refused(parameter: inspect.Parameter, value: Any) -> bool:
+    """Whether the annotation of a parameter rules a value out."""
+    kinds = [kind.strip() for kind in str(parameter.annotation).split("|")]
+    return all(kind in SIMPLE and not SIMPLE[kind](value) for kind in kinds)
+
+
+def is_named(parameter: inspect.Parameter, text: str) -> bool:
+    """Whether an error names a parameter, or the class of what it takes."""
+    words = str(parameter.annotation).replace("|", " ").split()
+    return parameter.name in text or any(word in text for word in words if word[0].isupper() and word != "None")
+
+
+def classes_of(face: Any, package: str) -> set[type]:
+    """The public classes of a package that have a method with a parameter."""
+    found = {getattr(face, name) for name in face.__all__}
+    classes = {one for one in found if inspect.isclass(one) and one.__module__.startswith(package)}
+    return {one for one in classes if not issubclass(one, enum.Enum) and _takes_arguments(one)}
+
+
+def _takes_arguments(cls: type) -> bool:
+    members = [member for name, member in vars(cls).items() if not name.startswith("_") and name not in INTERNAL]
+    return any(len(inspect.signature(member).parameters) > 1 for member in members if inspect.isfunction(member))
+
+
+class Walk:
+    """Calls what it is given, in a thread of its own, so that a call that does not return is seen and named."""
+
+    def __init__(self) -> None:
+        self.current: tuple[float, str] | None = None
+        self.findings: list[str] = []
+        self.walked: set[type] = set()
+
+    def run(self, steps: Callable[[], Awaitable[None]]) -> None:
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                asyncio.run(steps())  # type: ignore[arg-type]
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+            current = self.current
+            if current is not None and time.monotonic() - current[0] > CALL_SECONDS_MAX:
+                self.findings.append(f"{current[1]}: no end after {CALL_SECONDS_MAX:g} s")
+                return
+        if errors:
+            raise errors[0]
+
+    async def walk(self, label: str, make: Callable[[], Any], right: dict[str, Any], ready: Any = None) -> None:
+        target = make()
+        self.walked.add(type(target))
+        for name in methods_of(target):
+            for wrong_name, parameter in parameters_of(getattr(target, name)).items():
+                for value in WRONG:
+                    if ready is not None:
+                        await finish(ready())
+                    if name == "close":
+                        target = make()
+                    await self._call(label, target, name, wrong_name, parameter, value, right)
+
+    async def _call(
+        self, label: str, target: Any, name: str, wrong_name: str, parameter: inspect.Parameter, value: Any, right: Any
+    ) -> None:
+        text = f"{label}.{name}({wrong_name}={value!r})"
+        method = getattr(target, name)
+        arguments: list[Any] = []
+        named: dict[str, Any] = {}
+        for other, about in parameters_of(method).items():
+            if other != wrong_name and about.default is not inspect.Parameter.empty:
+                continue
+            given = value if other == wrong_name else right.get(other, RIGHT.get(other, WRONG))
+            assert given is not WRONG, f"RIGHT has no value of {label}.{name}({other}=...)"
+            if about.kind is inspect.Parameter.POSITIONAL_ONLY:
+                arguments.append(given)
+            else:
+                named[other] = given
+        self.current = (time.monotonic(), text)
+        try:
+            await finish(method(*arguments, **named))
+        except fluss.NonPrimaryKeyTableError:
+            pass  # the call is none of this table, whatever its arguments are
+        except fluss.FlussError as error:
+            if is_refused(parameter, value) and not isinstance(error, (fluss.InvalidArgumentError, fluss.ConfigError)):
+                self.findings.append(f"{text}: {type(error).__name__}: {error}")
+            elif is_refused(parameter, value) and not is_named(parameter, str(error)):
+                self.findings.append(f"{text}: does not name the argument: {error}")
+        except duckdb.Error:  # what is wrong with a statement is DuckDB's to say
+            assert name == "sql", text
+        except Exception as error:
+            self.findings.append(f"{text}: {type(error).__name__}: {error}")
+        else:
+            if is_refused(parameter, value):
+                self.findings.append(f"{text}: accepted")
+        finally:
+            self.current = None
+
+
+async def finish(result: Any) -> None:
+    """Carry a call to its end: await it, or take the first item of what it gives."""
+    if isinstance(result, AsyncGenerator):
+        await anext(result, None)
+        await result.aclose()
+    elif isinstance(result, Generator):
+        next(result, None)
+        result.close()
+    elif isinstance(result, pa.RecordBatchReader):
+        result.read_all()
+    elif hasattr(result, "wait"):
+        await result.wait()
+    elif hasattr(result, "__anext__"):
+        async with result:
+            await anext(result, None)
+    elif hasattr(result, "__next__"):
+        with result:
+            next(result, None)
+    elif inspect.isawaitable(result):
+        got = await result
+        if hasattr(got, "wait"):
+            await got.wait()
+
+
+async def given(result: Any) -> Any:
+    """What a call of either face gives."""
+    return await result if inspect.isawaitable(result) else result
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[fluss.LocalServer]:
+    with fluss.LocalServer() as running:
+        yield running
+
+
+FIELDS = [("id", pa.int64()), ("name", pa.string())]
+
+
+async def prepare(conn: Any, prefix: str) -> None:
+    admin = conn.get_admin()
+    for name, keys, partitions in (("log", None, None), ("keyed", ["id", "name"], None), ("parted", None, ["name"])):
+        schema = fluss.Schema(pa.schema(FIELDS), primary_keys=keys)
+        keyed = {"bucket_keys": ["id"]} if keys else {}
+        descriptor = fluss.TableDescriptor(schema, bucket_count=1, partition_keys=partitions, **keyed)
+        await admin.create_table(f"fluss.{prefix}_{name}", descriptor)
+    await admin.create_partition(f"fluss.{prefix}_parted", {"name": "p"})
+
+
+@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "fluss.aio"])
+def test_the_full_client_refuses_wrong_arguments(server: fluss.LocalServer, face: Any) -> None:
+    prefix = "plain" if face is fluss else "twin"
+    walk = Walk()
+
+    async def steps() -> None:
+        config = Config({"bootstrap.servers": server.bootstrap_servers})
+        conn = await face.FlussConnection.create(config)
+        await prepare(conn, prefix)
+        log, keyed, parted = [await conn.get_table(f"fluss.{prefix}_{name}") for name in ("log", "keyed", "parted")]
+        writer = log.new_append().create_writer()
+        await writer.append((1, "a")).wait()
+        upserts = keyed.new_upsert().create_writer()
+        await upserts.upsert((1, "a")).wait()
+        bucket = fluss.TableBucket(log.get_table_info().table_id, 0)
+        key_bucket = fluss.TableBucket(keyed.get_table_info().table_id, 0)
+        key_row = {"pk": {"id": 1, "name": "a"}, "keys": [(1, "a")]}
+        here = {"bucket": bucket, "start_offsets": {bucket: 0}, "config": config}
+        records = await log.new_scan().create_log_scanner()
+        batches = await log.new_scan().create_record_batch_log_scanner()
+        parts = await parted.new_scan().create_log_scanner()
+        multi = conn.get_multi_table()
+        path = f"fluss.{prefix}_log"
+        multi_scanner = multi.new_multi_table_scan().create_log_scanner()
+        [partition] = await conn.get_admin().list_partition_infos(f"fluss.{prefix}_parted")
+        partition_id = partition.partition_id
+        await parted.new_append().create_writer().append((1, "p")).wait()
+        await finish(multi_scanner.subscribe(path, 0, 0))
+        records.subscribe(0, 0)
+        found, found_of_many = await given(records.poll(5000)), await given(multi_scanner.poll(5000))
+        again: dict[str, Callable[[], Any]] = {
+            "LogScanner of records": lambda: records.subscribe(0, 0),
+            "LogScanner of batches": lambda: batches.subscribe(0, 0),
+            "LogScanner of partitions": lambda: parts.subscribe_partition(partition_id, 0, 0),
+            "MultiTableLogScanner": lambda: multi_scanner.subscribe(path, 0, 0),
+        }
+        """So that a poll has something to give, however long it may wait."""
+        for label, make, right in (
+            ("FlussConnection", lambda: conn, here),
+            ("FlussAdmin", conn.get_admin, here),
+            ("FlussTable", lambda: log, here),
+            ("FlussTable of keys", lambda: keyed, here),
+            ("TableScan", log.new_scan, here),
+            ("TableScan of keys", keyed.new_scan, {"bucket": key_bucket, "start_offsets": {key_bucket: 0}}),
+            ("LogScanner of records", lambda: records, here),
+            ("LogScanner of batches", lambda: batches, here),
+            ("LogScanner of partitions", lambda: parts, {"partition_id": partition_id}),
+            ("BatchScanner", lambda: keyed.new_scan().create_bucket_batch_scanner(key_bucket), {}),
+            ("TableBatchScanner", lambda: keyed.new_scan().create_table_batch_scanner(), {}),
+            ("AppendWriter", lambda: log.new_append().create_writer(), {}),
+            ("UpsertWriter", lambda: keyed.new_upsert().create_writer(), key_row),
+            ("TableUpsert", keyed.new_upsert, key_row),
+            ("TableLookup", keyed.new_lookup, key_row),
+            ("Lookuper", lambda: keyed.new_lookup().create_lookuper(), key_row),
+            ("PrefixLookuper", lambda: keyed.new_lookup().lookup_by(["id"]).create_lookuper(), {}),
+            ("WriteResultHandle", lambda: writer.append((2, "b")), {}),
+            ("KvSnapshotLease", lambda: conn.get_admin().create_kv_snapshot_lease(), {}),
+            ("ScanRecords", lambda: found, here),
+            ("MultiTableRecords", lambda: found_of_many, {"table_path": path}),
+            ("MultiTableScan", multi.new_multi_table_scan, {"table_path": path}),
+            ("MultiTableLogScanner", lambda: multi_scanner, {"table_path": path}),
+            ("MultiTableWriter", lambda: multi.new_multi_table_write().create_writer(), {"table_path": path}),
+        ):
+            await walk.walk(label, make, right, again.get(label))
+            # What was refused has left nothing behind: everything is as usable as before.
+            await writer.append((3, "c")).wait()
+        await upserts.upsert((3, "c")).wait()
+        assert await keyed.new_lookup().create_lookuper().lookup((3, "c")) == {"id": 3, "name": "c"}
+        for scanner in (records, batches, parts, multi_scanner):
+            await scanner.close()
+        await conn.close()
+
+    walk.run(steps)
+    assert walk.findings == [], "\n".join(walk.findings)
+    assert classes_of(face, "fluss.client.") - walk.walked == set()
+
+
+@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "fluss.aio"])
+def test_the_front_door_refuses_wrong_arguments(server: fluss.LocalServer, face: Any) -> None:
+    prefix = "door_plain" if face is fluss else "door_twin"
+    walk = Walk()
+
+    async def steps() -> None:
+        db = await given(face.connect(server.bootstrap_servers, timeout=30))
+        tables = {}
+        for kind, keys, partitions in (("log", None, None), ("keyed", ["id", "name"], None), ("parted", None, "name")):
+            options = {"primary_key": keys, "partition_by": partitions, "bucket_key": "id" if keys else None}
+            tables[kind] = await given(db.create_table(f"{prefix}_{kind}", RIGHT["source"], buckets=1, **options))
+        log, keyed, parted = tables.values()
+        await given(log.append([(1, "a")]))
+        await given(keyed.upsert([(1, "a")]))
+        key = {"key": (1, "a"), "keys": [(1, "a")]}
+        again = {"Database": lambda: given(db.drop_table("absent", missing_ok=True))}
+        for label, make, right in (
+            ("Database", lambda: db, {}),
+            ("Table", lambda: log, {}),
+            ("Table of keys", lambda: keyed, key),
+            ("Table of partitions", lambda: parted, {}),
+            ("TableWriter", log.writer, {}),
+            ("TableWriter of keys", keyed.writer, key),
+        ):
+            await walk.walk(label, make, right, again.get(label))
+            await given(log.append([(3, "c")]))
+        await given(keyed.upsert([(3, "c")]))
+        assert await given(keyed.get((3, "c"))) == {"id": 3, "name": "c"}
+        await given(db.close())
+
+    walk.run(steps)
+    assert walk.findings == [], "\n".join(walk.findings)
+    assert classes_of(face, "fluss.db.") - walk.walked == set()
