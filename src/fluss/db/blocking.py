@@ -172,7 +172,7 @@ class Table(TableBase[T]):
         start: Start = "earliest",
         *,
         batches: Literal[False] = False,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
     ) -> Follow[Change[T]]: ...
@@ -183,7 +183,7 @@ class Table(TableBase[T]):
         start: Start = "earliest",
         *,
         batches: Literal[True],
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
     ) -> Follow[ChangeBatch]: ...
@@ -193,7 +193,7 @@ class Table(TableBase[T]):
         start: Start = "earliest",
         *,
         batches: bool = False,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
     ) -> Any:

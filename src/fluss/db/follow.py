@@ -7,9 +7,10 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fluss.client.arguments import wrong_argument
 from fluss.client.scan import RecordBatch
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.changes import ChangeBatch, Position, start_offsets
@@ -50,12 +51,15 @@ class Feed(Generic[T]):
         path: TablePath,
         model: RowModel[T],
         start: Start,
-        columns: Sequence[str] | None,
+        columns: Sequence[str] | str | None,
         stop_at_end: bool,
         timeout: float | None,
     ) -> None:
-        if timeout is not None and timeout < 0:
-            raise InvalidArgumentError(f"timeout is a number of seconds, not {timeout!r}")
+        is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+        if timeout is not None and not (is_number and timeout >= 0):
+            raise wrong_argument("follow", "timeout", "a number of seconds, 0 or more, or None", timeout)
+        if isinstance(columns, (bytes, Mapping)) or not isinstance(columns, (Iterable, type(None))):
+            raise wrong_argument("follow", "columns", "a list of column names or None", columns)
         self._connection = connection
         self._path = path
         self.model = model

@@ -8,7 +8,6 @@ from typing import Any, Literal, NoReturn, TypeVar, overload
 
 import pyarrow as pa
 
-from fluss.client.arguments import all_checked
 from fluss.client.lookup import Lookuper, PrefixLookuper
 from fluss.db.changes import Change, ChangeBatch, ChangePair, Pairing
 from fluss.db.follow import Feed, Follow, Start
@@ -22,7 +21,6 @@ from fluss.errors import InvalidArgumentError
 T = TypeVar("T")
 
 
-@all_checked
 class Table(TableWrites[T]):
     """A table. Obtain it with `db.table(name)` or `db.create_table(…)`.
 
@@ -123,7 +121,7 @@ class Table(TableWrites[T]):
         start: Start = "earliest",
         *,
         batches: Literal[False] = False,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
     ) -> Follow[Change[T]]: ...
@@ -133,7 +131,7 @@ class Table(TableWrites[T]):
         start: Start = "earliest",
         *,
         batches: Literal[True],
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
     ) -> Follow[ChangeBatch]: ...
@@ -142,7 +140,7 @@ class Table(TableWrites[T]):
         start: Start = "earliest",
         *,
         batches: bool = False,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
     ) -> Any:
@@ -180,7 +178,9 @@ class Table(TableWrites[T]):
         pairing: Pairing[T] = Pairing()
         return Follow[ChangePair[T]](feed, lambda found: map(pairing.pairs, found._expand(feed.types, feed.model)))
 
-    def _feed(self, start: Start, columns: Sequence[str] | None, stop_at_end: bool, timeout: float | None) -> Feed[T]:
+    def _feed(
+        self, start: Start, columns: Sequence[str] | str | None, stop_at_end: bool, timeout: float | None
+    ) -> Feed[T]:
         if self._handle._view is not None:
             base = self._handle.get_table_path()
             raise InvalidArgumentError(f"'{self.path}' can only be read as a whole: follow '{base}' instead")
