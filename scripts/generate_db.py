@@ -187,7 +187,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch
+from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database
@@ -199,6 +199,7 @@ def render_connect() -> str:
     node = next(item for item in tree.body if isinstance(item, ast.AsyncFunctionDef) and item.name == "connect")
     return (
         f"{CONNECT_HEADER}\n\ndef connect({ast.unparse(node.args)}) -> Database:\n{docstring(node, '    ')}"
+        "    check_arguments(user, password, database, timeout, options, server)\n"
         "    finding = TargetSearch(target, user, password, server)\n"
         "    from fluss.db.blocking import make_database\n\n"
         "    return make_database(finding.result(), database, timeout, options)\n"

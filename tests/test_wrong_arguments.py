@@ -33,6 +33,7 @@ WRONG: tuple[Any, ...] = (
     True,
     -1,
     2**70,
+    10**400,
     "",
     "x",
     [],
@@ -198,6 +199,17 @@ class Walk:
                 return
         if errors:
             raise errors[0]
+
+    async def one(self, text: str, call: Callable[..., Awaitable[None]], named: dict[str, Any]) -> None:
+        self.current = (time.monotonic(), text)
+        try:
+            await call(**named)
+        except fluss.FlussError:
+            pass
+        except Exception as error:
+            self.findings.append(f"{text}: {type(error).__name__}: {error}")
+        finally:
+            self.current = None
 
     async def walk(self, label: str, make: Callable[[], Any], right: dict[str, Any], ready: Any = None) -> None:
         target = make()
@@ -406,3 +418,93 @@ def test_the_front_door_refuses_wrong_arguments(server: fluss.LocalServer, face:
     walk.run(steps)
     assert walk.findings == [], "\n".join(walk.findings)
     assert classes_of(face, "fluss.db.") - walk.walked == set()
+
+
+SCHEMA = fluss.Schema(pa.schema(FIELDS))
+ACL = {
+    "resource_type": fluss.ResourceType.TABLE,
+    "resource_name": "fluss.log",
+    "principal_name": "ada",
+    "operation": fluss.OperationType.READ,
+}
+
+
+async def _create_and_drop(admin: Any, descriptor: fluss.TableDescriptor) -> None:
+    await admin.create_table("fluss.absent", descriptor)
+    await admin.drop_table("fluss.absent")
+
+
+async def _create_and_drop_database(admin: Any, descriptor: fluss.DatabaseDescriptor) -> None:
+    await admin.create_database("absent", descriptor)
+    await admin.drop_database("absent")
+
+
+CONSTRUCTORS: tuple[tuple[Any, dict[str, Any], Callable[[Any, Any], Awaitable[Any]] | None], ...] = (
+    (fluss.AclBinding, ACL, lambda admin, binding: admin.create_acls([binding])),
+    (fluss.AclFilter, {}, lambda admin, acl_filter: admin.drop_acls([acl_filter])),
+    (fluss.AggFunction, {"name": "sum"}, None),
+    (fluss.AlterConfig, {"key": "x"}, lambda admin, change: admin.alter_cluster_configs([change])),
+    (fluss.Column, {"name": "c", "data_type": fluss.DataTypes.int()}, None),
+    (fluss.Config, {}, None),
+    (fluss.DataTypes.row, {"fields": []}, None),
+    (fluss.DatabaseDescriptor, {}, _create_and_drop_database),
+    (fluss.OffsetSpec.timestamp, {"ts": 1}, lambda admin, spec: admin.list_offsets("fluss.log", [0], spec)),
+    (fluss.PartitionSpec, {"spec_map": {"name": "p"}}, None),
+    (fluss.Schema, {"schema": pa.schema(FIELDS)}, None),
+    (
+        fluss.TableBucket,
+        {"table_id": 1, "bucket": 0},
+        lambda admin, bucket: admin.release_kv_snapshot_lease("lease", [bucket]),
+    ),
+    (fluss.TableDescriptor, {"schema": SCHEMA}, _create_and_drop),
+    (fluss.TablePath, {"database": "a", "table": "b"}, lambda admin, path: admin.table_exists(path)),
+    (
+        fluss.TieringTable,
+        {"table_id": 1, "tiering_epoch": 1, "coordinator_epoch": 1},
+        lambda admin, table: admin.lake_tiering_heartbeat(tiering=[table]),
+    ),
+    (fluss.col, {"name": "id"}, None),
+)
+"""What makes arguments of calls, what it takes, and a call that takes what it made."""
+
+
+def test_what_is_made_for_a_call_is_refused_there_or_in_the_call(server: fluss.LocalServer) -> None:
+    walk = Walk()
+
+    async def steps() -> None:
+        conn = await fluss.aio.FlussConnection.create(Config({"bootstrap.servers": server.bootstrap_servers}))
+        admin = conn.get_admin()
+        await admin.create_table("fluss.log", fluss.TableDescriptor(SCHEMA))
+        for call, right, use in CONSTRUCTORS:
+
+            async def make(call: Any = call, use: Any = use, **named: Any) -> None:
+                made = call(**named)
+                if use is not None:
+                    await use(admin, made)
+
+            for name in parameters_of(call):
+                for value in WRONG:
+                    await walk.one(f"{call.__name__}({name}={value!r})", make, {**right, name: value})
+        await conn.close()
+
+    walk.run(steps)
+    assert walk.findings == [], "\n".join(walk.findings)
+
+
+@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "fluss.aio"])
+def test_connect_refuses_wrong_arguments(server: fluss.LocalServer, face: Any) -> None:
+    walk = Walk()
+
+    async def connect(**named: Any) -> None:
+        db = await given(face.connect(**named))
+        await given(db.close())
+
+    async def steps() -> None:
+        right = {"target": server.bootstrap_servers}
+        for name in parameters_of(face.connect):
+            # A target of None or a text is right: a temporary folder, or the folder of that name.
+            for value in [value for value in WRONG if name != "target" or not isinstance(value, (str, type(None)))]:
+                await walk.one(f"connect({name}={value!r})", connect, {**right, name: value})
+
+    walk.run(steps)
+    assert walk.findings == [], "\n".join(walk.findings)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch
+from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database
@@ -42,6 +42,7 @@ def connect(
     Example:
         db = fluss.connect("./shop")
     """
+    check_arguments(user, password, database, timeout, options, server)
     finding = TargetSearch(target, user, password, server)
     from fluss.db.blocking import make_database
 

@@ -33,6 +33,7 @@ from fluss.server.local import LocalServer
 DEFAULT_DATABASE = "fluss"
 DEFAULT_PORT = 9123
 DEFAULT_TIMEOUT_S = 2.0
+_LONGEST_S = 24 * 3600.0
 _START_TIMEOUT_S = 30.0
 _LOOK_AGAIN_S = 0.05
 _ADDRESSES = re.compile(r"(?:fluss://)?(?P<list>[^/,\s]+:\d+(?:,[^/,\s]+:\d+)*)/?")
@@ -58,7 +59,7 @@ class Target:
         """The client options."""
         properties: dict[str, Any] = {"bootstrap.servers": self.servers}
         if self.server is None:
-            properties["connect-timeout"] = max(1, int(timeout_s * 1000))
+            properties["connect-timeout"] = max(1, int(min(timeout_s, _LONGEST_S) * 1000))
         return Config({**properties, **login_options(self.user, self.password), **options})
 
     def stop(self) -> None:
@@ -87,6 +88,29 @@ _servers: dict[Path, LocalServer] = {}
 """The servers that this program has started, by their folders: who connects to a folder again shares its server."""
 _users: dict[LocalServer, int] = {}
 """How many connections use a server. It stops with the last of them."""
+
+
+def check_arguments(
+    user: str | None,
+    password: str | None,
+    database: str,
+    timeout: float,
+    options: Mapping[str, Any] | None,
+    server: Mapping[str, Any] | None,
+) -> None:
+    """Refuse arguments of `connect` that make no sense, before a server is started for them."""
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    for name, fits, accepted, value in (
+        ("user", user is None or isinstance(user, str), "a string or None", user),
+        # A secret is not shown, not even a wrong one.
+        ("password", password is None or isinstance(password, str), "a string or None", type(password)),
+        ("database", isinstance(database, str) and bool(database), "the name of a database", database),
+        ("timeout", is_number and timeout == timeout, "a number of seconds", timeout),  # not nan
+        ("options", options is None or isinstance(options, Mapping), "a dict of options or None", options),
+        ("server", server is None or isinstance(server, Mapping), "a dict of options or None", server),
+    ):
+        if not fits:
+            raise InvalidArgumentError(f"connect(): {name} must be {accepted}, got {value!r:.80}")
 
 
 def find_target(
@@ -247,7 +271,7 @@ class TargetSearch:
 async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitable[T]]) -> T:
     """Connect within the timeout, or say what could not be reached and what to start."""
     try:
-        return await asyncio.wait_for(connect(), timeout_s if target.server is None else None)
+        return await asyncio.wait_for(connect(), min(timeout_s, _LONGEST_S) if target.server is None else None)
     except (AuthenticateError, ConfigError, InvalidArgumentError):
         raise
     except (FlussError, asyncio.TimeoutError) as error:

@@ -14,7 +14,7 @@ from fluss.client.core import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.connected import Connected
-from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, find_target, reach
+from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, check_arguments, find_target, reach
 from fluss.db.reads import close_lake_session
 from fluss.db.results import RowRejectedError
 from fluss.db.schemas import names, source_of
@@ -331,6 +331,7 @@ async def connect(
     Example:
         db = await fluss.aio.connect("./shop")
     """
+    check_arguments(user, password, database, timeout, options, server)
     found = await offload(lambda: find_target(target, user, password, server))
     try:
         config = found.config(timeout, options or {})

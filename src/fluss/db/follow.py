@@ -25,6 +25,7 @@ from fluss.errors import (
     UnknownTableOrBucketError,
 )
 from fluss.metadata import DataType, OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.net.deadline import LONGEST_S
 from fluss.net.eager import retrieve_exception
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Feed(Generic[T]):
         given = [columns] if isinstance(columns, str) else columns
         self._columns = list(given) if given is not None else model.columns
         self._stop_at_end = stop_at_end
-        self._timeout_s = timeout
+        self._timeout_s = None if timeout is None else min(timeout, LONGEST_S)
         self._read: dict[TableBucket, int] = {}
         """The next offset of every bucket. Replaced, never changed: changes that were given out hold on to it."""
         self._scanner: LogScanner | None = None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from fluss.metadata.checks import check_optional_string, check_string, member_of
 from fluss.metadata.path import TablePath
 
 WILDCARD = "*"
@@ -94,6 +95,11 @@ class AclBinding:
     host: str = WILDCARD
     permission: PermissionType = PermissionType.ALLOW
 
+    def __post_init__(self) -> None:
+        _check_rule(self)
+        for name in ("resource_name", "principal_name", "principal_type", "host"):
+            check_string(f"{name} of an AclBinding", getattr(self, name))
+
     @property
     def resource(self) -> Resource:
         return Resource(self.resource_type, self.resource_name)
@@ -111,6 +117,11 @@ class AclFilter:
     host: str | None = None
     permission: PermissionType = PermissionType.ANY
 
+    def __post_init__(self) -> None:
+        _check_rule(self)
+        for name in ("resource_name", "principal_name", "principal_type", "host"):
+            check_optional_string(f"{name} of an AclFilter", getattr(self, name))
+
     def matches(self, acl: AclBinding) -> bool:
         """Tell whether the filter selects this binding."""
         # With any type, Apache Fluss does not look at the name, and its procedures for Flink send "any". A name that
@@ -125,3 +136,14 @@ class AclFilter:
             and self.operation in (OperationType.ANY, acl.operation)
             and self.permission in (PermissionType.ANY, acl.permission)
         )
+
+
+def _check_rule(rule: AclBinding | AclFilter) -> None:
+    kind = type(rule).__name__
+    for name, members in (
+        ("resource_type", ResourceType),
+        ("operation", OperationType),
+        ("permission", PermissionType),
+    ):
+        # True would pass for 1, which means any: a filter that drops rules would drop all of them.
+        object.__setattr__(rule, name, member_of(members, f"{name} of an {kind}", getattr(rule, name)))

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from fluss.metadata.checks import check_optional_string, check_string, member_of
+
 
 class AlterConfigOp(IntEnum):
     """How a cluster option is changed; APPEND and SUBTRACT are for options that hold lists."""
@@ -23,6 +25,12 @@ class AlterConfig:
     key: str
     value: str | None = None
     op: AlterConfigOp = AlterConfigOp.SET
+
+    def __post_init__(self) -> None:
+        check_string("key of an AlterConfig", self.key)
+        check_optional_string(f"value of the AlterConfig of {self.key!r}", self.value)
+        op = member_of(AlterConfigOp, f"op of the AlterConfig of {self.key!r}", self.op)
+        object.__setattr__(self, "op", op)
 
 
 @dataclass(frozen=True)

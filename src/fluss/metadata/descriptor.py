@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluss.errors import InvalidArgumentError
+from fluss.metadata.checks import mapping_of
 from fluss.metadata.json_documents import (
     json_bytes,
     optional,
@@ -32,8 +33,8 @@ def _property_text(key: object, value: object) -> str:
     raise InvalidArgumentError(f"the value of property {key!r} must be a string, not {value!r}")
 
 
-def _property_map(properties: Mapping[str, Any] | None) -> dict[str, str]:
-    return {key: _property_text(key, value) for key, value in (properties or {}).items()}
+def _property_map(what: str, properties: Mapping[str, Any] | None) -> dict[str, str]:
+    return {key: _property_text(key, value) for key, value in mapping_of(what, properties).items()}
 
 
 def _comment(comment: object) -> str | None:
@@ -77,7 +78,7 @@ class TableDescriptor:
         is_number = isinstance(bucket_count, int) and not isinstance(bucket_count, bool)
         if bucket_count is not None and (not is_number or bucket_count <= 0):
             raise InvalidArgumentError(f"bucket_count must be a number larger than 0, not {bucket_count!r}")
-        table_properties = _property_map(properties)
+        table_properties = _property_map("properties", properties)
         for name, value in (("table.log.format", log_format), ("table.kv.format", kv_format)):
             if value is not None:
                 table_properties[name] = TABLE_PROPERTIES[name].parse(str(value))
@@ -88,7 +89,7 @@ class TableDescriptor:
             names_tuple("bucket_keys", bucket_keys),
             _comment(comment),
             table_properties,
-            _property_map(custom_properties),
+            _property_map("custom_properties", custom_properties),
         )
 
     def _init(
@@ -349,7 +350,7 @@ class DatabaseDescriptor:
 
     def __init__(self, comment: str | None = None, custom_properties: Mapping[str, Any] | None = None) -> None:
         self._comment = _comment(comment)
-        self._custom_properties = _property_map(custom_properties)
+        self._custom_properties = _property_map("custom_properties", custom_properties)
 
     @staticmethod
     def builder() -> DatabaseDescriptorBuilder:

@@ -264,7 +264,12 @@ class OffsetSpec:
             raise InvalidArgumentError(f"an offset is 'earliest', 'latest' or 'timestamp', not {self.kind!r}")
         is_number = isinstance(self.timestamp_ms, int) and not isinstance(self.timestamp_ms, bool)
         if is_number != (self.kind == "timestamp"):
-            raise InvalidArgumentError("a timestamp offset, and no other, takes a timestamp in milliseconds")
+            raise InvalidArgumentError(
+                "a timestamp offset, and no other, takes a timestamp in milliseconds since the epoch, not "
+                f"{self.timestamp_ms!r:.80}"
+            )
+        if self.timestamp_ms is not None and not -(1 << 63) <= self.timestamp_ms < 1 << 63:
+            raise InvalidArgumentError(f"the timestamp {self.timestamp_ms} of an offset has more than 64 bits")
 
     @staticmethod
     def earliest() -> OffsetSpec:

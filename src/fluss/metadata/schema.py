@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.errors import InvalidArgumentError, InvalidTableError
+from fluss.metadata.checks import check_string, list_of, mapping_of, wrong_value
 from fluss.metadata.json_documents import (
     json_bytes,
     optional,
@@ -34,8 +35,9 @@ class AggFunction:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_string("the name of an AggFunction", self.name)
         object.__setattr__(self, "name", self.name.lower().replace("-", "_"))
-        object.__setattr__(self, "parameters", dict(self.parameters))
+        object.__setattr__(self, "parameters", dict(mapping_of("the parameters of an AggFunction", self.parameters)))
 
     def to_json(self) -> dict[str, Any]:
         """The object of the JSON documents."""
@@ -399,9 +401,10 @@ def names_tuple(what: str, names: Sequence[str] | None) -> tuple[str, ...]:
     """A list of names; a lone string would silently be taken for its characters."""
     if names is None:
         return ()
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(f"{what} must be a list of column names, not {names!r}")
-    return tuple(names)
+    listed = list_of(what, "a list of column names", names)
+    if not all(isinstance(name, str) for name in listed):
+        raise wrong_value(what, "a list of column names", names)
+    return tuple(listed)
 
 
 def _check_names(columns: list[Column], primary_key: tuple[str, ...]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 
 from fluss.errors import InvalidArgumentError
+from fluss.metadata.checks import list_of
 
 MAX_TYPE_DEPTH = 64
 """Types nested deeper than this are refused: a document of a few kilobytes must not exhaust the stack."""
@@ -400,7 +401,7 @@ class RowType(DataType):
     fields: tuple[DataField, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", tuple(self.fields))
+        object.__setattr__(self, "fields", tuple(list_of("the fields of ROW", "a list of DataFields", self.fields)))
         seen: set[str] = set()
         for item in self.fields:
             if not isinstance(item, DataField):
@@ -526,7 +527,7 @@ class DataTypes:
 
     @staticmethod
     def row(fields: Iterable[DataField]) -> RowType:
-        return RowType(tuple(fields))
+        return RowType(fields)  # type: ignore[arg-type]
 
     @staticmethod
     def field(name: str, data_type: DataType, description: str | None = None) -> DataField:

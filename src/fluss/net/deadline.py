@@ -7,7 +7,8 @@ import time
 
 from fluss.errors import FlussError, InvalidArgumentError
 
-_LONGEST_MS = 365 * 24 * 3600 * 1000.0
+LONGEST_S = 365 * 24 * 3600.0
+"""No wait is longer: what asks for more asks for a wait without an end."""
 
 
 class Deadline:
@@ -40,7 +41,7 @@ class Deadline:
             return cls(default_ms)
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise InvalidArgumentError(f"timeout must be a positive number of seconds or None, got {timeout!r}")
-        return cls(min(timeout * 1000.0, _LONGEST_MS))
+        return cls(min(timeout, LONGEST_S) * 1000.0)
 
     @property
     def remaining_ms(self) -> float:

@@ -278,13 +278,16 @@ class LakeAdmin(AdminBase):
 
 
 def _tiering_message(table: TieringTable, stats: TieringStats | None) -> pb.PbHeartbeatReqForTable:
-    message = pb.PbHeartbeatReqForTable(
-        table_id=table.table_id, coordinator_epoch=table.coordinator_epoch, tiering_epoch=table.tiering_epoch
-    )
-    if stats is not None:
-        message.lake_tiering_stats.CopyFrom(
-            pb.PbLakeTieringStats(file_size=stats.file_size, record_count=stats.record_count)
+    try:
+        message = pb.PbHeartbeatReqForTable(
+            table_id=table.table_id, coordinator_epoch=table.coordinator_epoch, tiering_epoch=table.tiering_epoch
         )
+        if stats is not None:
+            message.lake_tiering_stats.CopyFrom(
+                pb.PbLakeTieringStats(file_size=stats.file_size, record_count=stats.record_count)
+            )
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"lake_tiering_heartbeat(): {table} has a value that is no id: {error}") from None
     return message
 
 

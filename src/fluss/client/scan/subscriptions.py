@@ -17,7 +17,7 @@ from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.subscription import Subscription
 from fluss.errors import ConnectionClosedError, FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, LATEST_OFFSET, OffsetSpec, TableBucket
-from fluss.net.deadline import Deadline
+from fluss.net.deadline import LONGEST_S, Deadline
 
 
 class ActiveReader:
@@ -180,7 +180,7 @@ class Subscriptions:
         resolving = self._resolving
         if resolving is not None:
             # Not awaited itself: a poll that is cancelled must not cancel the subscription.
-            await asyncio.wait([resolving], timeout=timeout_s)
+            await asyncio.wait([resolving], timeout=None if timeout_s is None else min(timeout_s, LONGEST_S))
             if not resolving.done():
                 return False
             if self._resolving is resolving:
