@@ -192,6 +192,10 @@ def test_exist_ok_and_replace(db: fluss.Database) -> None:
     assert len(db.t) == 0
 
 
+LONG = "x" * 11_000_000
+"""Longer than a request may be."""
+
+
 @pytest.mark.parametrize(
     ("data", "options", "problem"),
     [
@@ -217,8 +221,11 @@ def test_data_that_does_not_fit_leaves_no_table(db: fluss.Database, data, option
         ({"id": [2]}, {"properties": {"table.log.ttl": "later"}}, "table.log.ttl"),
         ({"id": [2]}, {"buckets": 1_000_000}, "1000000 buckets"),
         ("id bigint", {"buckets": 1_000_000}, "1000000 buckets"),
+        ({"id": [2, 3], "text": ["a", LONG]}, {}, r"row 1: a row of \d+ bytes is larger .*nothing was written"),
+        ({"id": [2, 3], "text": ["a", LONG]}, {"primary_key": "id"}, r"row 1: a row of \d+ bytes is larger"),
+        ({"id": [LONG[: len(LONG) // 2]]}, {"primary_key": "id"}, r"row 0: a row of \d+ bytes is larger"),
     ],
-    ids=["null key", "partition", "partition type", "property", "buckets", "no data"],
+    ids=["null key", "partition", "partition type", "property", "buckets", "no data", "long", "long value", "long key"],
 )
 def test_replace_keeps_the_table_if_there_cannot_be_another(db: fluss.Database, data, options, problem: str) -> None:
     db.create_table("t", [{"id": 1}])

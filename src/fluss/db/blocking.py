@@ -551,7 +551,7 @@ class Database(DatabaseBase[Table[dict[str, Any]]]):
             comment: What the table is for.
             exist_ok: Give the table that exists, if one does; nothing is loaded then.
             replace: Drop the table that exists, if one does. What the server refuses, and data that does not fit its
-                columns or partitions, leave the table as it was.
+                columns or partitions or has a row too large to send, leave the table as it was.
             progress: Show a progress bar while loading.
 
         Example:

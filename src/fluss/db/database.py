@@ -89,7 +89,7 @@ class Database(Connected):
             comment: What the table is for.
             exist_ok: Give the table that exists, if one does; nothing is loaded then.
             replace: Drop the table that exists, if one does. What the server refuses, and data that does not fit its
-                columns or partitions, leave the table as it was.
+                columns or partitions or has a row too large to send, leave the table as it was.
             progress: Show a progress bar while loading.
 
         Example:
@@ -112,8 +112,8 @@ class Database(Connected):
         if made.data is not None:
             # Before anything is dropped or created: data that does not fit must not cost the table that it replaces.
             info = TableInfo(path, -1, -1, descriptor.replace(bucket_count=buckets or 1), 0, 0)
-            bucketing = self._connection._cluster.config.client_bucketing
-            made.data = await offload(lambda: checked_table(made.data, info, bucketing))
+            config = self._connection.config
+            made.data = await offload(lambda: checked_table(made.data, info, config))
         if path.database_name != self._name:
             await self._admin.create_database(path.database_name, ignore_if_exists=True)
         try:

@@ -21,6 +21,7 @@ from fluss.metadata.partition import PARTITION_KEY_TYPES
 
 if TYPE_CHECKING:
     from fluss.client.write import AppendWriter, UpsertWriter, WriteResultHandle
+    from fluss.config import Config
     from fluss.metadata import TableInfo
 
 _PROGRESS_ROWS = 65_536
@@ -186,15 +187,16 @@ def _row_and_reason(error: FlussError, what: str) -> tuple[int, str] | None:
     return int(match[1]), reason.removeprefix(f"{what}: ")
 
 
-def checked_table(data: pa.Table, info: TableInfo, bucketing: str) -> pa.Table:
+def checked_table(data: pa.Table, info: TableInfo, config: Config) -> pa.Table:
     """The data in the types of a table that is to be created; an error as of a write of it if a row does not fit.
 
     Args:
         info: The table. Its ids are not used.
-        bucketing: How the client writes partition values, see `client.bucketing`.
+        config: The options of the client: how it writes partition values, and how large a request may be.
     """
     from fluss.client.write.arrow_input import BatchReader
     from fluss.client.write.routing import BadRows, partition_codes
+    from fluss.client.write.row_sizes import check_row_sizes
 
     what = f"table {info.table_path}"
     reader = BatchReader(what, info.schema.columns)
@@ -209,7 +211,8 @@ def checked_table(data: pa.Table, info: TableInfo, bucketing: str) -> pa.Table:
             raise _rejection(error, what) from None
         try:
             if is_partitioned:
-                partition_codes(info, [batch.column(key.name) for key in keys], bucketing)
+                partition_codes(info, [batch.column(key.name) for key in keys], config.client_bucketing)
+            check_row_sizes(info, batch, config.writer_request_max_size)
         except BadRows as error:
             raise _rejection(error, what, first) from None
         batches.append(batch)

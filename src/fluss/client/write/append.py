@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,10 @@ from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
+from fluss.client.write.row_sizes import large_rows, refuse_rows, row_size_max
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
-from fluss.errors import FlussError, InvalidArgumentError, RecordTooLargeError
+from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import TableBucket, TableInfo
 from fluss.records import (
     EncodedBody,
@@ -35,7 +36,6 @@ from fluss.rows import BadValues, bucket_key_encoder, buckets_of
 if TYPE_CHECKING:
     from fluss.config import Config
 
-_REQUEST_OVERHEAD_BYTES = 64 * 1024
 _ARROW_BATCH_BYTES_MAX = 8 * 1024 * 1024
 _ASSIGNERS_MAX = 1024
 """Of partitions, which come and go: one that is forgotten chooses its next bucket anew."""
@@ -113,7 +113,7 @@ class AppendWriter(WriterBase):
         self._batch_reader = BatchReader(what, columns)
         self._arrow_encoder = ArrowEncoder(info)
         self._bucketing = config.client_bucketing
-        self._row_size_max = config.writer_request_max_size - _REQUEST_OVERHEAD_BYTES
+        self._row_size_max = row_size_max(config.writer_request_max_size)
         self._assigner_kind = config.writer_bucket_no_key_assigner
         self._assigners: dict[str | None, Sticky | RoundRobin] = {}
         self._bucket_key = [info.schema.column_index(name) for name in info.bucket_keys]
@@ -189,19 +189,8 @@ class AppendWriter(WriterBase):
         return routed
 
     def _check_row_sizes(self, batch: pa.RecordBatch) -> None:
-        if _bytes_at_most(batch) <= self._row_size_max:
-            return
-        too_large = dict(_too_large(batch, 0, self._row_size_max))
-        if too_large:
-            raise BadRows(
-                {
-                    row: RecordTooLargeError(
-                        f"a row of {size} bytes is larger than a request may be; 'writer.request-max-size' is "
-                        f"{self._config.writer_request_max_size}"
-                    )
-                    for row, size in too_large.items()
-                }
-            )
+        if _bytes_at_most(batch) > self._row_size_max:
+            refuse_rows(dict(large_rows(batch, self._row_size_max)), self._config.writer_request_max_size)
 
     def _route_buckets(
         self, partition: str | None, batch: pa.RecordBatch, positions: Positions | None
@@ -272,18 +261,6 @@ class AppendWriter(WriterBase):
 def _bytes_at_most(batch: pa.RecordBatch) -> int:
     """What the buffers of a batch hold, which is more than its rows take when it is a slice. Quicker than `nbytes`."""
     return sum(buffer.size for column in batch.columns for buffer in column.buffers() if buffer is not None)
-
-
-def _too_large(batch: pa.RecordBatch, first_row: int, size_max: int) -> Iterator[tuple[int, int]]:
-    """The rows that alone are larger than `size_max`, with their sizes."""
-    if batch.nbytes <= size_max:
-        return
-    if batch.num_rows == 1:
-        yield first_row, batch.nbytes
-        return
-    middle = batch.num_rows // 2
-    yield from _too_large(batch.slice(0, middle), first_row, size_max)
-    yield from _too_large(batch.slice(middle), first_row + middle, size_max)
 
 
 def _pick(positions: Positions | None, rows: Positions) -> Positions:

@@ -19,9 +19,10 @@ from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
+from fluss.client.write.row_sizes import encode_rows, refuse_rows, row_size_max
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
-from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, RecordTooLargeError
+from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
 from fluss.metadata import Column, DataType, MergeMode, TableInfo
 from fluss.records import EncodedKvBody, Part, encode_kv_records, seal_kv_batch
 from fluss.rows import (
@@ -29,16 +30,12 @@ from fluss.rows import (
     Slices,
     bucket_key_encoder,
     buckets_of,
-    encode_compacted,
-    indexed,
     kv_key_encoder,
-    logical,
 )
 
 if TYPE_CHECKING:
     from fluss.config import Config
 
-_REQUEST_OVERHEAD_BYTES = 64 * 1024
 _RECORD_OVERHEAD_BYTES = 10
 _FEW_ROWS_MAX = 1_000
 """Fewer rows than this for each bucket, on average, are encoded together."""
@@ -161,7 +158,7 @@ class UpsertWriter(WriterBase):
         # Deletes and partial updates leave columns out; what an upsert must have is checked before rows are encoded.
         self._types = [converter.data_type for converter in self._converters]
         self._bucketing = config.client_bucketing
-        self._row_size_max = config.writer_request_max_size - _REQUEST_OVERHEAD_BYTES
+        self._row_size_max = row_size_max(config.writer_request_max_size)
         self._kv_encoder = KvEncoder(info.schema_id)
         self._batch_reader = BatchReader(what, [schema.columns[i] for i in positions])
 
@@ -279,30 +276,17 @@ class UpsertWriter(WriterBase):
 
     # -- encoding and routing ---------------------------------------------------------------------------------------
 
-    def _encode_rows(self, arrays: Sequence[pa.Array]) -> Slices:
-        if self._info.kv_format == "COMPACTED":
-            return encode_compacted(self._types, arrays)
-        columns = [logical.from_arrow(array, data_type) for array, data_type in zip(arrays, self._types)]
-        return Slices.from_list([indexed.encode_row(self._types, row) for row in zip(*columns)])
-
     def _route(
         self, arrays: Sequence[pa.Array], deletes: npt.NDArray[np.bool_], positions: Positions | None
     ) -> list[RoutedRows]:
         keys = self._key_encoder.encode_columns([arrays[i] for i in self._key])
-        rows = self._encode_rows(arrays)
+        rows = encode_rows(self._info.kv_format, self._types, arrays)
         if deletes.any():
             rows = Slices.trusted(rows.data, rows.starts, np.where(deletes, 0, rows.lengths))
         sizes = keys.lengths + rows.lengths
         if int(sizes.max()) > self._row_size_max:
-            raise BadRows(
-                {
-                    row: RecordTooLargeError(
-                        f"a row of {sizes[row]} bytes is larger than a request may be; 'writer.request-max-size' is "
-                        f"{self._config.writer_request_max_size}"
-                    )
-                    for row in np.flatnonzero(sizes > self._row_size_max).tolist()
-                }
-            )
+            large = np.flatnonzero(sizes > self._row_size_max).tolist()
+            refuse_rows({row: int(sizes[row]) for row in large}, self._config.writer_request_max_size)
         if self._info.num_buckets == 1:
             buckets = np.zeros(len(keys), np.int64)
         else:
