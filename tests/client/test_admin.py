@@ -132,6 +132,22 @@ def test_wrong_arguments_say_what_is_wanted(admin_run):
     admin_run(use)
 
 
+def test_arguments_have_the_names_of_the_reference_too(admin_run, database):
+    async def use(conn, admin):
+        await admin.create_database(name=f"{database}_named", ignore_if_exists=True)
+        assert await admin.database_exists(name=f"{database}_named")
+        assert (await admin.get_database_info(name=f"{database}_named")).database_name == f"{database}_named"
+        await admin.drop_database(name=f"{database}_named")
+        with pytest.raises(fluss.InvalidArgumentError, match="database_name must be a string, got int 7"):
+            await admin.database_exists(name=7)
+        path = fluss.TablePath(database, "keyed")
+        await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA, primary_keys=["id"])))
+        upsert = (await conn.get_table(path)).new_upsert()
+        assert repr(upsert.partial_update_by_index(indices=[0])) == repr(upsert.partial_update_by_index([0]))
+
+    admin_run(use)
+
+
 def test_alter_table(admin_run, database):
     async def use(conn, admin):
         path = fluss.TablePath(database, "t")

@@ -176,6 +176,10 @@ _CLASSES = {
 """The classes whose objects are checked, each with an example where one helps."""
 
 
+_REFERENCE_NAMES = {"name": "database_name"}
+"""Keywords of the reference documents, and the names that the parameters have in the official type stubs and here."""
+
+
 def _kind_of(node: ast.expr, narrow: bool) -> Kind | None:
     """Make the kind of an annotation; None if it says nothing that can be checked."""
     if isinstance(node, ast.BinOp):
@@ -241,6 +245,9 @@ def checked(function: FunctionT) -> FunctionT:
         for position, name in enumerate(names[: len(values)]):
             if name in kinds:
                 values[position] = _taken(call_name, name, kinds[name], values[position])
+        for name in list(named):
+            if name not in names and _REFERENCE_NAMES.get(name) in names:
+                named[_REFERENCE_NAMES[name]] = named.pop(name)
         for name in named:
             if name in kinds:
                 named[name] = _taken(call_name, name, kinds[name], named[name])

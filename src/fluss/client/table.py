@@ -72,9 +72,15 @@ class TableUpsert(Generic[UpsertT]):
         """Write only these columns, which must include the primary key; the others keep their values."""
         return TableUpsert(self._info, self._make, column_indexes(self._info.schema, columns), self._mode)
 
-    def partial_update_by_index(self, column_indices: Sequence[int]) -> TableUpsert[UpsertT]:
-        """Write only the columns at these positions, which must include the primary key."""
-        return TableUpsert(self._info, self._make, check_indexes(self._info.schema, column_indices), self._mode)
+    def partial_update_by_index(
+        self, column_indices: Sequence[int] | None = None, *, indices: Sequence[int] | None = None
+    ) -> TableUpsert[UpsertT]:
+        """Write only the columns at these positions, which must include the primary key.
+
+        `indices` is what the reference documents call them.
+        """
+        given = indices if column_indices is None else column_indices
+        return TableUpsert(self._info, self._make, check_indexes(self._info.schema, given), self._mode)
 
     def merge_mode(self, mode: MergeMode | str) -> TableUpsert[UpsertT]:
         """Let the table's merge engine decide (`MergeMode.DEFAULT`), or replace values past it (`OVERWRITE`).
@@ -225,7 +231,7 @@ def column_indexes(schema: Schema, names: Sequence[str]) -> list[int]:
     return [known[name] for name in listed]
 
 
-def check_indexes(schema: Schema, indexes: Sequence[int]) -> list[int]:
+def check_indexes(schema: Schema, indexes: Sequence[int] | None) -> list[int]:
     """Positions of columns, checked."""
     count = len(schema.columns)
     listed = _listed(indexes, "column_indices must be a list of column positions")
@@ -235,7 +241,7 @@ def check_indexes(schema: Schema, indexes: Sequence[int]) -> list[int]:
     return listed
 
 
-def _listed(values: Iterable[Any], rule: str) -> list[Any]:
+def _listed(values: Iterable[Any] | None, rule: str) -> list[Any]:
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise InvalidArgumentError(f"{rule}, got {type(values).__name__} {values!r:.80}")
     return list(values)
