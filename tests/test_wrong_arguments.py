@@ -134,7 +134,7 @@ SIMPLE: dict[str, Callable[[Any], bool]] = {
     "Iterable[int]": lambda value: isinstance(value, (list, dict)),
     "Iterable[str]": lambda value: isinstance(value, (list, dict)),
     "TableBucket": lambda value: False,
-    "Callable[[int], Awaitable[None]]": lambda value: False,
+    "OnWriterId": lambda value: False,
     "Mapping[str, str]": lambda value: isinstance(value, dict),
     "Mapping[str, Any]": lambda value: isinstance(value, dict),
     "Mapping[int, int]": lambda value: isinstance(value, dict),

@@ -21,7 +21,7 @@ from fluss.net.deadline import Deadline
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ClassT = TypeVar("ClassT", bound=type)
 
-MISFIT = object()
+REFUSED = object()
 """What a kind gives for a value that it does not take."""
 
 
@@ -54,36 +54,36 @@ def _integer(bits: int) -> Kind:
     def take(value: Any) -> Any:
         if type(value) is not int:
             if not _is_integer(value):
-                return MISFIT
+                return REFUSED
             value = value.__index__()
-        return value if low <= value <= high else MISFIT
+        return value if low <= value <= high else REFUSED
 
     return Kind(f"an integer of at most {bits} bits", f"integers of at most {bits} bits", take)
 
 
 def _number(value: Any) -> Any:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else MISFIT
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else REFUSED
 
 
 def _seconds(value: Any) -> Any:
-    return value if isinstance(value, Deadline) or (_number(value) is not MISFIT and value > 0) else MISFIT
+    return value if isinstance(value, Deadline) or (_number(value) is not REFUSED and value > 0) else REFUSED
 
 
 def _flag(value: Any) -> Any:
     # 0 and 1 are common for flags, and numpy has a type of its own.
     is_flag = isinstance(value, (bool, int)) or type(value).__name__ in ("bool", "bool_")
-    return bool(value) if is_flag and value in (0, 1) else MISFIT
+    return bool(value) if is_flag and value in (0, 1) else REFUSED
 
 
 def _path(value: Any) -> Any:
-    return table_path_of(value) if isinstance(value, (str, TablePath)) else MISFIT
+    return table_path_of(value) if isinstance(value, (str, TablePath)) else REFUSED
 
 
 def _bucket(value: Any) -> Any:
-    if not isinstance(value, TableBucket) or _INT32.take(value.bucket_id) is MISFIT:
-        return MISFIT
+    if not isinstance(value, TableBucket) or _INT32.take(value.bucket_id) is REFUSED:
+        return REFUSED
     ids = (value.table_id, 0 if value.partition_id is None else value.partition_id)
-    return MISFIT if any(_INT64.take(number) is MISFIT for number in ids) else value
+    return REFUSED if any(_INT64.take(number) is REFUSED for number in ids) else value
 
 
 def _instance(name: str) -> Kind:
@@ -91,7 +91,7 @@ def _instance(name: str) -> Kind:
     an = "an" if name[0] in "AEIO" else "a"
 
     def take(value: Any) -> Any:
-        return value if any(base.__name__ == name for base in type(value).__mro__) else MISFIT
+        return value if any(base.__name__ == name for base in type(value).__mro__) else REFUSED
 
     return Kind(f"{an} {name}{_CLASSES[name]}", f"{name} objects", take)
 
@@ -99,9 +99,9 @@ def _instance(name: str) -> Kind:
 def _list_of(item: Kind, *refused: type) -> Kind:
     def take(values: Any) -> Any:
         if isinstance(values, (str, bytes, *refused)) or not isinstance(values, Iterable):
-            return MISFIT
+            return REFUSED
         taken = [item.take(value) for value in values]
-        return MISFIT if any(value is MISFIT for value in taken) else taken
+        return REFUSED if any(value is REFUSED for value in taken) else taken
 
     return Kind(f"a list of {item.many}", f"lists of {item.many}", take)
 
@@ -109,9 +109,9 @@ def _list_of(item: Kind, *refused: type) -> Kind:
 def _tuple_of(items: list[Kind]) -> Kind:
     def take(values: Any) -> Any:
         if not isinstance(values, tuple) or len(values) != len(items):
-            return MISFIT
+            return REFUSED
         taken = tuple(item.take(value) for item, value in zip(items, values, strict=True))
-        return MISFIT if any(value is MISFIT for value in taken) else taken
+        return REFUSED if any(value is REFUSED for value in taken) else taken
 
     text = ", ".join(item.one for item in items)
     return Kind(f"a pair ({text})", f"pairs ({text})", take)
@@ -120,9 +120,9 @@ def _tuple_of(items: list[Kind]) -> Kind:
 def _dict_of(key: Kind, value: Kind) -> Kind:
     def take(values: Any) -> Any:
         if not isinstance(values, Mapping):
-            return MISFIT
+            return REFUSED
         taken = {key.take(one): value.take(other) for one, other in values.items()}
-        return MISFIT if MISFIT in taken or any(one is MISFIT for one in taken.values()) else taken
+        return REFUSED if REFUSED in taken or any(one is REFUSED for one in taken.values()) else taken
 
     return Kind(f"a dict of {key.many} to {value.many}", f"dicts of {key.many} to {value.many}", take)
 
@@ -130,9 +130,9 @@ def _dict_of(key: Kind, value: Kind) -> Kind:
 def _any_of(kinds: list[Kind]) -> Kind:
     def take(value: Any) -> Any:
         for kind in kinds:
-            if (taken := kind.take(value)) is not MISFIT:
+            if (taken := kind.take(value)) is not REFUSED:
                 return taken
-        return MISFIT
+        return REFUSED
 
     # The first that takes a value decides: "str | TablePath" leaves a string as it is.
     # "a TablePath or a string" says the same twice: a path is told how to write it as a string already.
@@ -149,12 +149,12 @@ _NAMED: dict[str, Kind] = {
     "int": _INT64,
     "float": Kind("a number", "numbers", _number),
     "bool": Kind("True or False", "True or False", _flag),
-    "str": Kind("a string", "strings", lambda value: value if isinstance(value, str) else MISFIT),
-    "None": Kind("None", "None", lambda value: value if value is None else MISFIT),
+    "str": Kind("a string", "strings", lambda value: value if isinstance(value, str) else REFUSED),
+    "None": Kind("None", "None", lambda value: value if value is None else REFUSED),
     "Any": Kind("a value", "values", lambda value: value),
     "TablePath": Kind("a TablePath or 'database.table'", "TablePath objects or texts 'database.table'", _path),
     "TableBucket": Kind("a TableBucket", "TableBucket objects", _bucket),
-    "Callable": Kind("a function", "functions", lambda value: value if callable(value) else MISFIT),
+    "Callable": Kind("a function", "functions", lambda value: value if callable(value) else REFUSED),
 }
 
 _TIMEOUT = _any_of([Kind("a positive number of seconds", "positive numbers of seconds", _seconds), _NAMED["None"]])
@@ -270,7 +270,7 @@ def checked(function: FunctionT) -> FunctionT:
 
 def _taken(call: str, name: str, kind: Kind, value: Any) -> Any:
     taken = kind.take(value)
-    if taken is MISFIT:
+    if taken is REFUSED:
         raise wrong_argument(call, name, kind.one, value)
     return taken
 

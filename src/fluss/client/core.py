@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
     from fluss.client.multi_table import MultiTable
     from fluss.client.scan import TableScan
+    from fluss.client.senders import OnWriterId
     from fluss.client.write import AppendWriter, UpsertWriter
 
 
@@ -162,8 +163,11 @@ class FlussConnection:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
         return self._cluster.metrics.snapshot()
 
-    def on_writer_id(self, callback: Callable[[int], Awaitable[None]]) -> None:
-        """Have `callback` awaited with every new id of an idempotent writer, before rows are sent under that id."""
+    def on_writer_id(self, callback: OnWriterId) -> None:
+        """Have `callback` called with every new id of an idempotent writer, before rows are sent under that id.
+
+        An asynchronous function is awaited.
+        """
         self._senders.on_writer_id(callback)
 
     async def flush(self, *, timeout: float | None = None) -> None:

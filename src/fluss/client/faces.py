@@ -9,7 +9,7 @@ loop, because the network runs elsewhere. Nothing is decided here: every call go
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
     from fluss.client.multi_table_faces import MultiTable
     from fluss.client.scan_faces import TableScan
+    from fluss.client.senders import OnWriterId
     from fluss.client.write import AppendWriter as CoreAppendWriter
     from fluss.client.write import UpsertWriter as CoreUpsertWriter
     from fluss.client.write import WriteResultHandle
@@ -282,10 +283,11 @@ class FlussConnection:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
         return self._background.cluster.metrics.snapshot()
 
-    def on_writer_id(self, callback: Callable[[int], Awaitable[None]]) -> None:
-        """Have `callback` awaited with every new id of an idempotent writer, before rows are sent under that id.
+    def on_writer_id(self, callback: OnWriterId) -> None:
+        """Have `callback` called with every new id of an idempotent writer, before rows are sent under that id.
 
-        A program that keeps the ids can later tell its own rows in a log from those of others: `RecordBatch.writer_id`.
+        An asynchronous function is awaited. A program that keeps the ids can later tell its own rows in a log from those
+        of others: `RecordBatch.writer_id`.
         """
         self._background.call(self._background.senders.on_writer_id, callback)
 

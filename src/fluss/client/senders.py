@@ -12,7 +12,8 @@ from fluss.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from fluss.client.write import Sender
 
-OnWriterId = Callable[[int], Awaitable[None]]
+OnWriterId = Callable[[int], Awaitable[None] | None]
+"""Told each new writer id: an asynchronous function, which is awaited, or a plain one."""
 
 
 class Senders:

@@ -628,7 +628,8 @@ def test_leaving_a_connection_flushes(run, config, database):
     assert run(check()).num_rows == 1
 
 
-def test_writer_ids_are_told_before_they_are_used(run, config, database):
+@pytest.mark.parametrize("plain", [False, True])
+def test_writer_ids_are_told_before_they_are_used(run, config, database, plain):
     async def use(conn, table):
         told = []
 
@@ -636,7 +637,7 @@ def test_writer_ids_are_told_before_they_are_used(run, config, database):
             await asyncio.sleep(0.05)
             told.append(writer_id)
 
-        conn.on_writer_id(tell)
+        conn.on_writer_id((lambda writer_id: told.append(writer_id) or True) if plain else tell)
         writer = table.new_append().create_writer()
         await asyncio.gather(*(writer.append((i, "x")).wait() for i in range(20)))
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:

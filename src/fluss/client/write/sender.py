@@ -139,7 +139,7 @@ class Sender:
         # Compressing a batch takes milliseconds and leaves the interpreter: threads of their own keep the loop quick.
         self._encoders = ThreadPoolExecutor(_ENCODERS, thread_name_prefix="fluss-encode")
         self.closed = False
-        self.on_writer_id: Callable[[int], Awaitable[None]] | None = None
+        self.on_writer_id: Callable[[int], Awaitable[None] | None] | None = None
         """Awaited with every new writer id, before anything is sent under that id."""
         self.metrics = cluster.metrics
         self.metrics.gauge("writer_buffer_bytes", self.buffered_bytes)
@@ -365,7 +365,7 @@ class Sender:
     async def _new_writer_id(self, target: WriteTarget, deadline: Deadline) -> int:
         writer_id = await self._init_writer(target.table_path, deadline)
         if self.on_writer_id is not None:
-            answer: object = self.on_writer_id(writer_id)
+            answer = self.on_writer_id(writer_id)
             if inspect.isawaitable(answer):  # a plain function has done its work by now
                 await answer
         self._lanes.writer_ids[target] = writer_id
