@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import inspect
+import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
@@ -287,6 +288,13 @@ async def finish(result: Any) -> None:
 async def given(result: Any) -> Any:
     """What a call of either face gives."""
     return await result if inspect.isawaitable(result) else result
+
+
+@pytest.fixture(autouse=True)
+def _nothing_fails_in_the_background(caplog: pytest.LogCaptureFixture, no_complaints: None) -> Iterator[None]:
+    """Fail a test in which an argument was accepted and met something later."""
+    yield
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.fixture(scope="module")
