@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import fluss
+from fluss.client.admin.types import AlterConfig
 from fluss.client.arguments import all_checked
 from fluss.metadata import TableBucket, TablePath
 
@@ -47,12 +49,19 @@ class Calls:
     async def later(self, database_name: str, *, timeout: float | None = None) -> Any:
         return database_name, timeout
 
+    def properties(self, properties: Mapping[str, str]) -> Any:
+        return properties
+
+    def changes(self, changes: Iterable[AlterConfig]) -> Any:
+        return changes
+
     def anything(self, row: Any) -> Any:
         return row
 
 
 CALLS = Calls()
 BUCKET = TableBucket(1, 0)
+SCHEMA = fluss.Schema(pa.schema([("id", pa.int64())]))
 
 
 @pytest.mark.parametrize(
@@ -109,6 +118,26 @@ def test_what_is_taken(call: Any, given: Any, taken: Any) -> None:
 def test_what_is_refused(call: Any, given: Any, text: str) -> None:
     with pytest.raises(fluss.InvalidArgumentError, match=text):
         call(given)
+
+
+def test_errors_show_no_values_of_options() -> None:
+    """A dict with text keys may be options, and those may be secrets."""
+    secret = fluss.AlterConfig("security.password", "s3cret")
+    for call, given in (
+        (CALLS.properties, {"security.password": "s3cret", "other": None}),
+        (CALLS.properties, {"security.password": "s3cret", 5: "x"}),
+        (CALLS.properties, [("security.password", "s3cret")]),
+        (CALLS.changes, [secret, 5]),
+        (lambda given: fluss.AlterConfig("security.password", given), ["s3cret"]),
+        (lambda given: fluss.TableDescriptor(SCHEMA, properties=given), [("security.password", "s3cret")]),
+        (lambda given: fluss.connect("127.0.0.1:1", options=given), [("security.password", "s3cret")]),
+        (lambda given: fluss.connect("127.0.0.1:1", password=given), ["s3cret"]),
+    ):
+        with pytest.raises(fluss.InvalidArgumentError) as caught:
+            call(given)
+        assert "s3cret" not in str(caught.value)
+    with pytest.raises(fluss.InvalidArgumentError, match=r"got dict \{'a': str, 'b': NoneType\}"):
+        CALLS.properties({"a": "s3cret", "b": None})  # type: ignore[dict-item]
 
 
 def test_a_coroutine_function_stays_one() -> None:

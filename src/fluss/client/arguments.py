@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -35,12 +36,31 @@ class Kind(NamedTuple):
 
 def wrong_argument(call: str, name: str, accepted: str, value: object) -> InvalidArgumentError:
     """Describe a value that a parameter of a call does not take."""
-    given = "None" if value is None else f"{type(value).__name__} {_short.repr(value)}"
-    return InvalidArgumentError(f"{call}(): {name} must be {accepted}, got {given}")
+    return InvalidArgumentError(f"{call}(): {name} must be {accepted}, got {_shown(value)}")
 
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 80
+_ITEMS_SHOWN = 6
+_PLAIN = frozenset({bool, float, int, str, type(None)})
+
+
+def _shown(value: object) -> str:
+    """Show a value with its type. A dict with texts for keys may be options, and those secrets: values stay out."""
+    kind = type(value).__name__
+    if value is None:
+        return "None"
+    if isinstance(value, Mapping):
+        pairs = itertools.islice(value.items(), _ITEMS_SHOWN)
+        items = ", ".join(f"{_short.repr(key)}: {_item(one, type(key) is str)}" for key, one in pairs)
+        return f"{kind} {{{items}}}"
+    if isinstance(value, (list, tuple)):
+        return f"{kind} [{', '.join(_item(one) for one in value[:_ITEMS_SHOWN])}]"
+    return f"{kind} {_short.repr(value)}"
+
+
+def _item(value: object, is_option: bool = False) -> str:
+    return _short.repr(value) if type(value) in _PLAIN and not is_option else type(value).__name__
 
 
 def _is_integer(value: Any) -> bool:

@@ -100,14 +100,14 @@ def check_arguments(
 ) -> None:
     """Refuse arguments of `connect` that make no sense, before a server is started for them."""
     is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    # Of a password and of options, which may have one, only the type is shown.
     for name, fits, accepted, value in (
         ("user", user is None or isinstance(user, str), "a string or None", user),
-        # A secret is not shown, not even a wrong one.
         ("password", password is None or isinstance(password, str), "a string or None", type(password)),
         ("database", isinstance(database, str) and bool(database), "the name of a database", database),
         ("timeout", is_number and timeout == timeout, "a number of seconds", timeout),  # not nan
-        ("options", options is None or isinstance(options, Mapping), "a dict of options or None", options),
-        ("server", server is None or isinstance(server, Mapping), "a dict of options or None", server),
+        ("options", options is None or isinstance(options, Mapping), "a dict of options or None", type(options)),
+        ("server", server is None or isinstance(server, Mapping), "a dict of options or None", type(server)),
     ):
         if not fits:
             raise InvalidArgumentError(f"connect(): {name} must be {accepted}, got {value!r:.80}")

@@ -50,5 +50,6 @@ def mapping_of(what: str, values: Mapping[Any, Any] | None) -> Mapping[Any, Any]
     if values is None:
         return {}
     if not isinstance(values, Mapping):
-        raise wrong_value(what, "a dict", values)
+        # Properties may be secrets: what was given is not shown.
+        raise InvalidArgumentError(f"{what} must be a dict, not {type(values).__name__}")
     return values

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from fluss.metadata.checks import check_optional_string, check_string, member_of
+from fluss.errors import InvalidArgumentError
+from fluss.metadata.checks import check_string, member_of
 
 
 class AlterConfigOp(IntEnum):
@@ -28,7 +29,11 @@ class AlterConfig:
 
     def __post_init__(self) -> None:
         check_string("key of an AlterConfig", self.key)
-        check_optional_string(f"value of the AlterConfig of {self.key!r}", self.value)
+        if self.value is not None and not isinstance(self.value, str):
+            # It may be a secret: what was given is not shown.
+            raise InvalidArgumentError(
+                f"value of the AlterConfig of {self.key!r} must be a string or None, not {type(self.value).__name__}"
+            )
         op = member_of(AlterConfigOp, f"op of the AlterConfig of {self.key!r}", self.op)
         object.__setattr__(self, "op", op)
 
