@@ -108,7 +108,7 @@ def _metrics(found: ServerStatus, options: Mapping[str, str | None]) -> None:
     memory = [
         value
         for name, value in values.items()
-        if name.endswith(("kvMemorySize", "requestMemorySize", "answerMemorySize"))
+        if name.endswith(("kvMemorySize", "kvCacheSize", "requestMemorySize", "answerMemorySize"))
     ]
     if memory:
         found.memory_bytes = int(sum(memory))

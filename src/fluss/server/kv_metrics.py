@@ -52,6 +52,7 @@ class KvMetrics:
         metrics.gauge("tabletserver_kvFlush_total", lambda: services.kv.spill_latencies.count)
         metrics.histogram("tabletserver_kvFlushLatencyMs", services.kv.spill_latencies)
         metrics.gauge("tabletserver_kvMemorySize", lambda: services.kv.memory_bytes)
+        metrics.gauge("tabletserver_kvCacheSize", lambda: services.kv.cache_bytes)
         metrics.gauge("tabletserver_kvRowCount", lambda: services.kv.row_count_total)
         metrics.series(
             "coordinator_table_bucket_numKvSnapshots",

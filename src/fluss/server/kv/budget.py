@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from fluss.errors import StorageBackpressureError
 from fluss.server.distribution import Distribution
+from fluss.server.kv.row_cache import RowCache
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -56,9 +57,10 @@ class StoreBudget:
     meanwhile.
     """
 
-    def __init__(self, limit_bytes: int, executor: Executor) -> None:
+    def __init__(self, limit_bytes: int, executor: Executor, cache_bytes: int = 0) -> None:
         self.limit_bytes = limit_bytes
         self.executor = executor
+        self.cache = RowCache(cache_bytes)
         self._stores: set[SpillableStore] = set()
         self._lock = threading.Lock()
         self.memory_bytes = 0

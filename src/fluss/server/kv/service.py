@@ -42,7 +42,7 @@ class Kv:
         self._catalog = catalog
         self._tablets = tablets
         self._executor = executor
-        self._budget = StoreBudget(config.integer("kv.memory-size"), executor)
+        self._budget = StoreBudget(config.integer("kv.memory-size"), executor, config.integer("kv.cache-size"))
         self._preparers = Preparers(executor)
         self._open: dict[tuple[int, int | None, int], KvTablet] = {}
         self._blocks: dict[int, BlockSource] = {}
@@ -126,6 +126,11 @@ class Kv:
             is_sound = tablet.log.damage is None and tablet.log.failure is None
             tablet.close(keep=keep and is_sound, replayed_max=_REPLAYED_MAX)
         self._open.clear()
+
+    @property
+    def cache_bytes(self) -> int:
+        """What rows take in memory that are on disk as well."""
+        return self._budget.cache.size_bytes
 
     @property
     def memory_bytes(self) -> int:

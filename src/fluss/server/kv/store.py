@@ -33,6 +33,7 @@ from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, Layer
 from fluss.server.kv.ordered import DiskReaders, DiskReading, DiskRows, DiskValues, OrderedValues, Values
+from fluss.server.kv.row_cache import UNKNOWN, Addition
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -101,6 +102,9 @@ class Store:
         self.budget = budget
         self._memory = Layer()
         self._spilling = Layer()
+        self._cached = budget.cache.join()
+        self._addition: Addition | None = None
+        """What the present spill adds to it."""
         self._spill: Future[Checkpointed | Exception | None] | None = None
         self._identity = uuid.uuid4().hex
         self._db: Rdict | None = None
@@ -169,6 +173,7 @@ class Store:
         self._on_disk = self._write_failed = False
         disk.remove_tree(self._folder)
         self._memory, self._spilling = Layer(), Layer()
+        self._cached.clear()
         self._written, self._identity = StoreMeta(), uuid.uuid4().hex
         self._unspilled_bytes = 0
         self._count(0, 0)
@@ -187,6 +192,7 @@ class Store:
                 if not self._wait_for_spill():
                     break  # the log has it all
         self.budget.leave(self)
+        self._cached.clear()
         if keep:
             self._close_db()
         elif self._spill is not None and not self._spill.cancel():
@@ -265,6 +271,17 @@ class Store:
         return found
 
     def _from_disk(self, keys: list[bytes]) -> list[bytes | None]:
+        """Values of rows that are on disk, from memory where that knows them too."""
+        known = self._cached.get_many(keys)
+        if known is None:
+            return self._from_engine(keys)
+        at = [i for i, value in enumerate(known) if value is UNKNOWN]
+        if at:
+            for i, value in zip(at, self._from_engine([keys[i] for i in at])):
+                known[i] = value
+        return known
+
+    def _from_engine(self, keys: list[bytes]) -> list[bytes | None]:
         self._readers.begin()
         try:
             return engine.get_many(self._open_part(), keys)
@@ -402,6 +419,9 @@ class Store:
             raise
         finally:
             self._make_private()
+        if not self.closed:
+            with contextlib.suppress(MemoryError):
+                self._addition = self._cached.prepare(changes)
         return None if checkpoint is None else self._take_checkpoint(checkpoint, reached)
 
     def _reopen(self) -> None:
@@ -469,8 +489,9 @@ class Store:
             self._count(self.memory_bytes + self.spilling_bytes, 0)
             return False
         self._spilled_offset = self._reached.offset
-        # Readers look here before the disk, so it may go only now.
-        self._spilling = Layer()
+        # Readers look here first, so it may go only when the rows can be found on disk and are not older in the cache.
+        self._cached.add(self._addition)
+        self._addition, self._spilling = None, Layer()
         self._count(self.memory_bytes, 0)
         return True
 
