@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.server.log_support import ARROW_SCHEMA, FakeClock, LogHarness, ids_of, make_batch, run
 
 from fluss.errors import LogOffsetOutOfRangeError
-from fluss.records import LogBatch, iter_log_batches, project_batch
+from fluss.records import LogBatch, ProjectedBatch, cut_batch, iter_log_batches
 from fluss.server.log import reader
 from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.projection import IntactHeaders, Projection
+from fluss.server.log.projection import IntactCuts, Projection
 from fluss.server.log.walk import BatchSpan, crc_fits
 
 SIZE = len(make_batch(0))
@@ -98,11 +98,11 @@ def test_uncommitted_segments_are_not_served(tmp_path: Path) -> None:
     harness.crash()
 
 
-def project(columns: tuple[int, ...], headers_max: int = 100) -> Projection:
-    def cut(view: memoryview, span: BatchSpan) -> list[bytes | bytearray | memoryview]:
-        return project_batch(LogBatch(view[span.start : span.end]), columns, ARROW_SCHEMA)
+def project(columns: tuple[int, ...], bytes_max: int = 1 << 20) -> Projection:
+    def cut(view: memoryview, span: BatchSpan) -> ProjectedBatch:
+        return cut_batch(LogBatch(view[span.start : span.end]), columns, ARROW_SCHEMA)
 
-    return Projection(columns, cut, IntactHeaders(headers_max))
+    return Projection(columns, cut, IntactCuts(bytes_max))
 
 
 def test_projection_cuts_columns_and_counts_projected_bytes(harness: LogHarness) -> None:
@@ -160,7 +160,7 @@ def test_a_projection_that_is_read_again_does_not_read_the_other_columns(
 def test_the_number_of_projections_that_are_remembered_is_bounded(
     large: LogHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checks, ids = Checks(monkeypatch), project((0,), headers_max=3)
+    checks, ids = Checks(monkeypatch), project((0,), bytes_max=3_000)
     for _ in range(3):
         assert ids_of(joined(large.read(0, projection=ids)), ID_SCHEMA) == list(range(4 * LARGE_ROWS))
         assert len(ids.intact) <= 3

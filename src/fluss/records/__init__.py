@@ -6,7 +6,7 @@ from fluss._lazy import lazy_names
 NAMES = {
     "fluss.records._bytes": "Part",
     "fluss.records.arrow": """
-        DECODED_BYTES_MAX EncodedBody decode_arrow_batch encode_arrow_body project_batch seal_log_batch
+        DECODED_BYTES_MAX EncodedBody decode_arrow_batch encode_arrow_body seal_log_batch
     """,
     "fluss.records.evolution": "align_batch column_mapping",
     "fluss.records.formats": "decode_log_batch",
@@ -15,7 +15,7 @@ NAMES = {
         HEADER_SIZE_MIN LogBatch LogBatchHeader MAGIC_V0 MAGIC_V1 MAGIC_V2 NO_BATCH_SEQUENCE NO_WRITER_ID
         iter_log_batches patch_batch read_header
     """,
-    "fluss.records.projection": "has_columns",
+    "fluss.records.projection": "ProjectedBatch cut_batch has_columns project_batch",
     "fluss.records.pruning": "may_match",
     "fluss.records.row_batch": "RowRecords decode_row_batch encode_row_body read_row_records",
     "fluss.records.statistics": "Statistics build_statistics statistics_columns supports_statistics",

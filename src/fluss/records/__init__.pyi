@@ -6,7 +6,6 @@ from fluss.records.arrow import DECODED_BYTES_MAX as DECODED_BYTES_MAX
 from fluss.records.arrow import EncodedBody as EncodedBody
 from fluss.records.arrow import decode_arrow_batch as decode_arrow_batch
 from fluss.records.arrow import encode_arrow_body as encode_arrow_body
-from fluss.records.arrow import project_batch as project_batch
 from fluss.records.arrow import seal_log_batch as seal_log_batch
 from fluss.records.evolution import align_batch as align_batch
 from fluss.records.evolution import column_mapping as column_mapping
@@ -28,7 +27,10 @@ from fluss.records.log_batch import LogBatchHeader as LogBatchHeader
 from fluss.records.log_batch import iter_log_batches as iter_log_batches
 from fluss.records.log_batch import patch_batch as patch_batch
 from fluss.records.log_batch import read_header as read_header
+from fluss.records.projection import ProjectedBatch as ProjectedBatch
+from fluss.records.projection import cut_batch as cut_batch
 from fluss.records.projection import has_columns as has_columns
+from fluss.records.projection import project_batch as project_batch
 from fluss.records.pruning import may_match as may_match
 from fluss.records.row_batch import RowRecords as RowRecords
 from fluss.records.row_batch import decode_row_batch as decode_row_batch
@@ -61,12 +63,14 @@ __all__ = [
     "NO_BATCH_SEQUENCE",
     "NO_WRITER_ID",
     "Part",
+    "ProjectedBatch",
     "RowRecords",
     "Statistics",
     "align_batch",
     "build_statistics",
     "check_log_batch",
     "column_mapping",
+    "cut_batch",
     "decode_arrow_batch",
     "decode_log_batch",
     "decode_row_batch",

@@ -16,7 +16,7 @@ from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, malformed, 
 from fluss.records.arrow_layout import SchemaLayout, layout_of
 from fluss.records.arrow_message import ZSTD, ArrowMessage, read_message, write_metadata
 from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
-from fluss.records.projection import project_batch, project_message
+from fluss.records.projection import project_message
 from fluss.records.validation import DECODED_BYTES_MAX, PREFIX_SIZE, STORED_RAW, check_message, check_values
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "change_type_vector",
     "decode_arrow_batch",
     "encode_arrow_body",
-    "project_batch",
     "seal_log_batch",
 ]
 

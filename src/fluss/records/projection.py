@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from fluss.records._bytes import Part, as_view
+from fluss.records._bytes import Part, as_view, checksum
 from fluss.records.arrow_layout import Selection, layout_of
 from fluss.records.arrow_message import LZ4_FRAME, ZSTD, ArrowMessage, read_message, write_metadata
 from fluss.records.log_batch import LENGTH_END, LogBatch, seal_header
@@ -20,10 +21,42 @@ PREFIX_SIZE = 8
 """Marker and size of the metadata of an Arrow message."""
 
 
+Piece = bytes | slice
+"""Bytes of its own, or where they lie in something else."""
+
+
+class ProjectedBatch(NamedTuple):
+    """A batch with fewer columns, told by the one that it is cut out of."""
+
+    header: bytes
+    """With its own length and checksum."""
+    checked_from: int
+    """Where in the header the bytes begin that the checksum covers."""
+    pieces: tuple[Piece, ...]
+    """What follows the header; places count from the start of the other batch."""
+
+    def parts(self, view: memoryview) -> list[Part]:
+        """The bytes of the batch; `view` has those of the other one, and the parts point into it."""
+        return [self.header, *_parts_of(self.pieces, view)]
+
+    def fits(self, parts: Sequence[Part]) -> bool:
+        """Whether `parts` are those that the checksum was computed of."""
+        start = self.checked_from
+        crc = checksum(parts[1:], checksum((self.header[start:],)))
+        return self.header[start - 4 : start] == crc.to_bytes(4, "little")
+
+
 def project_batch(
     batch: LogBatch, positions: Sequence[int], arrow_schema: pa.Schema, added: pa.Schema | None = None
 ) -> list[Part]:
-    """The batch with only the columns at `positions`, as parts that point into the batch.
+    """The batch with only the columns at `positions`, as parts that point into the batch: see `cut_batch`."""
+    return cut_batch(batch, positions, arrow_schema, added).parts(batch.view)
+
+
+def cut_batch(
+    batch: LogBatch, positions: Sequence[int], arrow_schema: pa.Schema, added: pa.Schema | None = None
+) -> ProjectedBatch:
+    """The batch with only the columns at `positions`.
 
     Offsets, timestamp, writer and change types stay; statistics are dropped, since their column positions would no
     longer fit; length and checksum are made right for the new bytes.
@@ -42,15 +75,20 @@ def project_batch(
     selection = layout.select(positions) if positions or added is None else None
     header = batch.header
     if header.record_count == 0:
-        return [batch.view]
-    view = batch.arrow_view
-    message = read_message(view)
+        rest = slice(header.header_size, header.size_bytes)
+        return ProjectedBatch(bytes(batch.view[: header.header_size]), header.schema_id_position, (rest,))
+    message = read_message(batch.arrow_view)
     layout.check(message, header)
-    parts = project_message(view, message, selection, added)
+    start = header.records_position
+    pieces: list[Piece] = []
     if not header.append_only:
-        parts.insert(0, batch.records_view[: header.record_count])
+        start += header.record_count  # change types lie before the message, one byte each
+        pieces.append(slice(header.records_position, start))
+    pieces += _pieces_of(message, start, selection, added)
+    parts = _parts_of(pieces, batch.view)
     length = header.header_size - LENGTH_END + sum(map(len, parts))
-    return seal_header(header._replace(length=length, statistics_length=0), b"", parts)
+    sealed, *_ = seal_header(header._replace(length=length, statistics_length=0), b"", parts)
+    return ProjectedBatch(bytes(sealed), header.schema_id_position, tuple(pieces))
 
 
 def has_columns(batch: LogBatch, arrow_schema: pa.Schema) -> bool:
@@ -59,36 +97,46 @@ def has_columns(batch: LogBatch, arrow_schema: pa.Schema) -> bool:
     return message is None or len(message.nodes) // 2 == layout_of(arrow_schema).node_count
 
 
-def project_message(
-    view: memoryview, message: ArrowMessage, selection: Selection | None, added: pa.Schema | None = None
-) -> list[Part]:
-    """The message with only some top-level columns: new metadata, and stretches of the old body.
+def project_message(view: memoryview, message: ArrowMessage, selection: Selection) -> list[Part]:
+    """The message with only some top-level columns."""
+    return _parts_of(_pieces_of(message, 0, selection, None), view)
+
+
+def _parts_of(pieces: Sequence[Piece], view: memoryview) -> list[Part]:
+    return [view[piece] if isinstance(piece, slice) else piece for piece in pieces]
+
+
+def _pieces_of(
+    message: ArrowMessage, message_start: int, selection: Selection | None, added: pa.Schema | None
+) -> list[Piece]:
+    """A message with only some top-level columns: new metadata, and stretches of the old body.
 
     Without a selection none of the old columns is kept; the columns `added` follow, and are null.
     """
+    body_start = message_start + message.body_start
     chosen = selection.buffers(message.buffers) if selection is not None else ()
     nodes = selection.nodes(message.nodes) if selection is not None else ()
     buffers: list[int] = []
-    body: list[Part] = []
+    body: list[Piece] = []
     position = 0
-    start = end = message.body_start  # the stretch of neighbouring buffers that is not yet in `body`
+    start = end = body_start  # the stretch of neighbouring buffers that is not yet in `body`
     for offset, length in zip(chosen[::2], chosen[1::2]):
         buffers += (position, length)
         if length == 0:
             continue
-        at = message.body_start + offset
+        at = body_start + offset
         padded = length + -length % _ALIGNMENT
         if at != end or offset + padded > message.body_length:
             if end > start:
-                body.append(view[start:end])
+                body.append(slice(start, end))
             start = at
         position += padded
         end = at + padded
         if offset + padded > message.body_length:  # the last buffer of a body that is not padded
-            body += (view[start : at + length], bytes(padded - length))
+            body += (slice(start, at + length), bytes(padded - length))
             start = end
     if end > start:
-        body.append(view[start:end])
+        body.append(slice(start, end))
     if added is not None:
         null_nodes, null_buffers, null_body = _null_columns(added, message.row_count, message.codec)
         nodes = (*nodes, *null_nodes)

@@ -21,7 +21,7 @@ from fluss.server.config import ServerConfig
 from fluss.server.environment import Environment
 from fluss.server.log.files import HANDLES_MAX, OpenFiles
 from fluss.server.log.opening import LogOpener
-from fluss.server.log.projection import IntactHeaders
+from fluss.server.log.projection import IntactCuts
 from fluss.server.log.settings import LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import ServerMetrics
@@ -63,7 +63,7 @@ class Tablets:
         self._executor = executor
         self._metrics = metrics
         self._open_files = OpenFiles(_handles_max())
-        self.intact_headers = IntactHeaders()
+        self.intact_cuts = IntactCuts()
         self._register = BucketRegister(catalog.storage)
         self._opener = LogOpener(self._open_files, executor, self._register.add)
         self._logs: dict[TableBucket, LogTablet] = {}

@@ -29,7 +29,7 @@ from fluss.protocol.record_messages import (
     FetchedTable,
     encode_fetch_log_response,
 )
-from fluss.records import HEADER_SIZE_MIN, LogBatch, Statistics, may_match, project_batch
+from fluss.records import HEADER_SIZE_MIN, LogBatch, ProjectedBatch, Statistics, cut_batch, may_match
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers.answers import wire_error
 from fluss.server.handlers.counting import count_bytes_out
@@ -190,7 +190,7 @@ def _projection(context: RequestContext, entry: TableEntry, positions: tuple[int
     wanted = entry.table_info.schema.arrow_schema
     by_schema: dict[int, tuple[tuple[int, ...], pa.Schema, pa.Schema | None]] = {}
 
-    def cut(view: memoryview, span: BatchSpan) -> Sequence[Buffer]:
+    def cut(view: memoryview, span: BatchSpan) -> ProjectedBatch:
         known = by_schema.get(span.schema_id)
         if known is None:
             schema = entry.schemas.get(span.schema_id)
@@ -204,9 +204,9 @@ def _projection(context: RequestContext, entry: TableEntry, positions: tuple[int
             added = pa.schema(younger) if younger else None
             known = by_schema[span.schema_id] = (there, schema.arrow_schema, added)
         columns, arrow_schema, added = known
-        return project_batch(LogBatch(view[span.start : span.end]), columns, arrow_schema, added)
+        return cut_batch(LogBatch(view[span.start : span.end]), columns, arrow_schema, added)
 
-    return Projection(positions, cut, context.server.tablets.intact_headers)
+    return Projection(positions, cut, context.server.tablets.intact_cuts)
 
 
 def _pruning(entry: TableEntry, message: pb.PbPredicate, schema_id: int) -> reader.Filter | None:

@@ -1,66 +1,93 @@
 # SPDX-License-Identifier: Apache-2.0
 """Projected batches: some columns of a batch, checked without reading the others every time.
 
-The checksum of a batch covers all its columns, so a check reads them all. A projected batch gets a header with a
-checksum of its own columns. If a batch was intact as a whole when its projection had a certain header, then a later
-projection with that header has the same bytes, and the other columns need not be read.
+The checksum of a batch covers all its columns, so a check reads them all. A projected batch has a checksum of its own
+columns. So it is remembered how a batch was cut when it was intact as a whole: if a later cut has the same checksum it
+has the same bytes, and neither the other columns nor the description of them all need be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fluss.metadata import TableBucket
+from fluss.records import HEADER_SIZE_MIN, ProjectedBatch
 from fluss.server.log.walk import BatchSpan
 
 Buffer = bytes | bytearray | memoryview
 Key = tuple[TableBucket, tuple[int, ...], int]
 
-_HEADERS_MAX = 16_384
+_CUTS_BYTES_MAX = 16 * 1024 * 1024
+_CUT_BYTES = 500
+"""What a cut takes beside its bytes."""
+_PIECE_BYTES = 150
 _BATCH_BYTES_MIN = 32 * 1024
 
 
-class IntactHeaders:
-    """The headers of projections of batches that were intact: a bounded number, as all others can be made anew."""
+class _Cut(NamedTuple):
+    stored_header: bytes
+    """What no checksum covers stands here: offset, length and time."""
+    size_bytes: int
+    projected: ProjectedBatch
 
-    def __init__(self, headers_max: int = _HEADERS_MAX) -> None:
-        self._headers_max = headers_max
-        self._headers: dict[Key, Buffer] = {}
+
+class IntactCuts:
+    """How batches were cut that were intact, in bounded memory: all of it can be made anew."""
+
+    def __init__(self, bytes_max: int = _CUTS_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._size_bytes = 0
+        self._cuts: dict[Key, _Cut] = {}
 
     def __len__(self) -> int:
-        return len(self._headers)
+        return len(self._cuts)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._headers
+        return key in self._cuts
 
-    def holds(self, key: Key, header: Buffer) -> bool:
-        return self._headers.get(key) == header
+    def get(self, key: Key) -> _Cut | None:
+        return self._cuts.get(key)
 
-    def add(self, key: Key, header: Buffer) -> None:
-        """Remember a header. Called by threads: each step is one operation of the dict."""
-        if len(self._headers) >= self._headers_max:
-            self._headers.clear()
-        self._headers[key] = header
+    def add(self, key: Key, cut: _Cut) -> None:
+        """Remember a cut. Called by threads: each step is one operation of the dict."""
+        pieces = cut.projected.pieces
+        size_bytes = _CUT_BYTES + sum(_PIECE_BYTES if isinstance(piece, slice) else len(piece) for piece in pieces)
+        if self._size_bytes + size_bytes > self._bytes_max:
+            self._cuts.clear()
+            self._size_bytes = 0
+        self._size_bytes += size_bytes
+        self._cuts[key] = cut
 
 
 @dataclass(frozen=True)
 class Projection:
-    """Cuts `columns` out of batches; the first part of what it returns is the header."""
+    """Cuts `columns` out of batches."""
 
     columns: tuple[int, ...]
-    cut: Callable[[memoryview, BatchSpan], Sequence[Buffer]]
-    intact: IntactHeaders
+    cut: Callable[[memoryview, BatchSpan], ProjectedBatch]
+    intact: IntactCuts
 
     def is_known(self, bucket: TableBucket, base_offset: int) -> bool:
         """Whether the batch that begins at this offset was checked as a whole."""
         return (bucket, self.columns, base_offset) in self.intact
 
-    def is_intact(self, bucket: TableBucket, span: BatchSpan, parts: Sequence[Buffer]) -> bool:
-        """Whether these parts were cut from this batch before, when it was checked as a whole."""
-        return self.intact.holds((bucket, self.columns, span.base_offset), parts[0])
+    def cut_again(self, bucket: TableBucket, view: memoryview, span: BatchSpan) -> Sequence[Buffer] | None:
+        """The wanted columns of a batch that was checked as a whole before; None if it has to be checked again."""
+        known = self.intact.get((bucket, self.columns, span.base_offset))
+        batch = view[span.start : span.end]
+        if known is None or known.size_bytes != len(batch) or known.stored_header != batch[: len(known.stored_header)]:
+            return None
+        parts = known.projected.parts(batch)
+        return parts if known.projected.fits(parts) else None
 
-    def note_intact(self, bucket: TableBucket, span: BatchSpan, parts: Sequence[Buffer]) -> None:
-        """Remember the parts of a batch that was checked as a whole, if checking it again would cost much."""
-        if span.end - span.start >= _BATCH_BYTES_MIN:
-            self.intact.add((bucket, self.columns, span.base_offset), parts[0])
+    def cut_intact(self, bucket: TableBucket, view: memoryview, span: BatchSpan) -> Sequence[Buffer]:
+        """The wanted columns of a batch that was checked as a whole; remembered if a check of it costs much."""
+        batch = view[span.start : span.end]
+        projected = self.cut(view, span)
+        if len(batch) >= _BATCH_BYTES_MIN:
+            self.intact.add(
+                (bucket, self.columns, span.base_offset), _Cut(bytes(batch[:HEADER_SIZE_MIN]), len(batch), projected)
+            )
+        return projected.parts(batch)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from fluss.errors import FlussError, LogOffsetOutOfRangeError
+from fluss.errors import LogOffsetOutOfRangeError
 from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.files import FileRange, MappedFile, SegmentFile
 from fluss.server.log.index import SegmentIndex
@@ -239,13 +239,9 @@ class _Reading:
         """Return the wanted columns of a batch that was checked before, or None if it has to be checked."""
         projection, bucket = self.plan.projection, self.plan.tablet.bucket
         # Statistics decide whether a filter passes over a batch, and no projection has them.
-        if projection is None or self.plan.may_match is not None or not projection.is_known(bucket, span.base_offset):
+        if projection is None or self.plan.may_match is not None:
             return None
-        try:
-            parts = projection.cut(view, span)
-        except FlussError:
-            return None  # it is damaged: the check tells where
-        return parts if projection.is_intact(bucket, span, parts) else None
+        return projection.cut_again(bucket, view, span)
 
     def _has_room(self, size_bytes: int) -> bool:
         """False when a batch of this size surely has no place in the answer, so that it need not be read."""
@@ -259,16 +255,14 @@ class _Reading:
     ) -> bool:
         """Put a checked batch, or `parts` of it, into the answer, if it is wanted and fits; False when that is full."""
         plan, result = self.plan, self.result
-        size = span.end - span.start
+        size = span.end - span.start if parts is None else sum(map(len, parts))
         self.scanned_bytes += size
         if plan.may_match is not None and not plan.may_match(view, span):
             result.filtered_end_offset = span.last_offset + 1
             return self.scanned_bytes <= _SCAN_BYTES_MAX
         if parts is None and plan.projection is not None and span.record_count > 0:
-            parts = plan.projection.cut(view, span)
-            plan.projection.note_intact(plan.tablet.bucket, span, parts)
-        if parts is not None:
-            size = sum(len(part) for part in parts)
+            parts = plan.projection.cut_intact(plan.tablet.bucket, view, span)
+            size = sum(map(len, parts))
         if result.size_bytes + size > plan.bytes_max and (result.size_bytes > 0 or not plan.first_batch_always):
             return False
         result.size_bytes += size
