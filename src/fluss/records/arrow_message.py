@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import add, gt
 from typing import NamedTuple
 
@@ -29,6 +30,9 @@ _METADATA_V5 = 4
 _HEADER_RECORD_BATCH = 3
 _STRUCT_SIZE = 16
 """Field nodes and buffers are both two 64-bit numbers."""
+_KNOWN_BYTES_MAX = 1024
+_KNOWN_MAX = 256
+"""Batches of few plain columns often have the same number of rows, and then the same metadata."""
 _MANY_STRUCTS = 48
 """So many are checked faster by numpy, which takes some microseconds for any number of them."""
 
@@ -128,6 +132,21 @@ def read_message(view: memoryview) -> ArrowMessage:
     if metadata_size < 8 or metadata_size > size - _PREFIX_SIZE:
         malformed(_WHAT, "metadata size", 4, f"{metadata_size} bytes in a message of {size}")
     body_start = _PREFIX_SIZE + metadata_size
+    head = view[:body_start]
+    message = _read_known_metadata(bytes(head)) if body_start <= _KNOWN_BYTES_MAX else _read_metadata(head)
+    if message.body_length > size - body_start:
+        malformed(_WHAT, "body length", 0, f"{message.body_length} bytes, but {size - body_start} follow the metadata")
+    return message
+
+
+@lru_cache(maxsize=_KNOWN_MAX)
+def _read_known_metadata(head: bytes) -> ArrowMessage:
+    return _read_metadata(memoryview(head))
+
+
+def _read_metadata(view: memoryview) -> ArrowMessage:
+    """Read what stands in front of a body."""
+    body_start = len(view)
     root = _PREFIX_SIZE + _U32.unpack_from(view, _PREFIX_SIZE)[0]
     message = _Table(view, _PREFIX_SIZE, body_start, root)
     version = message.integer(0, _I16, 0)
@@ -137,8 +156,8 @@ def read_message(view: memoryview) -> ArrowMessage:
     if kind != _HEADER_RECORD_BATCH:
         malformed(_WHAT, "header type", root, f"found {kind}, expected {_HEADER_RECORD_BATCH} (a record batch)")
     body_length = message.integer(3, _I64, 0)
-    if body_length < 0 or body_length > size - body_start:
-        malformed(_WHAT, "body length", root, f"{body_length} bytes, but {size - body_start} follow the metadata")
+    if body_length < 0:
+        malformed(_WHAT, "body length", root, f"{body_length} bytes")
     batch = message.table(2)
     if batch is None:
         malformed(_WHAT, "record batch", root, "it is missing")

@@ -100,6 +100,8 @@ class BatchDecoder:
         )
         self._expression = predicate.to_arrow_expression(info.schema) if predicate is not None else None
         self._read_schema = self.arrow_schema
+        self._served: set[int] = set()
+        """The ids of schemas out of whose batches a server cuts just the columns that are read, in their order."""
         if self._expression is not None and self._sorted is not None:
             # Before the filter; what it alone looks at is cut off after it.
             self._read_schema = pa.schema([info.schema.arrow_schema.field(i) for i in self._sorted])
@@ -162,6 +164,8 @@ class BatchDecoder:
     def _to_arrow(self, batch: LogBatch, written: Schema, projected: bool) -> pa.RecordBatch:
         schema = self.info.schema
         if self._sorted is not None:
+            if projected and batch.header.schema_id in self._served:
+                return decode_arrow_batch(batch, self._read_schema)
             # A schema older than the table's may lack some of the wanted columns.
             present = [i for i in self._sorted if i < len(written.columns)]
             if projected:
@@ -170,7 +174,10 @@ class BatchDecoder:
                 if younger and has_columns(batch, pa.schema(fields + younger)):
                     # Servers send them as nulls; those of earlier releases left them out.
                     fields, present = fields + younger, self._sorted
-                arrow = decode_arrow_batch(batch, pa.schema(fields))
+                served = pa.schema(fields)
+                arrow = decode_arrow_batch(batch, served)
+                if not younger and served.equals(self._read_schema):
+                    self._served.add(batch.header.schema_id)
             elif self.info.log_format == "ARROW":
                 arrow = decode_arrow_batch(batch, written.arrow_schema, columns=present)
             else:

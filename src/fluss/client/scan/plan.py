@@ -76,12 +76,15 @@ class ScanPlan:
     def bounded_options(self) -> FetchOptions:
         """Limits for reading everything: larger steps, since it is known that all of it is wanted.
 
-        What has to be decompressed takes longer to take apart than to get: larger steps would only take memory.
+        What has to be decompressed takes longer to take apart than to get: larger steps would only take memory. Columns
+        that a server has to cut out take it longer than to send them: it can cut while what it sent is taken apart.
         """
         options = self.fetch_options()
         options = replace(options, patience_ms=min(options.patience_ms, self.cluster.call_timeout_ms))
         if self.info.log_format == "ARROW" and self.info.arrow_compression[0] != "NONE":
             return replace(options, buffered_bytes_for_bucket=options.max_bytes_for_bucket)
+        if self.server_projection is not None:
+            return options
         step = max(options.max_bytes_for_bucket, min(options.max_bytes, _BOUNDED_FETCH_BYTES))
         return replace(options, max_bytes_for_bucket=step, buffered_bytes_for_bucket=2 * step)
 
