@@ -43,9 +43,9 @@ from fluss.server.log.walk import BatchSpan
 from fluss.server.turns import Turn
 
 RESPONSE_BYTES_MAX = 128 * 1024 * 1024
+"""Whatever a client asks for, one answer does not grow beyond this (except for a single larger batch)."""
 _BUCKET_BYTES = 480
 """What each bucket of a fetch takes until it is answered: 40 times its bytes in the request."""
-"""Whatever a client asks for, one answer does not grow beyond this (except for a single larger batch)."""
 WAIT_MS_DEFAULT = 100
 WAIT_MS_MAX = 10 * 60 * 1000
 INLINE_READ_BYTES_MAX = 128 * 1024
