@@ -36,6 +36,7 @@ from fluss.errors import (
 from fluss.metadata import PhysicalTablePath, TableBucket
 from fluss.net.deadline import Deadline
 from fluss.net.eager import start_eagerly
+from fluss.net.waiting import wait_for
 
 T = TypeVar("T")
 
@@ -262,7 +263,7 @@ class LookupQueue(_Dispatcher[T]):
         """Look a key up and wait for it, until the deadline at most."""
         promise = self.put(key, deadline)
         try:
-            return await asyncio.wait_for(promise.wait(), deadline.remaining_ms / 1000.0 + _SWEEP_S)
+            return await wait_for(promise.wait(), deadline.remaining_ms / 1000.0 + _SWEEP_S)
         except FlussError:
             raise  # before the next clause: a deadline error of ours is a TimeoutError too
         except asyncio.TimeoutError:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from fluss._text import escaped
 from fluss.errors import DeadlineExceededError, FlussError, NetworkError
 from fluss.net.deadline import Deadline
+from fluss.net.waiting import wait_for
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ async def retry(
     while True:
         attempts += 1
         try:
-            return await asyncio.wait_for(op(), deadline.remaining_ms / 1000.0 + _GRACE_S)
+            return await wait_for(op(), deadline.remaining_ms / 1000.0 + _GRACE_S)
         except FlussError as error:
             if error is deadline.final_error:
                 # A step of this attempt used up the time, and says how: only the name of the call is missing.
@@ -161,7 +162,7 @@ async def within(start: Callable[[], Awaitable[T]], timeout: float | None, what:
         return await start()
     deadline = Deadline.of(timeout, 0.0)
     try:
-        return await asyncio.wait_for(start(), deadline.remaining_ms / 1000.0)
+        return await wait_for(start(), deadline.remaining_ms / 1000.0)
     except FlussError:
         raise  # before the next clause: a deadline error of ours is a TimeoutError too
     except asyncio.TimeoutError:

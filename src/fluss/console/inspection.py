@@ -12,6 +12,7 @@ import urllib.request
 from typing import Any
 
 from fluss.errors import InvalidArgumentError, NetworkError
+from fluss.net.waiting import wait_for
 
 _ANSWER_BYTES_MAX = 32 * 1024 * 1024
 _ANSWER_S_MAX = 10.0
@@ -45,7 +46,7 @@ class Inspection:
                 self._streams = await asyncio.open_connection(sock=self._sock, limit=_ANSWER_BYTES_MAX)
             reader, writer = self._streams
             writer.write(json.dumps({"ask": question, **more}).encode() + b"\n")
-            line = await asyncio.wait_for(reader.readline(), _ANSWER_S_MAX)
+            line = await wait_for(reader.readline(), _ANSWER_S_MAX)
         if not line:
             raise NetworkError("The embedded server has stopped. Start it again with 'fluss server --ui'.")
         answer: dict[str, Any] = json.loads(line)

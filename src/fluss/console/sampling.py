@@ -11,6 +11,7 @@ from typing import Any
 
 from fluss.console.inspection import Inspection, parse_metrics
 from fluss.errors import FlussError
+from fluss.net.waiting import wait_for
 from fluss.server.distribution import percentile_ms
 
 SAMPLE_S = 1.0
@@ -70,7 +71,7 @@ class Sampler:
         if number >= self._number:
             with contextlib.suppress(asyncio.TimeoutError):
                 async with self._taken:
-                    await asyncio.wait_for(self._taken.wait(), 2 * SAMPLE_S)
+                    await wait_for(self._taken.wait(), 2 * SAMPLE_S)
         return [sample for sample in self._samples if sample["number"] > number]
 
     async def _run(self) -> None:

@@ -27,6 +27,7 @@ from fluss.errors import (
     InvalidArgumentError,
     NetworkError,
 )
+from fluss.net.waiting import wait_for
 from fluss.server.address_file import is_in_use, live_addresses
 from fluss.server.local import LocalServer
 
@@ -271,7 +272,7 @@ class TargetSearch:
 async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitable[T]]) -> T:
     """Connect within the timeout, or say what could not be reached and what to start."""
     try:
-        return await asyncio.wait_for(connect(), min(timeout_s, _LONGEST_S) if target.server is None else None)
+        return await wait_for(connect(), min(timeout_s, _LONGEST_S) if target.server is None else None)
     except (AuthenticateError, ConfigError, InvalidArgumentError):
         raise
     except (FlussError, asyncio.TimeoutError) as error:

@@ -32,6 +32,7 @@ from fluss.net.buffers import FrameBuffers
 from fluss.net.loop_connection import LoopConnection
 from fluss.net.pending import PendingRequests, Waiter
 from fluss.net.transport import FrameTransport
+from fluss.net.waiting import wait_for
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, Api, ServerType
 from fluss.protocol.fast_paths import fetched_records_position
@@ -101,7 +102,7 @@ class Connection:
         """Connect, learn what the server can do, and authenticate, all of it within `connect_timeout_ms`."""
         connection = cls(host, port, request_timeout_ms=request_timeout_ms, max_frame_bytes=max_frame_bytes)
         try:
-            await asyncio.wait_for(
+            await wait_for(
                 connection._establish(software_name, credentials, expected_server_type, api_versions_timeout_ms),
                 connect_timeout_ms / 1000,
             )

@@ -14,6 +14,7 @@ from heapq import nsmallest
 from time import monotonic
 from typing import Protocol
 
+from fluss.net.waiting import wait_for
 from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.server.auth import Principal
 from fluss.server.channel import Channel
@@ -176,7 +177,7 @@ class Connections:
         if self.sessions:
             self._all_closed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._all_closed.wait(), seconds)
+                await wait_for(self._all_closed.wait(), seconds)
 
     def is_quiet(self, appends: int) -> bool:
         """Whether no more than so many requests came since this was asked last, and all that was sent is taken."""

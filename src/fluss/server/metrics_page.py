@@ -8,6 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from fluss.errors import ConfigError
+from fluss.net.waiting import wait_for
 from fluss.server.metrics import ServerMetrics
 
 _REQUEST_BYTES_MAX = 8192
@@ -57,10 +58,10 @@ class MetricsPage:
             del self._open[oldest]
             oldest.transport.abort()
         try:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _SECONDS_MAX)
+            head = await wait_for(reader.readuntil(b"\r\n\r\n"), _SECONDS_MAX)
             writer.write(await self._answer(head.split(b"\r\n", 1)[0]))
             writer.close()
-            await asyncio.wait_for(writer.wait_closed(), _SECONDS_MAX)
+            await wait_for(writer.wait_closed(), _SECONDS_MAX)
         except (asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             writer.transport.abort()  # closing would wait until the client takes the rest
         finally:

@@ -14,6 +14,7 @@ from functools import partial
 
 from fluss._version import VERSION
 from fluss.metadata import TableBucket
+from fluss.net.waiting import wait_for
 from fluss.server.auth import check_users, users_of
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.lake_hook import LakeByName
@@ -237,7 +238,7 @@ class Server(Services):
         while True:
             self._configured.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._configured.wait(), self.config.integer("kv.snapshot.interval") / 1000)
+                await wait_for(self._configured.wait(), self.config.integer("kv.snapshot.interval") / 1000)
                 continue
             try:
                 await self.kv.snapshotter.run_round(self.config.integer("kv.snapshot.num-retained"))

@@ -11,6 +11,7 @@ from typing import Any
 from fluss.client.blocking_client import BlockingClient
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket, TableInfo
+from fluss.net.waiting import wait_for
 from fluss.spark.layout import Bucket
 
 _TIMES_WAIT_S = 2.0
@@ -56,7 +57,7 @@ async def _commit_times(
                 found.setdefault(batch.bucket, batch.timestamp)
 
     try:
-        await asyncio.wait_for(read(), _TIMES_WAIT_S)
+        await wait_for(read(), _TIMES_WAIT_S)
     except (FlussError, asyncio.TimeoutError):
         return found  # rows that expired or servers that are down: the query itself reports them
     return found

@@ -38,6 +38,7 @@ from fluss.errors import (
 from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket, TableInfo
 from fluss.net.deadline import Deadline
 from fluss.net.eager import retrieve_exception, start_eagerly
+from fluss.net.waiting import wait_for
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import FetchedBucket, decode_fetch_log_response
 from fluss.records import LogBatch, iter_log_batches
@@ -204,7 +205,7 @@ class Fetcher:
                 if remaining is not None and remaining <= 0:
                     return None
                 try:
-                    await asyncio.wait_for(self._changed.wait(), remaining)
+                    await wait_for(self._changed.wait(), remaining)
                 except asyncio.TimeoutError:
                     return None
 

@@ -19,6 +19,7 @@ from fluss.client.scan.views import VIEWS
 from fluss.client.virtual import LAKE
 from fluss.errors import DeadlineExceededError
 from fluss.metadata import EARLIEST_OFFSET, TableBucket
+from fluss.net.waiting import wait_for
 
 _BUCKETS_AT_A_TIME = 4
 _BATCHES_AHEAD = 4
@@ -133,7 +134,7 @@ class TableBatchScanner(OneShotScanner):
         self, batches: asyncio.Queue[RecordBatch | BaseException | None]
     ) -> RecordBatch | BaseException | None:
         try:
-            return await asyncio.wait_for(batches.get(), self._deadline.remaining_ms / 1000)
+            return await wait_for(batches.get(), self._deadline.remaining_ms / 1000)
         except asyncio.TimeoutError:
             path = self._plan.info.table_path
             raise DeadlineExceededError(

@@ -48,6 +48,7 @@ from fluss.errors import (
 from fluss.metadata import TableBucket, TablePath
 from fluss.net.deadline import Deadline
 from fluss.net.eager import start_eagerly
+from fluss.net.waiting import wait_for
 from fluss.protocol import apis, messages
 from fluss.protocol.apis import Api
 from fluss.protocol.record_messages import encode_produce_log, encode_put_kv
@@ -308,7 +309,7 @@ class Sender:
     async def _prepare_in_time(self, lane: Lane, batch: WriteBatch) -> Connection:
         """Run `_prepare` until the deadline of the batch; every failure is an error for the handles of its rows."""
         try:
-            return await asyncio.wait_for(self._prepare(lane, batch), batch.deadline.remaining_ms / 1000 + _GRACE_S)
+            return await wait_for(self._prepare(lane, batch), batch.deadline.remaining_ms / 1000 + _GRACE_S)
         except FlussError:
             raise  # before the next clause: a deadline of ours is a TimeoutError too
         except asyncio.TimeoutError:

@@ -39,6 +39,7 @@ from fluss.client.write.sender import Sender
 from fluss.client.write.sizing import BatchSizer
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
+from fluss.net.waiting import wait_for
 
 if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
@@ -512,7 +513,7 @@ class WriterBase:
             arrived = (given, self._loop.create_future())
             self._arrivals.append(arrived)
             try:
-                await asyncio.wait_for(arrived[1], self._config.writer_delivery_timeout_ms / 1000)
+                await wait_for(arrived[1], self._config.writer_delivery_timeout_ms / 1000)
             except asyncio.TimeoutError:
                 raise DeadlineExceededError(
                     f"rows for {self._info.table_path} that another thread converts did not arrive within "

@@ -15,6 +15,7 @@ from typing import Protocol
 from fluss import _plugins
 from fluss.errors import ErrorCode, FlussError, InvalidTableError, MissingDependencyError, UnknownServerError
 from fluss.metadata import Column, TableDescriptor, TablePath
+from fluss.net.waiting import wait_for
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.exposure import scrub
 
@@ -77,7 +78,7 @@ class LakeByName:
             change(_plugins.implementation("server.lake"), lake_format, options)
 
         try:
-            await asyncio.wait_for(asyncio.to_thread(work), _SECONDS_MAX)
+            await wait_for(asyncio.to_thread(work), _SECONDS_MAX)
         except MissingDependencyError as error:
             if not self._warned:
                 self._warned = True

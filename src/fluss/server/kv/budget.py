@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fluss.errors import StorageBackpressureError
+from fluss.net.waiting import wait_for
 from fluss.server.distribution import Distribution
 from fluss.server.kv.row_cache import RowCache
 
@@ -165,7 +166,7 @@ class StoreBudget:
             waiter: asyncio.Future[None] = loop.create_future()
             self._waiters.append(waiter)
             try:
-                await asyncio.wait_for(waiter, deadline - loop.time())
+                await wait_for(waiter, deadline - loop.time())
             except asyncio.TimeoutError:
                 break
         if self.memory_bytes > self.limit_bytes:
