@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
+import fluss
 from fluss.net.waiting import wait_for
 
 
@@ -61,3 +64,9 @@ def test_cancelling_reaches_the_work_and_waits_for_its_end(no_complaints: None) 
         assert ended == ["work"]
 
     asyncio.run(main())
+
+
+def test_no_other_module_uses_the_one_of_asyncio() -> None:
+    package = Path(fluss.__file__).parent
+    users = [path.name for path in package.rglob("*.py") if re.search(r"asyncio\.wait_for\b(?!`)", path.read_text())]
+    assert users == ["waiting.py"]

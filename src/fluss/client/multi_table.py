@@ -268,22 +268,32 @@ class MultiTableLogScanner:
 
     async def _poll_once(self, timeout_s: float) -> dict[TablePath, ScanRecords]:
         """Let all scanners wait; when one has records, the others return what they have."""
-        tasks = {
-            asyncio.ensure_future(scanner.poll(int(timeout_s * 1000))): path for path, scanner in self._scanners.items()
-        }
-        left = set(tasks)
+        scanners = dict(self._scanners)
+        tasks = {path: asyncio.ensure_future(scanner._collect(timeout_s * 1000)) for path, scanner in scanners.items()}
+        left = set(tasks.values())
         try:
             while left:
                 done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-                if self._woken or any(task.exception() is not None or len(task.result()) for task in done):
+                if self._woken or any(task.exception() is not None or task.result() for task in done):
                     break
-        finally:
-            # Woken, not cancelled: records that a poll has taken must not be lost.
-            for task in left:
-                self._scanners[tasks[task]].wakeup()
+            for path, task in tasks.items():
+                if task in left:
+                    scanners[path].wakeup()  # not cancelled: it returns what it has
             if left:
                 await asyncio.wait(left)
-        return {path: task.result() for task, path in tasks.items() if len(task.result())}
+            failed = next((task for task in tasks.values() if task.exception() is not None), None)
+            if failed is not None:
+                failed.result()
+        except BaseException:
+            # What the scanners have taken is theirs again: the next poll gives it.
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.wait(tasks.values())
+            for path, task in tasks.items():
+                if not task.cancelled() and task.exception() is None:
+                    scanners[path]._put_back(task.result())
+            raise
+        return {path: scanners[path]._records_of(task.result()) for path, task in tasks.items() if task.result()}
 
     def wakeup(self) -> None:
         """End the wait of a poll: it returns what it has. From any thread."""

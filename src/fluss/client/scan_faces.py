@@ -32,7 +32,7 @@ else:
 
 OneShotT = TypeVar("OneShotT", bound="_OneShot")
 
-ITERATION_POLL_MS = 1_000
+ITERATION_POLL_S = 1.0
 """How long iteration waits for data before it looks again; it never ends by itself."""
 
 
@@ -244,16 +244,11 @@ class LogScanner(_Closing, Generic[ItemT]):
 
     def __iter__(self) -> Iterator[ItemT]:
         while True:
-            items: Any = self._leftover() or self._background.block(self._core.poll_items(ITERATION_POLL_MS))
-            yield from items
+            yield from self._core._give()
+            self._background.block(self._core._fill(ITERATION_POLL_S))
 
-    async def __aiter__(self) -> AsyncIterator[ItemT]:
-        while True:
-            items: Any = self._leftover()
-            if items is None:
-                items = await self._background.wrap(self._core.poll_items(ITERATION_POLL_MS))
-            for item in items:
-                yield item
+    def __aiter__(self) -> AsyncIterator[ItemT]:
+        return _BackgroundIteration(self._core, self._background)
 
     # -- reading up to now ----------------------------------------------------------------------------------------
 
@@ -295,6 +290,25 @@ class LogScanner(_Closing, Generic[ItemT]):
 
     async def __aenter__(self) -> LogScanner[ItemT]:
         return self
+
+
+class _BackgroundIteration(Generic[ItemT]):
+    """A loop over a scanner. Not a generator: the event loop closes an abandoned one later, not when it is left."""
+
+    def __init__(self, core_scanner: core.LogScanner[ItemT], background: Background) -> None:
+        self._core = core_scanner
+        self._background = background
+        self._items = core_scanner._give()
+
+    def __aiter__(self) -> _BackgroundIteration[ItemT]:
+        return self
+
+    async def __anext__(self) -> ItemT:
+        while True:
+            for item in self._items:
+                return item
+            await self._background.wrap(self._core._fill(ITERATION_POLL_S))
+            self._items = self._core._give()
 
 
 class _OneShot(_Closing):

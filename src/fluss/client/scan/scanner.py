@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
 
@@ -16,6 +16,7 @@ from fluss.client.arguments import all_checked
 from fluss.client.scan.blocking import blocking_batches
 from fluss.client.scan.change_column import CHANGE_TYPE
 from fluss.client.scan.decode import Decoded
+from fluss.client.scan.fetched import Fetched
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan, record_batch
@@ -24,6 +25,7 @@ from fluss.client.scan.subscriptions import ActiveReader, Subscriptions
 from fluss.client.scan.views import VIEWS, ChangeTypes, View
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import TableBucket
+from fluss.net.waiting import wait_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +42,7 @@ else:
     ItemT = TypeVar("ItemT")
 
 
-_ITERATION_POLL_MS = 1_000
+_ITERATION_POLL_S = 1.0
 
 
 @all_checked
@@ -96,22 +98,13 @@ class LogScanner(Subscriptions, Generic[ItemT]):
                 print(record.offset, record.change_type.short_string(), record.row)
         """
         self._check_kind(batches=False, call="poll")
+        return self._records_of(await self._collect(timeout_ms))
+
+    def _records_of(self, taken: Sequence[Fetched]) -> ScanRecords:
+        """Make records of what `_collect` gave."""
         runs: dict[TableBucket, list[Run]] = {}
-        room = self._plan.config.scanner_log_max_poll_records
-        timeout_s: float = max(0, timeout_ms) / 1000
-        while room > 0:
-            try:
-                taken = await self._next(room, timeout_s)
-            except FlussError:
-                if runs:
-                    break  # rows that were taken must not be lost; what is wrong behind them is met by the next poll
-                raise
-            if taken is None:
-                break
-            bucket, decoded = taken
-            runs.setdefault(bucket, []).append(self._run(bucket, decoded))
-            room -= decoded.rows
-            timeout_s = 0
+        for subscription, decoded in taken:
+            runs.setdefault(subscription.bucket, []).append(self._run(subscription.bucket, decoded))
         return ScanRecords(runs)
 
     def poll_leftover(self) -> ScanRecords | None:
@@ -122,13 +115,10 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         Example:
             records = scanner.poll_leftover() or await scanner.poll(timeout_ms=1000)
         """
-        if not self._leftover or self._closed:
+        if not self._fetched or self._closed:
             return None
-        taken = self._take_leftover(self._plan.config.scanner_log_max_poll_records)
-        if taken is None:
-            return None
-        bucket, decoded = taken
-        return ScanRecords({bucket: [self._run(bucket, decoded)]})
+        taken = self._fetched.take(self._plan.config.scanner_log_max_poll_records)
+        return None if taken is None else self._records_of([taken])
 
     def _run(self, bucket: TableBucket, decoded: Decoded) -> Run:
         if self._plan.view is not None:
@@ -153,22 +143,11 @@ class LogScanner(Subscriptions, Generic[ItemT]):
                 print(found.bucket, found.base_offset, found.last_offset, found.batch.num_rows)
         """
         self._check_kind(batches=True, call="poll_record_batch")
-        found: list[RecordBatch] = []
-        timeout_s: float = max(0, timeout_ms) / 1000
-        room_bytes = self._plan.config.scanner_log_fetch_max_bytes
-        while room_bytes > 0:
-            try:
-                taken = await self._next(None, timeout_s)
-            except FlussError:
-                if found:
-                    break  # as in `poll`
-                raise
-            if taken is None:
-                break
-            found.append(_shown(self._view, record_batch(*taken)))
-            room_bytes -= found[-1].batch.nbytes
-            timeout_s = 0
-        return found
+        return [self._batch_of(taken) for taken in await self._collect(timeout_ms)]
+
+    def _batch_of(self, taken: Fetched) -> RecordBatch:
+        subscription, decoded = taken
+        return _shown(self._view, record_batch(subscription.bucket, decoded))
 
     async def poll_arrow(self, timeout_ms: int) -> pa.Table:
         """What arrives within `timeout_ms` as one Arrow table; may have no rows.
@@ -222,54 +201,77 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         Example:
             items = await scanner.poll_items(timeout_ms=1000)
         """
-        batches = await self.poll_record_batch(timeout_ms) if self._batches else None
-        items: Any = list(await self.poll(timeout_ms)) if batches is None else batches
-        return cast("Sequence[ItemT]", items)
+        return [item for taken in await self._collect(timeout_ms) for item in self._items_of(taken)]
 
-    async def _next(self, rows_max: int | None, timeout_s: float) -> tuple[TableBucket, Decoded] | None:
-        self._check_ever_subscribed()
-        taken = self._take_leftover(rows_max)
-        if taken is not None:
-            return taken
-        deadline = self._loop.time() + timeout_s
-        # One after the other: what the first one has no room for is the next one's to take.
-        if self._polling.locked():
-            try:
-                await asyncio.wait_for(self._polling.acquire(), timeout_s)
-            except asyncio.TimeoutError:
-                return None
-        else:
-            await self._polling.acquire()
+    async def _collect(self, timeout_ms: float) -> list[Fetched]:
+        """Take what a poll gives. Cancelled, it puts back what it has: the next poll gives it."""
+        config = self._plan.config
+        rows_max = None if self._batches else config.scanner_log_max_poll_records
+        room = config.scanner_log_fetch_max_bytes if rows_max is None else rows_max
+        deadline = self._loop.time() + max(0, timeout_ms) / 1000
+        taken: list[Fetched] = []
         try:
-            taken = self._take_leftover(rows_max)
-            if taken is not None:
-                return taken
+            while room > 0:
+                try:
+                    if not await self._fill(0 if taken else max(0.0, deadline - self._loop.time())):
+                        break
+                except FlussError:
+                    if taken:
+                        break  # rows that were taken must not be lost; the next poll meets what is wrong behind them
+                    raise
+                found = self._fetched.take(None if rows_max is None else room)
+                if found is not None:  # else another thread was quicker
+                    taken.append(found)
+                    room -= found[1].batch.nbytes if rows_max is None else found[1].rows
+        except BaseException:
+            self._put_back(taken)
+            raise
+        return taken
+
+    def _put_back(self, taken: Sequence[Fetched]) -> None:
+        """Put back what `_collect` gave and the caller does not get."""
+        subscriptions = self._fetcher.subscriptions
+        self._fetched.put_back(taken, lambda subscription: subscriptions.get(subscription.bucket) is subscription)
+
+    async def _fill(self, timeout_s: float) -> bool:
+        """Wait until there is a batch to take; False if none came. Cancelled, it loses nothing."""
+        self._check_ever_subscribed()
+        if self._fetched:
+            return True
+        deadline = self._loop.time() + timeout_s
+        if not self._polling.locked():
+            return await self._fill_alone(deadline)
+        try:
+            return await wait_for(self._fill_alone(deadline), timeout_s)
+        except FlussError:
+            raise  # before the next clause: a deadline error of ours is a TimeoutError too
+        except asyncio.TimeoutError:
+            return False
+
+    async def _fill_alone(self, deadline: float) -> bool:
+        # One after the other: what the first one has no room for is the next one's to take.
+        async with self._polling:
+            if self._fetched:
+                return True
+            self._check_open()
             if not await self.settled(max(0.0, deadline - self._loop.time())):
-                return None
+                return False
             found = await self._fetcher.next(max(0.0, deadline - self._loop.time()), endless=True)
-            if found is None:
-                return None
-            subscription, decoded = found
-            return subscription.bucket, self._cut(subscription.bucket, decoded, rows_max)
-        finally:
-            self._polling.release()
+            if found is not None:
+                self._fetched.add(found)
+            return found is not None
 
-    def _take_leftover(self, rows_max: int | None) -> tuple[TableBucket, Decoded] | None:
-        with self._leftover_lock:
-            for bucket, decoded in self._leftover.items():
-                del self._leftover[bucket]
-                return bucket, self._cut_locked(bucket, decoded, rows_max)
-        return None
+    def _give(self) -> Generator[ItemT, None, None]:
+        """Give what is there, item by item, in any thread. What is not given when it is left stays for the next one."""
+        if self._batches:
+            return self._fetched.give(None, self._items_of, one_by_one=False)
+        rows_max = self._plan.config.scanner_log_max_poll_records
+        # A view makes other rows of those in a batch: they cannot be counted.
+        return self._fetched.give(rows_max, self._items_of, one_by_one=self._plan.view is None)
 
-    def _cut(self, bucket: TableBucket, decoded: Decoded, rows_max: int | None) -> Decoded:
-        with self._leftover_lock:
-            return self._cut_locked(bucket, decoded, rows_max)
-
-    def _cut_locked(self, bucket: TableBucket, decoded: Decoded, rows_max: int | None) -> Decoded:
-        if rows_max is None or decoded.rows <= rows_max:
-            return decoded
-        self._leftover[bucket] = decoded.slice(rows_max, decoded.rows - rows_max)
-        return decoded.slice(0, rows_max)
+    def _items_of(self, taken: Fetched) -> Iterable[ItemT]:
+        items: Any = [self._batch_of(taken)] if self._batches else self._run(taken[0].bucket, taken[1]).records()
+        return cast("Iterable[ItemT]", items)
 
     # -- bounded reads --------------------------------------------------------------------------------------------
 
@@ -360,12 +362,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
     # -- iteration ------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[ItemT]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[ItemT]:
-        while not self._closed:
-            for item in await self.poll_items(_ITERATION_POLL_MS):
-                yield item
+        return _ScannerIteration(self)
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -382,6 +379,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
             if self._resolving is not None:
                 self._resolving.cancel()
                 await asyncio.wait([self._resolving])
+            self._fetched.clear()
             await self._fetcher.close()
 
     async def drain(self) -> None:
@@ -404,6 +402,25 @@ class LogScanner(Subscriptions, Generic[ItemT]):
     def __repr__(self) -> str:
         kind = "batches" if self._batches else "records"
         return f"<LogScanner of {self._plan.info.table_path}, {kind}, {len(self._fetcher.subscriptions)} buckets>"
+
+
+class _ScannerIteration(Generic[ItemT]):
+    """A loop over a scanner. Not a generator: the event loop closes an abandoned one later, not when it is left."""
+
+    def __init__(self, scanner: LogScanner[ItemT]) -> None:
+        self._scanner = scanner
+        self._items = scanner._give()
+
+    def __aiter__(self) -> _ScannerIteration[ItemT]:
+        return self
+
+    async def __anext__(self) -> ItemT:
+        while not self._scanner._closed:
+            for item in self._items:
+                return item
+            await self._scanner._fill(_ITERATION_POLL_S)
+            self._items = self._scanner._give()
+        raise StopAsyncIteration
 
 
 def _shown(view: View | None, found: RecordBatch) -> RecordBatch:

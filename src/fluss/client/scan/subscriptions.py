@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 import weakref
 from collections.abc import Mapping
 from typing import Any
 
 from fluss.client.arguments import all_checked, wrong_argument
-from fluss.client.scan.decode import Decoded
+from fluss.client.scan.fetched import FetchedBatches
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.subscription import Subscription
@@ -41,10 +40,7 @@ class Subscriptions:
     def __init__(self, plan: ScanPlan, fetcher: Fetcher) -> None:
         self._plan = plan
         self._fetcher = fetcher
-        self._leftover: dict[TableBucket, Decoded] = {}
-        """What a poll fetched but had no room for."""
-        self._leftover_lock = threading.Lock()
-        """Leftovers are stored on the loop, and taken in any thread."""
+        self._fetched = FetchedBatches()
         self._latest: set[TableBucket] = set()
         """Buckets whose subscription waits for the latest offset."""
         self._resolving: asyncio.Task[None] | None = None
@@ -143,7 +139,7 @@ class Subscriptions:
                 )
         latest = [bucket for bucket, offset in offsets.items() if offset == LATEST_OFFSET]
         for bucket in offsets:
-            self._drop_leftover(bucket)
+            self._fetched.drop(bucket)
             self._latest.discard(bucket)
         for bucket in latest:
             self._fetcher.remove(bucket)
@@ -208,7 +204,7 @@ class Subscriptions:
     def _unsubscribe(self, bucket: TableBucket) -> None:
         self._check_no_reader()
         self._latest.discard(bucket)
-        self._drop_leftover(bucket)
+        self._fetched.drop(bucket)
         self._fetcher.remove(bucket)
 
     def get_subscribed_buckets(self) -> list[tuple[TableBucket, int]]:
@@ -221,12 +217,11 @@ class Subscriptions:
         return list(self._positions().items())
 
     def _positions(self) -> dict[TableBucket, int]:
-        positions = {}
-        with self._leftover_lock:
-            for bucket, subscription in self._fetcher.subscriptions.items():
-                leftover = self._leftover.get(bucket)
-                positions[bucket] = leftover.first_offset if leftover is not None else subscription.position
-        return positions
+        fetched = self._fetched.next_offsets()
+        return {
+            bucket: fetched.get(bucket, subscription.position)
+            for bucket, subscription in self._fetcher.subscriptions.items()
+        }
 
     def is_partitioned(self) -> bool:
         """Whether the table has partitions.
@@ -251,10 +246,6 @@ class Subscriptions:
             lags[bucket] = None if end is None or position < 0 else max(0, end - position)
         return lags
 
-    def _drop_leftover(self, bucket: TableBucket) -> None:
-        with self._leftover_lock:
-            self._leftover.pop(bucket, None)
-
     def _check_no_reader(self) -> None:
         self._release_dropped_reader()
         if self._reader is not None and self._reader.in_use:
@@ -272,7 +263,7 @@ class Subscriptions:
             self._reader = None
             for bucket in reader.buckets:
                 self._latest.discard(bucket)
-                self._drop_leftover(bucket)
+                self._fetched.drop(bucket)
                 self._fetcher.remove(bucket)
 
     def _check_open(self) -> None:
