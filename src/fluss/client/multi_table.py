@@ -14,6 +14,7 @@ from fluss.client.arguments import all_checked, checked
 from fluss.client.scan import LogScanner, ScanRecord, ScanRecords
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, Predicate, TableBucket, TablePath, table_path_of
+from fluss.net.eager import retrieve_exception
 
 if TYPE_CHECKING:
     from fluss.client.table import TableBase
@@ -267,33 +268,27 @@ class MultiTableLogScanner:
                 return MultiTableRecords(found)
 
     async def _poll_once(self, timeout_s: float) -> dict[TablePath, ScanRecords]:
-        """Let all scanners wait; when one has records, the others return what they have."""
+        """Wait until a table has records, then take those of all tables. Cancelled or failed, it has taken none."""
         scanners = dict(self._scanners)
-        tasks = {path: asyncio.ensure_future(scanner._collect(timeout_s * 1000)) for path, scanner in scanners.items()}
-        left = set(tasks.values())
+        tasks = [asyncio.ensure_future(scanner._fill(timeout_s)) for scanner in scanners.values()]
+        for task in tasks:
+            task.add_done_callback(retrieve_exception)
+        waiting = set(tasks)
         try:
-            while left:
-                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 if self._woken or any(task.exception() is not None or task.result() for task in done):
                     break
-            for path, task in tasks.items():
-                if task in left:
-                    scanners[path].wakeup()  # not cancelled: it returns what it has
-            if left:
-                await asyncio.wait(left)
-            failed = next((task for task in tasks.values() if task.exception() is not None), None)
-            if failed is not None:
-                failed.result()
-        except BaseException:
-            # What the scanners have taken is theirs again: the next poll gives it.
-            for task in tasks.values():
+        finally:
+            for task in waiting:
                 task.cancel()
-            await asyncio.wait(tasks.values())
-            for path, task in tasks.items():
-                if not task.cancelled() and task.exception() is None:
-                    scanners[path]._put_back(task.result())
-            raise
-        return {path: scanners[path]._records_of(task.result()) for path, task in tasks.items() if task.result()}
+            if waiting:
+                await asyncio.wait(waiting)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
+        taken = {path: scanner.poll_leftover() for path, scanner in scanners.items()}
+        return {path: records for path, records in taken.items() if records is not None}
 
     def wakeup(self) -> None:
         """End the wait of a poll: it returns what it has. From any thread."""

@@ -32,9 +32,6 @@ else:
 
 OneShotT = TypeVar("OneShotT", bound="_OneShot")
 
-ITERATION_POLL_S = 1.0
-"""How long iteration waits for data before it looks again; it never ends by itself."""
-
 
 class TableScan:
     """Builder of scanners. Obtain it with `table.new_scan()`."""
@@ -245,10 +242,14 @@ class LogScanner(_Closing, Generic[ItemT]):
     def __iter__(self) -> Iterator[ItemT]:
         while True:
             yield from self._core._give()
-            self._background.block(self._core._fill(ITERATION_POLL_S))
+            self._background.block(self._core._fill())
 
     def __aiter__(self) -> AsyncIterator[ItemT]:
-        return _BackgroundIteration(self._core, self._background)
+        return self._core._loop_with(self._fill)
+
+    async def _fill(self) -> bool:
+        await self._background.wrap(self._core._fill())
+        return True
 
     # -- reading up to now ----------------------------------------------------------------------------------------
 
@@ -290,25 +291,6 @@ class LogScanner(_Closing, Generic[ItemT]):
 
     async def __aenter__(self) -> LogScanner[ItemT]:
         return self
-
-
-class _BackgroundIteration(Generic[ItemT]):
-    """A loop over a scanner. Not a generator: the event loop closes an abandoned one later, not when it is left."""
-
-    def __init__(self, core_scanner: core.LogScanner[ItemT], background: Background) -> None:
-        self._core = core_scanner
-        self._background = background
-        self._items = core_scanner._give()
-
-    def __aiter__(self) -> _BackgroundIteration[ItemT]:
-        return self
-
-    async def __anext__(self) -> ItemT:
-        while True:
-            for item in self._items:
-                return item
-            await self._background.wrap(self._core._fill(ITERATION_POLL_S))
-            self._items = self._core._give()
 
 
 class _OneShot(_Closing):

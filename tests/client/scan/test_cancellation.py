@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 
+import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS, fill_log, poll_all, with_table
 
@@ -13,6 +15,7 @@ import fluss
 import fluss.aio
 
 ALL = list(range(100))
+LOG_FIELDS_KEYED = [pa.field("id", pa.int64(), nullable=False), *LOG_FIELDS[1:]]
 
 
 def offsets_of(records):
@@ -50,9 +53,9 @@ def test_a_cancelled_poll_gives_nothing_of_a_bucket_that_was_subscribed_anew(run
         await fill_log(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 0)
-            taken = await scanner._collect(5000)
+            assert await scanner._fill(5)
             scanner.subscribe(0, 90)
-            scanner._put_back(taken)
+            assert scanner.get_subscribed_buckets()[0][1] == 90
             assert offsets_of(await poll_all(scanner, 10)) == ALL[90:]
 
     run(with_table(config, database, use, LOG_FIELDS))
@@ -172,6 +175,175 @@ def test_two_loops_share_the_records(run, config, database):
             assert sorted(seen) == ALL
 
     run(with_table(config, database, use, LOG_FIELDS))
+
+
+def test_a_poll_that_has_records_does_not_wait_for_another_one(run, config, database):
+    async def use(conn, table):
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            polls = [asyncio.ensure_future(scanner.poll(5000)) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            await fill_log(table, batches=1)
+            done, waiting = await asyncio.wait(polls, timeout=2, return_when=asyncio.FIRST_COMPLETED)
+            assert [len(poll.result()) for poll in done] == [25]
+            scanner.wakeup()
+            await asyncio.wait(waiting, timeout=2)
+            assert [len(poll.result()) for poll in waiting] == [0]
+
+    run(with_table(config, database, use, LOG_FIELDS))
+
+
+def test_polls_by_turns_keep_their_own_timeouts(run, config, database):
+    async def use(conn, table):
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+
+            async def poll_again_and_again():
+                for _ in range(5):
+                    await scanner.poll(20)
+
+            short, long = asyncio.ensure_future(poll_again_and_again()), asyncio.ensure_future(scanner.poll(5000))
+            await asyncio.wait((short,), timeout=2)
+            assert short.done()
+            long.cancel()
+
+    run(with_table(config, database, use, LOG_FIELDS))
+
+
+def test_good_batches_before_an_unexpected_failure_are_kept(run, config, database):
+    async def use(conn, table):
+        await fill_log(table)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            decode = scanner._fetcher.decoder.decode
+
+            def fail_once(batch, *arguments, **options):
+                if batch.header.base_offset == 25:
+                    scanner._fetcher.decoder.decode = decode
+                    raise ValueError("out of luck")
+                return decode(batch, *arguments, **options)
+
+            scanner._fetcher.decoder.decode = fail_once
+            scanner.subscribe(0, 0)
+            with pytest.raises(ValueError, match="out of luck"):
+                await poll_all(scanner, 100)
+            assert scanner.get_subscribed_buckets()[0][1] == 0
+            assert offsets_of(await poll_all(scanner, 100)) == ALL
+
+    run(with_table(config, database, use, LOG_FIELDS))
+
+
+def test_positions_while_a_poll_waits_for_its_second_batch(run, config, database):
+    async def use(conn, table):
+        await fill_log(table)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            fetch, positions = scanner._fetcher.next, []
+
+            async def note(*arguments, **options):
+                positions.append(scanner.get_subscribed_buckets()[0][1])
+                return await fetch(*arguments, **options)
+
+            scanner._fetcher.next = note
+            assert len(await poll_all(scanner, 100)) == 100
+            assert len(positions) > 1
+            assert set(positions) == {0}
+            assert scanner.get_subscribed_buckets()[0][1] == 100
+
+    run(with_table(config, database, use, LOG_FIELDS))
+
+
+def test_a_subscription_that_fails_is_reported_after_the_records_that_are_there(run, config, database):
+    async def use(conn, table):
+        await fill_log(table)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            assert len(await scanner.poll(5000)) == 20
+
+            async def fail(*_):
+                raise fluss.errors.NetworkError("no such luck")
+
+            object.__setattr__(scanner._plan, "offsets", fail)
+            scanner.subscribe(1, fluss.LATEST_OFFSET)
+            await asyncio.sleep(0.01)
+            with pytest.raises(fluss.errors.NetworkError):
+                await poll_all(scanner, 100)
+
+    config.scanner_log_max_poll_records = 20
+    run(with_table(config, database, use, LOG_FIELDS, bucket_count=2))
+
+
+def test_a_loop_that_the_garbage_collector_ends_leaves_the_rest(run, config, database):
+    """It may do so in any allocation, also while the scanner holds its lock."""
+
+    async def use(conn, table):
+        await fill_log(table)
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            cycle = [aiter(scanner)]
+            cycle.append(cycle)
+            assert (await anext(cycle[0])).offset == 0
+            with scanner._fetched._lock:
+                del cycle
+                gc.collect()
+            assert offsets_of(await poll_all(scanner, 99)) == ALL[1:]
+
+    run(with_table(config, database, use, LOG_FIELDS))
+
+
+@pytest.mark.parametrize("calls", ["loops", "polls"])
+@pytest.mark.parametrize("subscribed", [True, False], ids=["a bucket", "none"])
+def test_closing_ends_all_that_wait(run, config, database, calls, subscribed):
+    async def use(conn, table):
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe(0, 0)
+        if not subscribed:
+            scanner.unsubscribe(0)
+
+        async def consume():
+            return [record async for record in scanner]
+
+        async def poll():
+            return list(await scanner.poll(60_000))
+
+        waiting = [asyncio.ensure_future(consume() if calls == "loops" else poll()) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        await scanner.close()
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [[], [], []]
+        assert [record async for record in scanner] == []
+        with pytest.raises(fluss.FlussError, match="closed"):
+            await scanner.poll(0)
+
+    run(with_table(config, database, use, LOG_FIELDS))
+
+
+@pytest.mark.parametrize("view", ["$changelog", "$binlog"])
+@pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])
+def test_loops_over_a_virtual_table_that_are_left_early(run, config, database, view, batches):
+    async def use(conn, table):
+        config.scanner_log_max_poll_records = 7
+        writer = table.new_upsert().create_writer()
+        for step in range(3):
+            for key in range(10):
+                writer.upsert({"id": key, "name": f"n{step}", "score": 0.5})
+            await writer.flush()
+        scan = (await conn.get_table(f"{database}.t{view}")).new_scan()
+
+        async def read(leave):
+            made = scan.create_record_batch_log_scanner() if batches else scan.create_log_scanner()
+            rows = []
+            async with await made as scanner:
+                scanner.subscribe(0, 0)
+                while len(rows) < (50 if view == "$changelog" else 30):
+                    async for item in scanner:
+                        rows += item.batch.to_pylist() if batches else [item.row]
+                        if leave or len(rows) == (50 if view == "$changelog" else 30):
+                            break
+            return rows
+
+        whole = await read(leave=False)
+        assert await read(leave=True) == whole
+
+    run(with_table(config, database, use, LOG_FIELDS_KEYED, keys=["id"]))
 
 
 def test_a_poll_of_many_tables_that_fails_or_is_cancelled_keeps_the_records(run, config, database):

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches that a scanner fetched and its caller does not have yet.
 
-They belong to the scanner until the moment they are handed over. A poll that is cancelled and a loop that is left early
-put back what they took, so the next one gives it.
+They belong to the scanner until the moment they are handed over. A poll collects them here and takes them in one step,
+when nothing is left to wait for: cancelled before that, it has taken nothing. A loop that is left leaves the rest here.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeVar
@@ -21,98 +22,118 @@ Fetched = tuple[Subscription, Decoded]
 
 
 class _PartlyGiven:
-    """A batch whose rows a loop gives one by one."""
+    """A batch whose items a loop gives one by one."""
 
-    __slots__ = ("decoded", "rows", "stale", "subscription")
+    __slots__ = ("decoded", "is_left", "is_stale", "items", "offsets", "subscription")
 
     def __init__(self, subscription: Subscription, decoded: Decoded) -> None:
         self.subscription = subscription
         self.decoded = decoded
-        self.rows = 0
+        self.items = 0
         """How many the caller has."""
-        self.stale = False
+        self.offsets: Sequence[int] = ()
+        """The last offset that each item stands for."""
+        self.is_left = False
+        """Whether the loop has ended before all items were given."""
+        self.is_stale = False
         """Whether the bucket was unsubscribed, or subscribed elsewhere."""
 
     def rest(self) -> Decoded | None:
-        left = self.decoded.rows - self.rows
-        return self.decoded.slice(self.rows, left) if left > 0 and not self.stale else None
+        """Return the rows after the last item that the caller has."""
+        decoded = self.decoded
+        start = 0
+        if self.items:
+            next_offset = self.offsets[self.items - 1] + 1
+            offsets = decoded.offsets
+            start = next_offset - decoded.first_offset if offsets is None else bisect_left(offsets, next_offset)
+        return decoded.slice(start, decoded.rows - start) if start < decoded.rows and not self.is_stale else None
 
 
 class FetchedBatches:
-    """A queue of batches. They are added on the loop, and taken in any thread."""
+    """A queue of batches. They are added on the loop, and taken in any thread.
 
-    def __init__(self) -> None:
+    `rows_max` is how many rows one call gives at most, and batches are cut to fit; without it, a call gives about
+    `bytes_max`, in whole batches.
+    """
+
+    def __init__(self, rows_max: int | None, bytes_max: int) -> None:
+        self._rows_max = rows_max
+        self._room = bytes_max if rows_max is None else rows_max
         self._lock = threading.Lock()
         self._batches: deque[Fetched] = deque()
-        self._given: set[_PartlyGiven] = set()
+        self._given: list[_PartlyGiven] = []
 
     def __bool__(self) -> bool:
-        return bool(self._batches)
+        with self._lock:
+            self._reclaim()
+            return bool(self._batches)
+
+    def room(self) -> int:
+        """How much may be added for one call; none is left when it is 0 or less."""
+        with self._lock:
+            self._reclaim()
+            room = self._room
+            for _, decoded in self._batches:
+                room -= self.size(decoded)
+            return room
+
+    def size(self, decoded: Decoded) -> int:
+        """How much room a batch takes."""
+        return decoded.rows if self._rows_max is not None else int(decoded.batch.nbytes)
 
     def add(self, fetched: Fetched) -> None:
         with self._lock:
             self._batches.append(fetched)
 
-    def take(self, rows_max: int | None) -> Fetched | None:
-        """Take the next batch, or its first rows; None if there is none."""
+    def take(self) -> list[Fetched]:
+        """Take what one call gives."""
+        taken: list[Fetched] = []
         with self._lock:
-            return self._take(rows_max)
+            self._reclaim()
+            room = self._room
+            while room > 0 and self._batches:
+                taken.append(self._take_first(room))
+                room -= self.size(taken[-1][1])
+        return taken
 
-    def _take(self, rows_max: int | None) -> Fetched | None:
-        if not self._batches:
-            return None
-        subscription, decoded = self._batches.popleft()
-        if rows_max is None or decoded.rows <= rows_max:
-            return subscription, decoded
-        self._batches.appendleft((subscription, decoded.slice(rows_max, decoded.rows - rows_max)))
-        return subscription, decoded.slice(0, rows_max)
+    def give(self, items_of: Callable[[Fetched], tuple[Iterable[T], Sequence[int]]]) -> Generator[T, None, None]:
+        """Give the items of all batches; what is not given when it is left stays here.
 
-    def put_back(self, taken: Sequence[Fetched], is_current: Callable[[Subscription], bool]) -> None:
-        """Put back what was taken and not handed over, unless its bucket was subscribed anew meanwhile."""
-        with self._lock:
-            self._batches.extendleft(fetched for fetched in reversed(taken) if is_current(fetched[0]))
-
-    def give(
-        self, rows_max: int | None, items: Callable[[Fetched], Iterable[T]], *, one_by_one: bool
-    ) -> Generator[T, None, None]:
-        """Give the items of all batches. Left early, it puts back the rows that were not given.
-
-        With `one_by_one` an item is a row; else those of a batch cannot be told apart, and count as given together.
+        `items_of` makes the items of a batch, and says for each the last offset that it stands for.
         """
         while True:
             with self._lock:
-                taken = self._take(rows_max)
-                if taken is None:
+                self._reclaim()
+                if not self._batches:
                     return
-                given = _PartlyGiven(*taken)
-                self._given.add(given)
+                given = _PartlyGiven(*self._take_first(self._room))
+                self._given.append(given)
             try:
-                if not one_by_one:
-                    given.rows = given.decoded.rows
-                for item in items(taken):
-                    if given.stale:
+                items, given.offsets = items_of((given.subscription, given.decoded))
+                for given.items, item in enumerate(items, 1):
+                    if given.is_stale:
                         break
-                    given.rows += 1
                     yield item
-            finally:
-                with self._lock:
-                    self._given.discard(given)
-                    if (rest := given.rest()) is not None:
-                        self._batches.appendleft((given.subscription, rest))
+            except BaseException:
+                # Without the lock: the garbage collector ends an abandoned loop in any thread, also in one that has it.
+                given.is_left = True
+                raise
+            with self._lock:
+                self._given.remove(given)
 
     def drop(self, bucket: TableBucket) -> None:
         """Forget the rows of a bucket."""
         with self._lock:
             self._batches = deque(fetched for fetched in self._batches if fetched[0].bucket != bucket)
             for given in self._given:
-                given.stale = given.stale or given.subscription.bucket == bucket
+                given.is_stale = given.is_stale or given.subscription.bucket == bucket
 
     def clear(self) -> None:
         """Forget all rows."""
         with self._lock:
             self._batches.clear()
             for given in self._given:
-                given.stale = True
+                given.is_stale = True
 
     def next_offsets(self) -> dict[TableBucket, int]:
         """The first offset of each bucket that the caller does not have."""
@@ -123,3 +144,20 @@ class FetchedBatches:
                 known = offsets.get(subscription.bucket, decoded.first_offset)
                 offsets[subscription.bucket] = min(known, decoded.first_offset)
         return offsets
+
+    def _take_first(self, room: int) -> Fetched:
+        subscription, decoded = self._batches.popleft()
+        if self._rows_max is None or decoded.rows <= room:
+            return subscription, decoded
+        self._batches.appendleft((subscription, decoded.slice(room, decoded.rows - room)))
+        return subscription, decoded.slice(0, room)
+
+    def _reclaim(self) -> None:
+        """Take back what loops that were left did not give."""
+        if not self._given:
+            return
+        for given in [given for given in reversed(self._given) if given.is_left]:
+            self._given.remove(given)
+            rest = given.rest()
+            if rest is not None:
+                self._batches.appendleft((given.subscription, rest))

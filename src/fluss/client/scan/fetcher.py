@@ -198,7 +198,7 @@ class Fetcher:
             if self._woken:
                 self._woken = False
                 return None
-            if self.done and not (waits_for_first and not self.subscriptions):
+            if self._closed or (self.done and not (waits_for_first and not self.subscriptions)):
                 return None
             if not self._changed.is_set():
                 remaining = None if deadline is None else deadline - self._loop.time()

@@ -77,6 +77,12 @@ class Run:
     def __len__(self) -> int:
         return int(self.batch.num_rows)
 
+    @property
+    def offsets(self) -> Sequence[int]:
+        """The offset of each record."""
+        base = self.base_offset
+        return range(base, base + len(self)) if isinstance(base, int) else base
+
     def records(self) -> Iterator[ScanRecord]:
         """Make the records, each when it is asked for.
 
@@ -86,10 +92,9 @@ class Run:
         rows = self._rows
         if rows is None:
             rows = self._rows = rows_to_python(self.batch, self.types, map_pairs=self.map_pairs)
-        base, timestamp = self.base_offset, self.timestamp
-        offsets = range(base, base + len(rows)) if isinstance(base, int) else base
+        timestamp = self.timestamp
         changes = itertools.repeat(0) if self.change_types is None else self.change_types
-        for offset, change, row in zip(offsets, changes, rows):
+        for offset, change, row in zip(self.offsets, changes, rows):
             record = ScanRecord()
             record.offset = offset
             record.timestamp = timestamp

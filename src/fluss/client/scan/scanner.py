@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
 
@@ -16,7 +16,7 @@ from fluss.client.arguments import all_checked
 from fluss.client.scan.blocking import blocking_batches
 from fluss.client.scan.change_column import CHANGE_TYPE
 from fluss.client.scan.decode import Decoded
-from fluss.client.scan.fetched import Fetched
+from fluss.client.scan.fetched import Fetched, FetchedBatches
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan, record_batch
@@ -43,6 +43,7 @@ else:
 
 
 _ITERATION_POLL_S = 1.0
+"""How long iteration waits for data before it looks again; it never ends by itself."""
 
 
 @all_checked
@@ -69,8 +70,14 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         self._loop = asyncio.get_running_loop()
         # A caller of `to_arrow` wants everything at once, which fetches by itself: to fetch ahead for a poll
         # that never comes would be double work. Records can only be polled.
-        super().__init__(plan, plan.fetcher(plan.fetch_options(), eager=not batches))
-        self._polling = asyncio.Lock()
+        config = plan.config
+        fetched = FetchedBatches(
+            None if batches else config.scanner_log_max_poll_records, config.scanner_log_fetch_max_bytes
+        )
+        super().__init__(plan, plan.fetcher(plan.fetch_options(), eager=not batches), fetched)
+        self._filling = asyncio.Lock()
+        self._fillers = 0
+        """How many calls hold the lock or wait for it."""
         # Rows of a changelog mean nothing without what they did. A table may have a column of this name: servers of
         # Apache Fluss before 0.9 did not reserve it.
         adds_change_type = (
@@ -101,7 +108,6 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         return self._records_of(await self._collect(timeout_ms))
 
     def _records_of(self, taken: Sequence[Fetched]) -> ScanRecords:
-        """Make records of what `_collect` gave."""
         runs: dict[TableBucket, list[Run]] = {}
         for subscription, decoded in taken:
             runs.setdefault(subscription.bucket, []).append(self._run(subscription.bucket, decoded))
@@ -115,10 +121,8 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         Example:
             records = scanner.poll_leftover() or await scanner.poll(timeout_ms=1000)
         """
-        if not self._fetched or self._closed:
-            return None
-        taken = self._fetched.take(self._plan.config.scanner_log_max_poll_records)
-        return None if taken is None else self._records_of([taken])
+        taken = [] if self._closed else self._fetched.take()
+        return self._records_of(taken) if taken else None
 
     def _run(self, bucket: TableBucket, decoded: Decoded) -> Run:
         if self._plan.view is not None:
@@ -201,77 +205,72 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         Example:
             items = await scanner.poll_items(timeout_ms=1000)
         """
-        return [item for taken in await self._collect(timeout_ms) for item in self._items_of(taken)]
+        taken = await self._collect(timeout_ms)
+        items: Any = list(map(self._batch_of, taken)) if self._batches else list(self._records_of(taken))
+        return cast("Sequence[ItemT]", items)
 
     async def _collect(self, timeout_ms: float) -> list[Fetched]:
-        """Take what a poll gives. Cancelled, it puts back what it has: the next poll gives it."""
-        config = self._plan.config
-        rows_max = None if self._batches else config.scanner_log_max_poll_records
-        room = config.scanner_log_fetch_max_bytes if rows_max is None else rows_max
+        """Take what a poll gives."""
         deadline = self._loop.time() + max(0, timeout_ms) / 1000
-        taken: list[Fetched] = []
-        try:
-            while room > 0:
-                try:
-                    if not await self._fill(0 if taken else max(0.0, deadline - self._loop.time())):
-                        break
-                except FlussError:
-                    if taken:
-                        break  # rows that were taken must not be lost; the next poll meets what is wrong behind them
-                    raise
-                found = self._fetched.take(None if rows_max is None else room)
-                if found is not None:  # else another thread was quicker
-                    taken.append(found)
-                    room -= found[1].batch.nbytes if rows_max is None else found[1].rows
-        except BaseException:
-            self._put_back(taken)
-            raise
-        return taken
+        while await self._fill(deadline - self._loop.time()):
+            taken = self._fetched.take()
+            if taken:  # else another thread was quicker
+                return taken
+        return []
 
-    def _put_back(self, taken: Sequence[Fetched]) -> None:
-        """Put back what `_collect` gave and the caller does not get."""
-        subscriptions = self._fetcher.subscriptions
-        self._fetched.put_back(taken, lambda subscription: subscriptions.get(subscription.bucket) is subscription)
+    async def _fill(self, timeout_s: float = _ITERATION_POLL_S) -> bool:
+        """Wait until there is a batch to take, and add those that need no wait; False if none came.
 
-    async def _fill(self, timeout_s: float) -> bool:
-        """Wait until there is a batch to take; False if none came. Cancelled, it loses nothing."""
+        Nothing is taken: cancelled, it loses nothing.
+        """
         self._check_ever_subscribed()
-        if self._fetched:
+        if self._fetched.room() <= 0:
             return True
+        timeout_s = max(0.0, timeout_s)
         deadline = self._loop.time() + timeout_s
-        if not self._polling.locked():
-            return await self._fill_alone(deadline)
+        self._fillers += 1
         try:
-            return await wait_for(self._fill_alone(deadline), timeout_s)
+            if self._fillers == 1:
+                await self._fill_alone(deadline)
+            elif not self._fetched:
+                await wait_for(self._fill_alone(deadline), timeout_s)
         except FlussError:
             raise  # before the next clause: a deadline error of ours is a TimeoutError too
         except asyncio.TimeoutError:
-            return False
+            pass
+        finally:
+            self._fillers -= 1
+        return bool(self._fetched)
 
-    async def _fill_alone(self, deadline: float) -> bool:
+    async def _fill_alone(self, deadline: float) -> None:
         # One after the other: what the first one has no room for is the next one's to take.
-        async with self._polling:
-            if self._fetched:
-                return True
-            self._check_open()
-            if not await self.settled(max(0.0, deadline - self._loop.time())):
-                return False
-            found = await self._fetcher.next(max(0.0, deadline - self._loop.time()), endless=True)
-            if found is not None:
+        async with self._filling:
+            if not self._fetched and not await self.settled(max(0.0, deadline - self._loop.time())):
+                return
+            room = self._fetched.room()
+            while room > 0 and not self._closed:
+                timeout_s = 0.0 if self._fetched else max(0.0, deadline - self._loop.time())
+                try:
+                    found = await self._fetcher.next(timeout_s, endless=True)
+                except FlussError:
+                    if self._fetched:
+                        return  # they come first; the next poll meets what is wrong behind them
+                    raise
+                if found is None:
+                    return
                 self._fetched.add(found)
-            return found is not None
+                room -= self._fetched.size(found[1])
 
     def _give(self) -> Generator[ItemT, None, None]:
-        """Give what is there, item by item, in any thread. What is not given when it is left stays for the next one."""
-        if self._batches:
-            return self._fetched.give(None, self._items_of, one_by_one=False)
-        rows_max = self._plan.config.scanner_log_max_poll_records
-        # A view makes other rows of those in a batch: they cannot be counted.
-        return self._fetched.give(rows_max, self._items_of, one_by_one=self._plan.view is None)
+        """Give what is there, item by item, in any thread. What it does not give stays for the next call."""
+        return self._fetched.give(self._items_of)
 
-    def _items_of(self, taken: Fetched) -> Iterable[ItemT]:
-        items: Any = [self._batch_of(taken)] if self._batches else self._run(taken[0].bucket, taken[1]).records()
-        return cast("Iterable[ItemT]", items)
+    def _items_of(self, fetched: Fetched) -> tuple[Iterable[ItemT], Sequence[int]]:
+        subscription, decoded = fetched
+        if self._batches:
+            return [cast("ItemT", self._batch_of(fetched))], [decoded.last_offset]
+        run = self._run(subscription.bucket, decoded)
+        return cast("Iterable[ItemT]", run.records()), run.offsets
 
     # -- bounded reads --------------------------------------------------------------------------------------------
 
@@ -362,7 +361,16 @@ class LogScanner(Subscriptions, Generic[ItemT]):
     # -- iteration ------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[ItemT]:
-        return _ScannerIteration(self)
+        return self._loop_with(self._fill_unless_closed)
+
+    def _loop_with(self, fill: Callable[[], Awaitable[bool]]) -> AsyncIterator[ItemT]:
+        """Make a loop. `fill` waits for batches, and says whether the loop goes on."""
+        return _ScannerLoop(self, fill)
+
+    async def _fill_unless_closed(self) -> bool:
+        if not self._closed:
+            await self._fill()
+        return not self._closed
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -404,23 +412,24 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         return f"<LogScanner of {self._plan.info.table_path}, {kind}, {len(self._fetcher.subscriptions)} buckets>"
 
 
-class _ScannerIteration(Generic[ItemT]):
+class _ScannerLoop(Generic[ItemT]):
     """A loop over a scanner. Not a generator: the event loop closes an abandoned one later, not when it is left."""
 
-    def __init__(self, scanner: LogScanner[ItemT]) -> None:
+    def __init__(self, scanner: LogScanner[ItemT], fill: Callable[[], Awaitable[bool]]) -> None:
         self._scanner = scanner
+        self._fill = fill
         self._items = scanner._give()
 
-    def __aiter__(self) -> _ScannerIteration[ItemT]:
+    def __aiter__(self) -> _ScannerLoop[ItemT]:
         return self
 
     async def __anext__(self) -> ItemT:
-        while not self._scanner._closed:
+        while True:
             for item in self._items:
                 return item
-            await self._scanner._fill(_ITERATION_POLL_S)
+            if not await self._fill():
+                raise StopAsyncIteration
             self._items = self._scanner._give()
-        raise StopAsyncIteration
 
 
 def _shown(view: View | None, found: RecordBatch) -> RecordBatch:

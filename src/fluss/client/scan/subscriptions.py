@@ -37,10 +37,10 @@ class ActiveReader:
 class Subscriptions:
     """The part of a scanner that keeps its subscriptions."""
 
-    def __init__(self, plan: ScanPlan, fetcher: Fetcher) -> None:
+    def __init__(self, plan: ScanPlan, fetcher: Fetcher, fetched: FetchedBatches) -> None:
         self._plan = plan
         self._fetcher = fetcher
-        self._fetched = FetchedBatches()
+        self._fetched = fetched
         self._latest: set[TableBucket] = set()
         """Buckets whose subscription waits for the latest offset."""
         self._resolving: asyncio.Task[None] | None = None
