@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,7 +14,9 @@ import pyarrow as pa
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
+from fluss.errors import DeadlineExceededError
 from fluss.net.deadline import Deadline
+from fluss.net.eager import retrieve_exception
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,11 +26,19 @@ OneShotT = TypeVar("OneShotT", bound="OneShotScanner")
 
 
 class OneShotScanner(ABC):
-    """A bounded read. It runs when the first batch is asked for, and once only."""
+    """A bounded read. It runs when the first batch is asked for, and once only.
+
+    A call that is cancelled loses nothing: the next one goes on where it was. After an error every call raises it.
+    """
 
     def __init__(self, plan: ScanPlan) -> None:
         self._plan = plan
         self._batches: AsyncGenerator[RecordBatch, None] | None = None
+        self._step: asyncio.Task[RecordBatch | None] | None = None
+        """The step to the next batch while no call has its result; for ever if it failed."""
+        self._collected: deque[RecordBatch] = deque()
+        """Batches of a call that gives all of them, until it does."""
+        self._closed = False
         self._arrow_schema = plan.arrow_schema
         self._deadline = plan.cluster.deadline()
         """The deadline of the call that the requests of this scanner are made for."""
@@ -47,21 +59,43 @@ class OneShotScanner(ABC):
     async def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
         """Return the next batch, or None when there is no more.
 
-        `timeout` is in seconds; by default a batch takes at most twice the request timeout.
+        `timeout` is in seconds; by default a batch takes at most twice the request timeout. After an error the read is
+        over: create a new scanner.
 
         Example:
             while (found := await scanner.next_batch()) is not None:
                 print(found.batch.num_rows)
         """
-        return await self._next(self._plan.cluster.deadline(timeout))
+        deadline = self._plan.cluster.deadline(timeout)
+        return self._collected.popleft() if self._collected else await self._next(deadline)
 
     async def _next(self, deadline: Deadline) -> RecordBatch | None:
         self._deadline = deadline
+        while not self._closed:
+            step = self._step
+            timeout_s = None  # a step of its own ends by the deadline
+            if step is not None:
+                timeout_s = deadline.remaining_ms / 1000
+            else:
+                step = self._step = asyncio.ensure_future(self._read_on())
+                step.add_done_callback(retrieve_exception)
+            # Not awaited itself: a call that is cancelled must not end the read.
+            await asyncio.wait((step,), timeout=timeout_s)
+            if not step.done():
+                raise DeadlineExceededError(
+                    f"The next rows of table '{self._plan.info.table_path}' did not come within "
+                    f"{deadline.total_ms / 1000:g} s"
+                )
+            if self._step is step:  # else it was another call's to take
+                if step.exception() is None:
+                    self._step = None
+                return step.result()
+        return None
+
+    async def _read_on(self) -> RecordBatch | None:
         if self._batches is None:
             self._batches = self._run()
-        async for batch in self._batches:
-            return batch
-        return None
+        return await anext(self._batches, None)
 
     async def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
         """Return all batches that are left.
@@ -71,10 +105,11 @@ class OneShotScanner(ABC):
         Example:
             batches = await scanner.collect_all_batches()
         """
-        batches = []
         deadline = self._plan.read_deadline(timeout)
         while (batch := await self._next(self._plan.cluster.deadline(deadline))) is not None:
-            batches.append(batch)
+            self._collected.append(batch)
+        batches = list(self._collected)
+        self._collected.clear()
         return batches
 
     async def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
@@ -108,6 +143,12 @@ class OneShotScanner(ABC):
         Example:
             await scanner.close()
         """
+        self._closed = True
+        self._collected.clear()
+        step, self._step = self._step, None
+        if step is not None:
+            step.cancel()
+            await asyncio.wait((step,))
         if self._batches is not None:
             await self._batches.aclose()
 
@@ -117,7 +158,6 @@ class OneShotScanner(ABC):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def __aiter__(self) -> AsyncIterator[RecordBatch]:
-        if self._batches is None:
-            self._batches = self._run()
-        return self._batches
+    async def __aiter__(self) -> AsyncIterator[RecordBatch]:
+        while (batch := await self.next_batch()) is not None:
+            yield batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ from fluss.net.waiting import wait_for
 
 _BUCKETS_AT_A_TIME = 4
 _BATCHES_AHEAD = 4
-_CANCEL_AGAIN_S = 0.1
 _NO_BUCKET = -1
 
 
@@ -128,7 +127,9 @@ class TableBatchScanner(OneShotScanner):
                         found.batch = self._filtered(found.batch, expression)
                     yield found
         finally:
-            await _cancel_all(readers)
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
 
     async def _get(
         self, batches: asyncio.Queue[RecordBatch | BaseException | None]
@@ -149,12 +150,3 @@ class TableBatchScanner(OneShotScanner):
 
     def __repr__(self) -> str:
         return f"<TableBatchScanner of {self._plan.info.table_path}>"
-
-
-async def _cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they have ended: before Python 3.12 `wait_for` can swallow a cancellation."""
-    left = set(tasks)
-    while left:
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)

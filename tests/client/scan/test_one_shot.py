@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What batch scanners of a bucket and of a table have in common: calls that are cancelled, that fail, that overlap."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pyarrow as pa
+import pytest
+from tests.client.support import LOG_FIELDS, fill_log, with_table
+
+import fluss
+from fluss.client.scan import batch_scanner
+
+KEYED_FIELDS = [pa.field("id", pa.int64(), nullable=False), *LOG_FIELDS[1:]]
+IDS = list(range(300))
+
+
+async def fill_keys(table):
+    writer = table.new_upsert().create_writer()
+    for number in IDS:
+        writer.upsert({"id": number, "name": f"n{number}", "score": 0.5})
+    await writer.flush()
+
+
+def scanner_of(table, kind):
+    scan = table.new_scan()
+    if kind == "table":
+        return scan.create_table_batch_scanner()
+    return scan.create_bucket_batch_scanner(fluss.TableBucket(table.get_table_info().table_id, 0))
+
+
+def ids_of(batches):
+    return [number for found in batches for number in found.batch.column("id").to_pylist()]
+
+
+@pytest.mark.parametrize("kind", ["bucket", "table"])
+def test_calls_that_are_cancelled_at_any_moment_lose_no_batch(run, config, database, kind):
+    config.scanner_kv_fetch_max_bytes = 500
+
+    async def use(conn, table):
+        await fill_keys(table)
+        chance = random.Random(7)
+        async with scanner_of(table, kind) as scanner:
+            found = []
+
+            async def read():
+                while (batch := await scanner.next_batch()) is not None:
+                    found.append(batch)
+
+            reading, cancelled = None, 0
+            while reading is None or reading.cancelled():
+                reading = asyncio.ensure_future(read())
+                await asyncio.sleep(chance.choice([0, 0, 0.0002, 0.0005]))
+                cancelled += reading.cancel()
+                await asyncio.wait((reading,), timeout=5)
+            await reading
+            assert cancelled > 3
+            assert sorted(ids_of(found)) == IDS
+
+    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
+
+
+@pytest.mark.parametrize("kind", ["bucket", "table"])
+def test_a_read_of_everything_that_is_cancelled_gives_everything_the_next_time(run, config, database, kind):
+    config.scanner_kv_fetch_max_bytes = 500
+
+    async def use(conn, table):
+        await fill_keys(table)
+        async with scanner_of(table, kind) as scanner:
+            for _ in range(5):
+                reading = asyncio.ensure_future(scanner.to_arrow())
+                await asyncio.sleep(0.002)
+                if not reading.cancel():
+                    break
+                await asyncio.wait((reading,))
+            first = await scanner.next_batch()
+            rest = await scanner.to_arrow()
+            assert sorted(ids_of([first]) + rest.column("id").to_pylist()) == IDS
+
+    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
+
+
+def test_after_a_failure_the_end_is_not_reported(run, config, database, monkeypatch):
+    config.scanner_kv_fetch_max_bytes = 500
+    scan_kv = batch_scanner.BatchScanner._scan_kv
+
+    async def fail(self, connection, request, **options):
+        if request.call_seq_id == 2:
+            raise fluss.StorageError("the disk is on fire")
+        return await scan_kv(self, connection, request, **options)
+
+    monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", fail)
+
+    async def use(conn, table):
+        await fill_keys(table)
+        async with scanner_of(table, "bucket") as scanner:
+            with pytest.raises(fluss.StorageError, match="on fire"):
+                await scanner.to_arrow()
+            found = [await scanner.next_batch(), await scanner.next_batch()]
+            assert len(ids_of(found)) < len(IDS)
+            for _ in range(2):
+                with pytest.raises(fluss.StorageError, match="on fire"):
+                    await scanner.next_batch()
+        assert await scanner.next_batch() is None, "it is closed"
+
+    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
+
+
+def test_two_tasks_share_the_batches(run, config, database):
+    config.scanner_kv_fetch_max_bytes = 500
+
+    async def use(conn, table):
+        await fill_keys(table)
+        async with scanner_of(table, "bucket") as scanner:
+
+            async def read():
+                return [found async for found in scanner]
+
+            first, second = await asyncio.gather(read(), read())
+            assert sorted(ids_of(first) + ids_of(second)) == IDS
+
+    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
+
+
+def test_each_batch_of_a_loop_has_its_own_time(run, config, database):
+    config.scanner_kv_fetch_max_bytes = 500
+    config.request_timeout_ms = 250
+
+    async def use(conn, table):
+        await fill_keys(table)
+        seen = []
+        async for found in scanner_of(table, "bucket"):
+            seen.append(found)
+            if len(seen) < 4:
+                await asyncio.sleep(0.25)
+        assert sorted(ids_of(seen)) == IDS
+
+    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
+
+
+def test_a_call_after_a_cancelled_one_has_its_own_time(run, config, database, monkeypatch):
+    goes_on = asyncio.Event()
+    scan_kv = batch_scanner.BatchScanner._scan_kv
+
+    async def wait(self, connection, request, **options):
+        await goes_on.wait()
+        return await scan_kv(self, connection, request, **options)
+
+    monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", wait)
+
+    async def use(conn, table):
+        await fill_keys(table)
+        async with scanner_of(table, "bucket") as scanner:
+            reading = asyncio.ensure_future(scanner.next_batch())
+            await asyncio.sleep(0.05)
+            reading.cancel()
+            with pytest.raises(fluss.DeadlineExceededError, match=r"did not come within 0\.1 s"):
+                await scanner.next_batch(timeout=0.1)
+            goes_on.set()
+            assert sorted(ids_of(await scanner.collect_all_batches())) == IDS
+
+    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["waits", "cancelled"])
+def test_closing_ends_a_call_that_waits(run, config, database, monkeypatch, no_complaints, cancelled):
+    async def wait(self, connection, request, **options):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", wait)
+
+    async def use(conn, table):
+        await fill_keys(table)
+        scanner = scanner_of(table, "bucket")
+        reading = asyncio.ensure_future(scanner.next_batch())
+        await asyncio.sleep(0.05)
+        if cancelled:
+            reading.cancel()
+            await asyncio.wait((reading,))
+        await asyncio.wait_for(scanner.close(), 5)
+        if not cancelled:
+            assert await asyncio.wait_for(reading, 5) is None
+        assert await scanner.next_batch() is None
+
+    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
+
+
+def test_a_loop_over_a_log_that_is_left_goes_on_where_it_was(run, config, database):
+    async def use(conn, table):
+        await fill_log(table)
+        async with table.new_scan().create_table_batch_scanner() as scanner:
+            seen = []
+            while True:
+                async for found in scanner:
+                    seen.append(found)
+                    break
+                else:
+                    break
+            assert ids_of(seen) == list(range(100))
+
+    run(with_table(config, database, use, LOG_FIELDS))
