@@ -44,6 +44,7 @@ from fluss.protocol import messages as pb
 from fluss.protocol.sasl import PlainCredentials
 
 if TYPE_CHECKING:
+    from fluss.client.write.failures import Failures
     from fluss.metadata import Schema
 
 T = TypeVar("T")
@@ -61,8 +62,8 @@ _CLOSED = "The connection is closed; create a new one with FlussConnection.creat
 class Attached(Protocol):
     """A writer, scanner or lookuper that must end with its connection."""
 
-    async def drain(self) -> None:
-        """Bring everything pending to the servers (a context manager that is left without error calls it)."""
+    async def drain(self) -> Failures | None:
+        """Bring everything pending to the servers, and return what went wrong with it."""
 
     async def shut(self) -> None:
         """Stop at once; whatever is pending fails with `ConnectionClosedError`."""
@@ -527,19 +528,23 @@ class Cluster:
     def detach(self, part: Attached) -> None:
         self._attached.discard(part)
 
-    async def drain(self, timeout: float | None = None) -> None:
-        """Bring everything that writers hold to the servers; the first failure is raised after all were tried.
+    async def drain(self, timeout: float | None = None) -> list[Failures]:
+        """Bring everything that writers hold to the servers, and return what the caller has to raise.
 
         Without a timeout the delivery deadline of the writers is the only bound.
         """
 
-        def drain_all() -> Awaitable[list[BaseException | None]]:
+        def drain_all() -> Awaitable[list[Failures | BaseException | None]]:
             return asyncio.gather(*(part.drain() for part in list(self._attached)), return_exceptions=True)
 
         results = await within(drain_all, timeout, "Flushing the writers of the connection")
+        all_failures = []
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+            if result is not None:
+                all_failures.append(result)
+        return all_failures
 
     async def close(self) -> None:
         """End everything. Pending writes fail with ConnectionClosedError. May be called again."""

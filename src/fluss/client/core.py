@@ -175,7 +175,8 @@ class FlussConnection:
 
         After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
         """
-        await self._cluster.drain(timeout)
+        for failures in await self._cluster.drain(timeout):
+            failures.raise_first()
 
     async def close(self) -> None:
         """End everything. Writes that were not acknowledged fail: `flush()` first, or leave an `async with` block."""

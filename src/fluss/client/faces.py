@@ -51,11 +51,11 @@ class _Writer:
 
         After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
         """
-        await self._background.wrap(self._core.flush(timeout=timeout))
+        (await self._background.wrap(self._core.drain(timeout))).raise_first()
 
     def close(self, *, timeout: float | None = None) -> Awaitable[None]:
         """Flush and be done."""
-        self._background.block(self._core.close(timeout=timeout))
+        self._background.block(self._core.drain(timeout)).raise_first()
         return DONE
 
     def __enter__(self: T) -> T:
@@ -68,7 +68,7 @@ class _Writer:
         traceback: TracebackType | None = None,
     ) -> Literal[False]:
         if exc_type is None:
-            self._background.block(self._core.flush())
+            self._background.block(self._core.drain()).raise_first()
         return False
 
     async def __aenter__(self: T) -> T:
@@ -296,7 +296,8 @@ class FlussConnection:
 
         After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
         """
-        await self._background.run(lambda cluster: cluster.drain(timeout))
+        for failures in await self._background.run(lambda cluster: cluster.drain(timeout)):
+            failures.raise_first()
 
     def close(self) -> Awaitable[None]:
         """End everything; may be called again, and may be awaited.
@@ -318,7 +319,8 @@ class FlussConnection:
         """Leave: writers are flushed if the block ended without an error, then the connection is closed."""
         try:
             if exc_type is None and not self.closed:
-                self._background.block(self._background.cluster.drain())
+                for failures in self._background.block(self._background.cluster.drain()):
+                    failures.raise_first()
         finally:
             self.close()
         return False

@@ -19,6 +19,7 @@ from fluss.net.eager import retrieve_exception
 if TYPE_CHECKING:
     from fluss.client.table import TableBase
     from fluss.client.write import WriteResultHandle
+    from fluss.client.write.failures import Failures
 
 OpenTable = Callable[[TablePath], Awaitable["TableBase[Any, Any, Any]"]]
 
@@ -112,13 +113,24 @@ class MultiTableWriter:
         return writer
 
     async def flush(self, *, timeout: float | None = None) -> None:
-        """Send everything to all tables and wait until it is acknowledged; raises the first error."""
-        outcomes = await asyncio.gather(
-            *(writer.flush(timeout=timeout) for writer in self._writers.values()), return_exceptions=True
+        """Send everything to all tables and wait until it is acknowledged.
+
+        Raises the first error; the next flush raises those of other tables.
+        """
+        for failures in await self._drain(timeout):
+            failures.raise_first()
+
+    async def _drain(self, timeout: float | None = None) -> list[Failures]:
+        """Send everything, wait until it is settled, and return what `flush()` has to raise."""
+        drained = await asyncio.gather(
+            *(writer.drain(timeout) for writer in self._writers.values()), return_exceptions=True
         )
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+        all_failures = []
+        for result in drained:
+            if isinstance(result, BaseException):
+                raise result
+            all_failures.append(result)
+        return all_failures
 
     async def close(self) -> None:
         """Flush and be done."""

@@ -63,8 +63,12 @@ class MultiTableWriter:
         return self._background.block(self._core.delete(table_path, pk))
 
     async def flush(self, *, timeout: float | None = None) -> None:
-        """Send everything to all tables and wait until it is acknowledged; raises the first error."""
-        await self._background.wrap(self._core.flush(timeout=timeout))
+        """Send everything to all tables and wait until it is acknowledged.
+
+        Raises the first error; the next flush raises those of other tables.
+        """
+        for failures in await self._background.wrap(self._core._drain(timeout)):
+            failures.raise_first()
 
     def close(self) -> Awaitable[None]:
         """Flush and be done."""

@@ -12,6 +12,7 @@ from tests.client.support import LOG_FIELDS, fill_log, with_table
 
 import fluss
 from fluss.client.scan import batch_scanner
+from fluss.errors import StorageError
 
 KEYED_FIELDS = [pa.field("id", pa.int64(), nullable=False), *LOG_FIELDS[1:]]
 IDS = list(range(300))
@@ -88,7 +89,7 @@ def test_after_a_failure_the_end_is_not_reported(run, config, database, monkeypa
 
     async def fail(self, connection, request, **options):
         if request.call_seq_id == 2:
-            raise fluss.StorageError("the disk is on fire")
+            raise StorageError("the disk is on fire")
         return await scan_kv(self, connection, request, **options)
 
     monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", fail)
@@ -96,12 +97,12 @@ def test_after_a_failure_the_end_is_not_reported(run, config, database, monkeypa
     async def use(conn, table):
         await fill_keys(table)
         async with scanner_of(table, "bucket") as scanner:
-            with pytest.raises(fluss.StorageError, match="on fire"):
+            with pytest.raises(StorageError, match="on fire"):
                 await scanner.to_arrow()
             found = [await scanner.next_batch(), await scanner.next_batch()]
             assert len(ids_of(found)) < len(IDS)
             for _ in range(2):
-                with pytest.raises(fluss.StorageError, match="on fire"):
+                with pytest.raises(StorageError, match="on fire"):
                     await scanner.next_batch()
         assert await scanner.next_batch() is None, "it is closed"
 

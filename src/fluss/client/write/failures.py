@@ -52,6 +52,15 @@ class Failures:
                 else:
                     del self._by_error[id(error)]
 
+    def raise_first(self) -> None:
+        """Raise the error of a `flush()`, if there is one.
+
+        Call it in the task of the caller: one that comes from another task is dropped when the caller is cancelled.
+        """
+        error = self.take()
+        if error is not None:
+            raise error
+
     def take(self) -> FlussError | None:
         """Return the error that `flush()` raises, if any, and forget all of them."""
         with self._lock:

@@ -502,9 +502,14 @@ class WriterBase:
             writer.append({"id": 1, "name": "Alice"})
             await writer.flush()
         """
-        await within(self._flush, timeout, f"Flushing the writer of table {self._info.table_path}")
+        (await self.drain(timeout)).raise_first()
 
-    async def _flush(self) -> None:
+    async def drain(self, timeout: float | None = None) -> Failures:
+        """Send everything, wait until it is settled, and return what `flush()` has to raise."""
+        await within(self._settle, timeout, f"Flushing the writer of table {self._info.table_path}")
+        return self._failures
+
+    async def _settle(self) -> None:
         self._push()
         with self._accumulator:
             given = self._accumulator.numbers
@@ -531,9 +536,6 @@ class WriterBase:
                 await waiting[1].wait()
             finally:
                 self._flushes.remove(waiting)
-        error = self._failures.take()
-        if error is not None:
-            raise error
 
     async def close(self, *, timeout: float | None = None) -> None:
         """Flush and be done.
@@ -542,10 +544,6 @@ class WriterBase:
             await writer.close()
         """
         await self.flush(timeout=timeout)
-
-    async def drain(self) -> None:
-        """Bring everything to the servers, before the connection is closed in good order."""
-        await self.flush()
 
     async def shut(self) -> None:
         """Fail what was not passed to the sender yet: the connection ends. The sender fails the rest."""
