@@ -300,7 +300,13 @@ class _OneShot(_Closing):
 
     def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
         """The next batch, or None when all was read."""
-        return awaitable_if_awaited(self._background.block(self._core.next_batch(timeout=timeout)))
+        batch = None
+        while batch is None and self._background.block(self._fill(timeout)):
+            batch = self._core._take()  # none if another thread was quicker
+        return awaitable_if_awaited(batch)
+
+    async def _fill(self, timeout: float | None = None) -> bool:
+        return await self._core._fill(self._background.cluster.deadline(timeout))
 
     def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
         """All batches."""
@@ -329,8 +335,10 @@ class _OneShot(_Closing):
             yield batch
 
     async def __aiter__(self) -> AsyncIterator[RecordBatch]:
-        while (batch := await self._background.wrap(self._core.next_batch())) is not None:
-            yield batch
+        while await self._background.wrap(self._fill()):
+            batch = self._core._take()
+            if batch is not None:
+                yield batch
 
     def __enter__(self: OneShotT) -> OneShotT:
         return self

@@ -34,10 +34,10 @@ class OneShotScanner(ABC):
     def __init__(self, plan: ScanPlan) -> None:
         self._plan = plan
         self._batches: AsyncGenerator[RecordBatch, None] | None = None
-        self._step: asyncio.Task[RecordBatch | None] | None = None
-        """The step to the next batch while no call has its result; for ever if it failed."""
-        self._collected: deque[RecordBatch] = deque()
-        """Batches of a call that gives all of them, until it does."""
+        self._step: asyncio.Task[bool] | None = None
+        """The step to the next batch while no call has seen its end; for ever if it failed."""
+        self._fetched: deque[RecordBatch] = deque()
+        """Batches that no caller has yet. They are added on the loop, and taken in any thread."""
         self._closed = False
         self._arrow_schema = plan.arrow_schema
         self._deadline = plan.cluster.deadline()
@@ -67,35 +67,57 @@ class OneShotScanner(ABC):
                 print(found.batch.num_rows)
         """
         deadline = self._plan.cluster.deadline(timeout)
-        return self._collected.popleft() if self._collected else await self._next(deadline)
-
-    async def _next(self, deadline: Deadline) -> RecordBatch | None:
-        self._deadline = deadline
-        while not self._closed:
-            step = self._step
-            timeout_s = None  # a step of its own ends by the deadline
-            if step is not None:
-                timeout_s = deadline.remaining_ms / 1000
-            else:
-                step = self._step = asyncio.ensure_future(self._read_on())
-                step.add_done_callback(retrieve_exception)
-            # Not awaited itself: a call that is cancelled must not end the read.
-            await asyncio.wait((step,), timeout=timeout_s)
-            if not step.done():
-                raise DeadlineExceededError(
-                    f"The next rows of table '{self._plan.info.table_path}' did not come within "
-                    f"{deadline.total_ms / 1000:g} s"
-                )
-            if self._step is step:  # else it was another call's to take
-                if step.exception() is None:
-                    self._step = None
-                return step.result()
+        while await self._fill(deadline):
+            batch = self._take()
+            if batch is not None:  # else another thread was quicker
+                return batch
         return None
 
-    async def _read_on(self) -> RecordBatch | None:
+    async def _fill(self, deadline: Deadline) -> bool:
+        """Wait until there is a batch to take; False at the end. Cancelled, it loses nothing."""
+        while not self._fetched:
+            if not await self._advance(deadline):
+                return False
+        return True
+
+    def _take(self) -> RecordBatch | None:
+        """Take a batch that is there, in any thread."""
+        try:
+            return self._fetched.popleft()
+        except IndexError:
+            return None
+
+    async def _advance(self, deadline: Deadline) -> bool:
+        """Wait for one batch more; False at the end."""
+        self._deadline = deadline
+        if self._closed:
+            return False
+        step = self._step
+        timeout_s = None if step is None else deadline.remaining_ms / 1000
+        if step is None:
+            step = self._step = asyncio.ensure_future(self._read_on())  # ends by the deadline itself
+            step.add_done_callback(retrieve_exception)
+        # Not awaited itself: a call that is cancelled must not end the read.
+        await asyncio.wait((step,), timeout=timeout_s)
+        if self._closed:
+            return False
+        if not step.done():
+            raise DeadlineExceededError(
+                f"The next rows of table '{self._plan.info.table_path}' did not come within "
+                f"{deadline.total_ms / 1000:g} s"
+            )
+        more = step.result()
+        if self._step is step:
+            self._step = None
+        return more
+
+    async def _read_on(self) -> bool:
         if self._batches is None:
             self._batches = self._run()
-        return await anext(self._batches, None)
+        async for batch in self._batches:
+            self._fetched.append(batch)
+            return True
+        return False
 
     async def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
         """Return all batches that are left.
@@ -106,10 +128,10 @@ class OneShotScanner(ABC):
             batches = await scanner.collect_all_batches()
         """
         deadline = self._plan.read_deadline(timeout)
-        while (batch := await self._next(self._plan.cluster.deadline(deadline))) is not None:
-            self._collected.append(batch)
-        batches = list(self._collected)
-        self._collected.clear()
+        while await self._advance(self._plan.cluster.deadline(deadline)):
+            pass
+        batches = list(self._fetched)
+        self._fetched.clear()
         return batches
 
     async def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
@@ -144,7 +166,7 @@ class OneShotScanner(ABC):
             await scanner.close()
         """
         self._closed = True
-        self._collected.clear()
+        self._fetched.clear()
         step, self._step = self._step, None
         if step is not None:
             step.cancel()
