@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import _thread
+import asyncio
 import datetime as dt
 import itertools
+import random
 import threading
 import time
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 import fluss
+import fluss.aio
 
 
 def test_a_log_up_to_its_end(db: fluss.Database) -> None:
@@ -213,6 +216,38 @@ def test_an_interrupt(db: fluss.Database, bounded: bool) -> None:
     else:
         assert list(follow) == []
     assert table.count() == 1, "the connection goes on"
+
+
+@pytest.mark.parametrize("arguments", [{"stop_at_end": True}, {"timeout": 2}], ids=["to the end", "endless"])
+def test_loops_that_are_cancelled_at_any_moment(db: fluss.Database, arguments: dict[str, Any]) -> None:
+    table = db.create_table("t", "id int")
+    for start in range(0, 400, 10):
+        table.append([(number,) for number in range(start, start + 10)])
+    seen: list[int] = []
+
+    async def main() -> None:
+        async with await fluss.aio.connect(db.address) as twin:
+            follow = (await twin.table("t")).follow(**arguments)
+
+            async def read() -> None:
+                async for change in follow:
+                    seen.append(change.row["id"])
+                    await asyncio.sleep(0)
+                    if len(seen) == 400:
+                        break
+
+            chance = random.Random(7)
+            reading = None
+            while reading is None or reading.cancelled():
+                reading = asyncio.ensure_future(read())
+                await asyncio.sleep(chance.choice([0, 0.0005, 0.002]))
+                reading.cancel()
+                await asyncio.wait((reading,), timeout=5)
+            await reading
+            await follow.close()
+
+    asyncio.run(main())
+    assert seen == list(range(400))
 
 
 def test_positions_as_text() -> None:

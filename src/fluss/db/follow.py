@@ -30,7 +30,7 @@ from fluss.net.eager import retrieve_exception
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussConnection
-    from fluss.client.scan import LogScanner
+    from fluss.client.scan import LogScanner, TableScan
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT")
@@ -72,9 +72,12 @@ class Feed(Generic[T]):
         self._read: dict[TableBucket, int] = {}
         """The next offset of every bucket. Replaced, never changed: changes that were given out hold on to it."""
         self._scanner: LogScanner | None = None
+        self._scan: TableScan | None = None
+        self._ends: dict[TableBucket, int] = {}
         self._bounded: AsyncGenerator[RecordBatch, None] | None = None
         self._info: TableInfo | None = None
         self._waiting: deque[RecordBatch] = deque()
+        self._reading: asyncio.Task[RecordBatch | None] | None = None
         self._polling: asyncio.Task[list[RecordBatch]] | None = None
         self._checked_at = 0.0
         self._ended = False
@@ -113,12 +116,13 @@ class Feed(Generic[T]):
     async def close(self) -> None:
         """Stop reading."""
         self._ended = True
+        pending = [task for task in (self._reading, self._polling) if task is not None]
+        self._reading = self._polling = None
+        for task in pending:
+            task.cancel()
+            await asyncio.wait([task])
         if self._bounded is not None:
             await self._bounded.aclose()
-        if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.wait([self._polling])
-            self._polling = None
         if self._scanner is not None:
             await self._scanner.close()
 
@@ -134,8 +138,8 @@ class Feed(Generic[T]):
         self._read = await self._offsets(plan, info, buckets)
         scan = table.new_scan().project_by_name(columns)
         if self._stop_at_end:
-            ends = await plan.offsets(list(self._read), OffsetSpec.latest())
-            self._bounded = scan.read_batches(dict(self._read), ends)
+            self._ends = await plan.offsets(list(self._read), OffsetSpec.latest())
+            self._scan = scan
         else:
             self._scanner = scan._log_scanner(batches=True, change_type_column=False)
             self._subscribe(self._read)
@@ -175,10 +179,27 @@ class Feed(Generic[T]):
             self._scanner.subscribe_buckets({bucket.bucket_id: offset for bucket, offset in offsets.items()})
 
     async def _next_bounded(self) -> RecordBatch | None:
-        assert self._bounded is not None
-        while (found := await anext(self._bounded, None)) is not None:
-            if found.num_records:
-                return found
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._read_on())
+            self._reading.add_done_callback(retrieve_exception)
+        reading = self._reading
+        # Not awaited itself, as in `_poll`.
+        await asyncio.wait([reading])
+        self._reading = None
+        return reading.result()
+
+    async def _read_on(self) -> RecordBatch | None:
+        assert self._scan is not None
+        if self._bounded is None:
+            self._bounded = self._scan.read_batches(dict(self._read), self._ends)
+        try:
+            while (found := await anext(self._bounded, None)) is not None:
+                if found.num_records:
+                    return found
+        except BaseException:
+            # A generator is over after an error, and would say that this is the end. The next call reads on.
+            self._bounded = None
+            raise
         return None
 
     async def _next_endless(self) -> RecordBatch | None:
