@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import random
+import sys
+import threading
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -344,6 +348,156 @@ def test_loops_over_a_virtual_table_that_are_left_early(run, config, database, v
         assert await read(leave=True) == whole
 
     run(with_table(config, database, use, LOG_FIELDS_KEYED, keys=["id"]))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout and TaskGroup are new in Python 3.11")
+@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
+@pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])
+def test_loops_within_timeouts_and_task_groups(run, config, database, face, batches):
+    of_311: Any = asyncio
+
+    async def use(conn, table):
+        await fill_log(table)
+        connection = await face.FlussConnection.create(config)
+        scan = (await connection.get_table(f"{database}.t")).new_scan()
+        scanner = await (scan.create_record_batch_log_scanner() if batches else scan.create_log_scanner())
+        scanner.subscribe(0, 0)
+        seen = []
+
+        async def consume():
+            async for item in scanner:
+                seen.extend(range(item.base_offset, item.last_offset + 1) if batches else [item.offset])
+                if len(seen) in (25, 50):
+                    raise LookupError
+
+        async def fail_in_a_group():
+            async with of_311.TaskGroup() as group:
+                group.create_task(consume())
+                group.create_task(asyncio.sleep(60))
+
+        async def run_out_of_time():
+            async with of_311.timeout(0.3):
+                await consume()
+
+        with pytest.raises(LookupError):
+            await run_out_of_time()
+        with pytest.raises(Exception, match="TaskGroup") as caught:
+            await fail_in_a_group()
+        group: Any = caught.value
+        assert [type(error) for error in group.exceptions] == [LookupError]
+        with pytest.raises(TimeoutError):
+            await run_out_of_time()
+        assert seen == ALL
+        assert scanner.get_subscribed_buckets()[0][1] == 100
+        await scanner.close()
+        await connection.close()
+
+    run(with_table(config, database, use, LOG_FIELDS))
+
+
+@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
+def test_loops_within_cancel_scopes_of_anyio(config, database, face):
+    anyio = pytest.importorskip("anyio")
+
+    async def use(conn, table):
+        connection = await face.FlussConnection.create(config)
+        scanner = await (await connection.get_table(f"{database}.t")).new_scan().create_log_scanner()
+        scanner.subscribe(0, 0)
+        seen = []
+
+        async def consume():
+            while len(seen) < 100:
+                with anyio.move_on_after(0.002):
+                    async for record in scanner:
+                        seen.append(record.offset)
+                        await anyio.sleep(0)
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(consume)
+                await fill_log(table)
+        assert seen == ALL
+        await scanner.close()
+        await connection.close()
+
+    async def main():
+        await with_table(config, database, use, LOG_FIELDS)
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize("leave", ["break", "aclose", "error", "cancel"])
+def test_reads_up_to_now_that_are_left_end_their_fetches(run, config, database, no_complaints, leave):
+    """`read_batches` is an asynchronous generator: what it started ends with it, and the position stays."""
+
+    async def use(conn, table):
+        await fill_log(table)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            batches = scanner.read_batches()
+            begun = asyncio.Event()
+
+            async def read():
+                async for _ in batches:
+                    begun.set()
+                    if leave == "break":
+                        break
+                    if leave == "error":
+                        raise LookupError
+                    await asyncio.sleep(0 if leave == "aclose" else 60)
+
+            if leave == "aclose":
+                await anext(batches)
+            else:
+                reading = asyncio.ensure_future(read())
+                await begun.wait()
+                if leave == "cancel":
+                    reading.cancel()
+                await asyncio.wait((reading,))
+                assert leave != "error" or isinstance(reading.exception(), LookupError)
+            await batches.aclose()
+            assert scanner.get_subscribed_buckets()[0][1] == 0
+            assert (await scanner.to_arrow()).column("id").to_pylist() == ALL
+        others = [task for task in asyncio.all_tasks() if "_fetch" in repr(task.get_coro())]
+        assert others == []
+
+    run(with_table(config, database, use, LOG_FIELDS))
+
+
+def test_a_blocking_loop_and_polls_of_other_threads_share_the_records(run, config, database):
+    config.scanner_log_max_poll_records = 7
+
+    async def fill(conn, table):
+        await fill_log(table, batches=20, rows=50)
+
+    run(with_table(config, database, fill, LOG_FIELDS))
+    connection = asyncio.run(fluss.FlussConnection.create(config))
+    table = asyncio.run(connection.get_table(f"{database}.t"))
+    scanner = asyncio.run(table.new_scan().create_log_scanner())
+    scanner.subscribe(0, 0)
+    seen: list[list[int]] = [[], [], []]
+
+    def loop(mine):
+        with contextlib.suppress(fluss.FlussError):  # it is closed
+            while True:
+                for record in scanner:
+                    mine.append(record.offset)
+                    if record.offset % 13 == 0:
+                        break
+
+    def poll(mine):
+        while sum(map(len, seen)) < 1000:
+            mine.extend(record.offset for record in scanner.poll(50))
+
+    threads = [threading.Thread(target=target, args=(mine,)) for target, mine in zip((loop, poll, poll), seen)]
+    for thread in threads:
+        thread.start()
+    for thread in threads[1:]:
+        thread.join(20)
+    scanner.close()
+    threads[0].join(20)
+    connection.close()
+    assert sorted(seen[0] + seen[1] + seen[2]) == list(range(1000))
 
 
 def test_a_poll_of_many_tables_that_fails_or_is_cancelled_keeps_the_records(run, config, database):
