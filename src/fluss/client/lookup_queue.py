@@ -34,9 +34,8 @@ from fluss.errors import (
     NetworkError,
 )
 from fluss.metadata import PhysicalTablePath, TableBucket
-from fluss.net.deadline import Deadline
+from fluss.net.deadline import Deadline, wait_for
 from fluss.net.eager import start_eagerly
-from fluss.net.waiting import wait_for
 
 T = TypeVar("T")
 

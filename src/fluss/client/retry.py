@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from fluss._text import escaped
 from fluss.errors import DeadlineExceededError, FlussError, NetworkError
-from fluss.net.deadline import Deadline
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import Deadline, wait_for
 
 T = TypeVar("T")
 

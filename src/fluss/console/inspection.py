@@ -12,7 +12,7 @@ import urllib.request
 from typing import Any
 
 from fluss.errors import InvalidArgumentError, NetworkError
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 
 _ANSWER_BYTES_MAX = 32 * 1024 * 1024
 _ANSWER_S_MAX = 10.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from fluss.console.inspection import Inspection, parse_metrics
 from fluss.errors import FlussError
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 from fluss.server.distribution import percentile_ms
 
 SAMPLE_S = 1.0

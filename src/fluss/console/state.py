@@ -30,6 +30,7 @@ from fluss.errors import (
     NetworkError,
     TableNotExistError,
 )
+from fluss.net.deadline import wait_for
 
 logger = logging.getLogger("fluss.console")
 
@@ -199,7 +200,7 @@ async def read_json(request: Request) -> Mapping[str, Any]:
     if not request.headers.get("content-type", "").startswith("application/json"):
         return {}
     try:
-        body = json.loads(await asyncio.wait_for(read_body(request, BODY_BYTES_MAX), BODY_S_MAX) or b"{}")
+        body = json.loads(await wait_for(read_body(request, BODY_BYTES_MAX), BODY_S_MAX) or b"{}")
     except asyncio.TimeoutError:
         raise InvalidArgumentError(f"The request did not arrive within {BODY_S_MAX:.0f} s.") from None
     except ValueError:

@@ -27,7 +27,7 @@ from fluss.errors import (
     InvalidArgumentError,
     NetworkError,
 )
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 from fluss.server.address_file import is_in_use, live_addresses
 from fluss.server.local import LocalServer
 

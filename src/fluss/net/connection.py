@@ -29,10 +29,10 @@ from fluss.errors import (
     UnsupportedVersionError,
 )
 from fluss.net.buffers import FrameBuffers
+from fluss.net.deadline import wait_for
 from fluss.net.loop_connection import LoopConnection
 from fluss.net.pending import PendingRequests, Waiter
 from fluss.net.transport import FrameTransport
-from fluss.net.waiting import wait_for
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, Api, ServerType
 from fluss.protocol.fast_paths import fetched_records_position

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one deadline of a call, handed to everything that the call waits for."""
+"""The one deadline of a call, handed to everything that the call waits for, and waiting with a timeout."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import time
+from collections.abc import Awaitable
+from functools import partial
+from typing import TypeVar
 
 from fluss.errors import FlussError, InvalidArgumentError
+
+T = TypeVar("T")
 
 LONGEST_S = 365 * 24 * 3600.0
 """No wait is longer: what asks for more asks for a wait without an end."""
@@ -65,3 +72,51 @@ class Deadline:
 
     def __repr__(self) -> str:
         return f"<Deadline of {self.total_ms:.0f} ms, {self.remaining_ms:.0f} ms left>"
+
+
+if sys.version_info >= (3, 12):
+    wait_for = asyncio.wait_for
+else:
+
+    async def wait_for(work: Awaitable[T], timeout: float | None) -> T:
+        """Await work for at most `timeout` seconds, then cancel it and raise `asyncio.TimeoutError`.
+
+        When the caller is cancelled the work is cancelled too, and its result is dropped if it has one already. Before
+        Python 3.12 `asyncio.wait_for` returns that result, and the cancellation is gone: a task that waits again and
+        again, such as a loop over a scanner, then never ends, and a task group or `asyncio.timeout` around it hangs.
+        """
+        if timeout is None:
+            return await work
+        # Not `asyncio.timeout`: a coroutine that was started eagerly runs its first part outside of its own task.
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        timer = loop.call_later(timeout, _release, waiter)
+        task.add_done_callback(partial(_release, waiter))
+        try:
+            await waiter
+            timed_out = not task.done()
+            if timed_out:
+                task.cancel()
+                await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            from fluss.net.eager import retrieve_exception  # here: the first request needs no such module
+
+            task.add_done_callback(retrieve_exception)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+            raise
+        finally:
+            timer.cancel()
+        try:
+            return task.result()
+        except asyncio.CancelledError:  # also the exception of a `gather` that was cancelled
+            if timed_out:
+                raise asyncio.TimeoutError from None
+            raise
+
+
+def _release(waiter: asyncio.Future[None], _: object = None) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

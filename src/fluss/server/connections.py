@@ -14,7 +14,7 @@ from heapq import nsmallest
 from time import monotonic
 from typing import Protocol
 
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.server.auth import Principal
 from fluss.server.channel import Channel

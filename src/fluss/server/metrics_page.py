@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from fluss.errors import ConfigError
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 from fluss.server.metrics import ServerMetrics
 
 _REQUEST_BYTES_MAX = 8192

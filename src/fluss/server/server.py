@@ -14,7 +14,7 @@ from functools import partial
 
 from fluss._version import VERSION
 from fluss.metadata import TableBucket
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 from fluss.server.auth import check_users, users_of
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.lake_hook import LakeByName

@@ -11,7 +11,7 @@ from typing import Any
 from fluss.client.blocking_client import BlockingClient
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket, TableInfo
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 from fluss.spark.layout import Bucket
 
 _TIMES_WAIT_S = 2.0

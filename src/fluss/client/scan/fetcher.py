@@ -36,9 +36,8 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import EARLIEST_OFFSET, Schema, TableBucket, TableInfo
-from fluss.net.deadline import Deadline
+from fluss.net.deadline import Deadline, wait_for
 from fluss.net.eager import retrieve_exception, start_eagerly
-from fluss.net.waiting import wait_for
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import FetchedBucket, decode_fetch_log_response
 from fluss.records import LogBatch, iter_log_batches

@@ -25,7 +25,7 @@ from fluss.client.scan.subscriptions import ActiveReader, Subscriptions
 from fluss.client.scan.views import VIEWS, ChangeTypes, View
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import TableBucket
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 
 if TYPE_CHECKING:
     import pandas as pd

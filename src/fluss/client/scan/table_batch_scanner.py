@@ -19,7 +19,7 @@ from fluss.client.scan.views import VIEWS
 from fluss.client.virtual import LAKE
 from fluss.errors import DeadlineExceededError
 from fluss.metadata import EARLIEST_OFFSET, TableBucket
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 
 _BUCKETS_AT_A_TIME = 4
 _BATCHES_AHEAD = 4

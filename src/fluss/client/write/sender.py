@@ -46,9 +46,8 @@ from fluss.errors import (
     error_for_code,
 )
 from fluss.metadata import TableBucket, TablePath
-from fluss.net.deadline import Deadline
+from fluss.net.deadline import Deadline, wait_for
 from fluss.net.eager import start_eagerly
-from fluss.net.waiting import wait_for
 from fluss.protocol import apis, messages
 from fluss.protocol.apis import Api
 from fluss.protocol.record_messages import encode_produce_log, encode_put_kv

@@ -39,7 +39,7 @@ from fluss.client.write.sender import Sender
 from fluss.client.write.sizing import BatchSizer
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 
 if TYPE_CHECKING:
     from typing import Protocol, TypeAlias

@@ -15,7 +15,7 @@ from typing import Protocol
 from fluss import _plugins
 from fluss.errors import ErrorCode, FlussError, InvalidTableError, MissingDependencyError, UnknownServerError
 from fluss.metadata import Column, TableDescriptor, TablePath
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.exposure import scrub
 

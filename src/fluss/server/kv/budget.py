@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fluss.errors import StorageBackpressureError
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 from fluss.server.distribution import Distribution
 from fluss.server.kv.row_cache import RowCache
 

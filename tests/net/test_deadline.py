@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fluss
-from fluss.net.waiting import wait_for
+from fluss.net.deadline import wait_for
 
 
 def test_a_cancellation_in_the_turn_of_the_result_is_not_swallowed() -> None:
@@ -69,4 +69,4 @@ def test_cancelling_reaches_the_work_and_waits_for_its_end(no_complaints: None) 
 def test_no_other_module_uses_the_one_of_asyncio() -> None:
     package = Path(fluss.__file__).parent
     users = [path.name for path in package.rglob("*.py") if re.search(r"asyncio\.wait_for\b(?!`)", path.read_text())]
-    assert users == ["waiting.py"]
+    assert users == ["deadline.py"]
