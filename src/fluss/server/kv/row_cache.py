@@ -64,7 +64,7 @@ class RowCache:
         with self._lock:
             return sum(rows.size_bytes for rows in self._members)
 
-    def keep(self, rows: CachedRows, parts: tuple[_Part, ...]) -> None:
+    def keep(self, rows: CachedRows, parts: tuple[_PackedRows, ...]) -> None:
         """Let a store keep these parts. While all keep too much, those that keep most forget their oldest rows."""
         with self._lock:
             rows.parts = parts
@@ -85,7 +85,7 @@ class CachedRows:
 
     def __init__(self, cache: RowCache) -> None:
         self._cache = cache
-        self.parts: tuple[_Part, ...] = ()
+        self.parts: tuple[_PackedRows, ...] = ()
         """Newest first. Changed by `RowCache` alone."""
 
     @property
@@ -95,7 +95,7 @@ class CachedRows:
     def prepare(self, spilled: Mapping[bytes, bytes | None]) -> Addition | None:
         """Make what `add` adds once the rows are on disk. Runs in a thread; one at a time for a store."""
         limit_bytes = min(self._cache.limit_bytes, _PART_BYTES_MAX)
-        newest, merged = _Part.of(spilled, limit_bytes), 0
+        newest, merged = _PackedRows.of(spilled, limit_bytes), 0
         if newest is None:
             return None
         for part in self.parts:
@@ -103,7 +103,7 @@ class CachedRows:
             size_bytes = part.size_bytes + newest.size_bytes
             if part.size_bytes > 2 * newest.size_bytes or size_bytes > limit_bytes // _PARTS_SHARE:
                 break
-            newest, merged = _Part.merge(newest, part), merged + 1
+            newest, merged = _PackedRows.merge(newest, part), merged + 1
         return Addition(newest, merged)
 
     def add(self, addition: Addition | None) -> None:
@@ -127,7 +127,7 @@ class CachedRows:
         return _values_in(parts, keys)
 
 
-def _values_in(parts: Sequence[_Part], keys: Sequence[bytes]) -> list[Any]:
+def _values_in(parts: Sequence[_PackedRows], keys: Sequence[bytes]) -> list[Any]:
     query = _Query.of(keys)
     found = np.full(len(keys), UNKNOWN, object)
     for part in parts:
@@ -157,7 +157,7 @@ class _Query(NamedTuple):
         return _Query(self.hashes[which], self.keys.take(which), self.places[which])
 
 
-class _Part(NamedTuple):
+class _PackedRows(NamedTuple):
     """Rows that were spilled together."""
 
     hashes: _Hashes
@@ -169,7 +169,7 @@ class _Part(NamedTuple):
     key_lengths: npt.NDArray[np.uint8]
 
     @classmethod
-    def of(cls, rows: Mapping[bytes, bytes | None], limit_bytes: int) -> _Part | None:
+    def of(cls, rows: Mapping[bytes, bytes | None], limit_bytes: int) -> _PackedRows | None:
         """The rows, or None if they are too many."""
         keys, values = list(rows), list(rows.values())
         hashes, entries, lengths = [], [], []
@@ -192,7 +192,7 @@ class _Part(NamedTuple):
         return cls._ordered(_joined(hashes, np.uint32), Slices.concat(entries), _joined(lengths, np.uint8))
 
     @classmethod
-    def merge(cls, newer: _Part, older: _Part) -> _Part:
+    def merge(cls, newer: _PackedRows, older: _PackedRows) -> _PackedRows:
         return cls._ordered(
             np.concatenate((newer.hashes, older.hashes)),
             Slices.concat((newer._entry_slices(), older._entry_slices())),
@@ -200,7 +200,7 @@ class _Part(NamedTuple):
         )
 
     @classmethod
-    def _ordered(cls, hashes: _Hashes, entries: Slices, key_lengths: npt.NDArray[np.uint8]) -> _Part:
+    def _ordered(cls, hashes: _Hashes, entries: Slices, key_lengths: npt.NDArray[np.uint8]) -> _PackedRows:
         """Put entries into order; of those with the same hash the first counts."""
         order = np.argsort(hashes, kind="stable")
         hashes = hashes[order]
@@ -247,7 +247,7 @@ class _Part(NamedTuple):
 class Addition(NamedTuple):
     """What a spill adds to the rows that are kept."""
 
-    part: _Part
+    part: _PackedRows
     merged: int
     """How many of the newest parts are in it."""
 
