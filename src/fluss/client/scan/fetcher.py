@@ -266,7 +266,7 @@ class Fetcher:
 
     def pump(self) -> None:
         """Ask for more wherever there is room. Cheap to call often."""
-        if self._closed or not self._asked or self._buffered_bytes >= self.options.buffered_bytes:
+        if not self._idle or self._closed or not self._asked or self._buffered_bytes >= self.options.buffered_bytes:
             return
         now = self._loop.time()
         groups: dict[int, list[Subscription]] = {}

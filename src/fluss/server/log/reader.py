@@ -226,14 +226,13 @@ class _Reading:
     def _source(self, segment: Segment, file: SegmentFile, start: int, end: int) -> SegmentFile | MappedFile:
         """Choose how the file is read: a small read copies a window of it, a large one maps it."""
         plan = self.plan
+        # Of batches that were checked before, only the headers are read, or those and the wanted columns.
+        if plan.projection is not None and plan.projection.is_known(plan.tablet.bucket, plan.offset):
+            return MappedFile(file, whole=False)
         if not plan.is_large:
             return file
-        # Of batches that were checked before, only the headers are read, or those and the wanted columns.
-        if plan.projection is not None:
-            whole = not plan.projection.is_known(plan.tablet.bucket, plan.offset)
-        else:
-            whole = not (plan.is_plain and segment.is_checked(start, min(end, start + plan.window_bytes)))
-        return MappedFile(file, whole=whole)
+        is_checked = plan.is_plain and segment.is_checked(start, min(end, start + plan.window_bytes))
+        return MappedFile(file, whole=not is_checked)
 
     def _cut_again(self, view: memoryview, span: BatchSpan) -> Sequence[Buffer] | None:
         """Return the wanted columns of a batch that was checked before, or None if it has to be checked."""
