@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -202,3 +204,124 @@ def test_without_memory_for_it_a_spill_goes_on(tmp_path: Path, monkeypatch: pyte
         assert store.get_many([b"a"]) == [b"2"]
         assert store.budget.cache.size_bytes == 0
         store.close(keep=False)
+
+
+# -- after a start ----------------------------------------------------------------------------------------------------
+
+
+def windows_of(rows: Spill, size: int) -> Iterator[dict[bytes, bytes]]:
+    there = [(key, value) for key, value in rows.items() if value is not None]
+    for at in range(0, len(there), size):
+        yield dict(there[at : at + size])
+
+
+@settings(max_examples=150)
+@given(
+    stored=st.dictionaries(_keys, st.binary(min_size=1, max_size=40), max_size=60),
+    spills=_spills,
+    limit_bytes=st.sampled_from([300, 2_000, MEGABYTE]),
+    data=st.data(),
+)
+def test_rows_that_are_read_from_disk_never_hide_newer_ones(
+    stored: Spill, spills: list[Spill], limit_bytes: int, data: st.DataObject
+) -> None:
+    """Spills of this store and of another one come between the steps of the read."""
+    cache = RowCache(limit_bytes)
+    rows, other = cache.join(), cache.join()
+    disk = dict(stored)
+    before = data.draw(st.integers(0, len(spills)))
+    for spilled in spills[:before]:
+        added(rows, spilled)
+        disk |= spilled
+    assert rows.begin_load(1)
+    with mock.patch.multiple(row_cache, _LOADED_ROWS=7, _STEP_WINDOWS=1):
+        steps = rows.load(windows_of(dict(disk), 3))
+        for spilled in spills[before:]:
+            next(steps, None)
+            if data.draw(st.booleans()):
+                added(other, {b"%d" % number: b"x" * 50 for number in range(5)})
+            added(rows, spilled)
+            disk |= spilled
+            found = known(rows, list(disk))
+            assert found == {key: disk[key] for key in found}
+        for _ in steps:
+            pass
+    found = known(rows, list(disk))
+    assert found == {key: disk[key] for key in found}
+    assert cache.size_bytes <= limit_bytes
+    if limit_bytes == MEGABYTE:
+        there = {key for key, value in disk.items() if value is not None and len(key) <= row_cache._KEY_BYTES_MAX}
+        assert found.keys() >= there
+    assert not rows.begin_load(1), "once"
+    assert other.begin_load(1), "the next store may begin"
+
+
+def test_a_read_ends_when_rows_are_forgotten() -> None:
+    cache = RowCache(MEGABYTE)
+    rows = cache.join()
+    assert rows.begin_load(1)
+    with mock.patch.multiple(row_cache, _LOADED_ROWS=1, _STEP_WINDOWS=1):
+        steps = rows.load(windows_of({b"a": b"1", b"b": b"1", b"c": b"1"}, 1))
+        next(steps)
+        assert known(rows, [b"a", b"b"]) == {b"a": b"1"}
+        rows.clear()
+        for _ in steps:
+            pass
+    assert known(rows, [b"a", b"b", b"c"]) == {}
+
+
+def test_a_store_that_is_opened_again_reads_its_rows_into_memory(tmp_path: Path) -> None:
+    rows = {b"%d" % number: b"v%d" % number for number in range(5_000)}
+    with ThreadPoolExecutor(1) as executor:
+        store = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
+        store.open()
+        store.apply(rows, len(rows), len(rows))
+        store.close(keep=True)
+        again = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
+        again.open()
+        assert again.get_many(list(rows)) == list(rows.values())
+        for _ in range(1_000):
+            executor.submit(lambda: None).result()  # every step is a turn of the thread
+            if again.budget.cache.size_bytes:
+                break
+        again.apply({b"7": b"new"}, len(rows) + 1, 0)
+        with mock.patch.object(engine, "get_many", side_effect=AssertionError):
+            assert again.get_many([b"7", b"8", b"4999"]) == [b"new", b"v8", b"v4999"]
+        again.close(keep=True)
+        third = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
+        third.open()
+        assert third.get_many([b"7", b"8"]) == [b"new", b"v8"]
+        third.close(keep=False)
+
+
+def test_a_store_may_be_wiped_while_it_reads_its_rows(tmp_path: Path) -> None:
+    rows = {b"%d" % number: b"old" for number in range(20_000)}
+    with ThreadPoolExecutor(2) as executor, mock.patch.object(row_cache, "_STEP_WINDOWS", 1):
+        store = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
+        store.open()
+        store.apply(rows, len(rows), len(rows))
+        assert spilled(store)
+        store._cached.clear()
+        assert store.get_many(list(rows)) == list(rows.values())
+        store.wipe()
+        store.apply({b"7": b"new"}, 1, 1)
+        assert spilled(store)
+        executor.submit(lambda: None).result()
+        assert store.get_many([b"7", b"8"]) == [b"new", None]
+        store.close(keep=False)
+
+
+def test_a_read_ends_when_newer_rows_had_to_make_room() -> None:
+    """What is still to be read may be older than what was forgotten."""
+    cache = RowCache(4_000)
+    rows = cache.join()
+    assert rows.begin_load(1)
+    with mock.patch.multiple(row_cache, _LOADED_ROWS=1, _STEP_WINDOWS=1):
+        steps = rows.load(windows_of({b"a": b"1", b"k": b"old"}, 1))
+        next(steps)
+        added(rows, {b"k": b"new", b"large": b"x" * 2_500})
+        added(rows, {b"larger": b"x" * 2_000})
+        assert known(rows, [b"a", b"k"]) == {}, "both made room"
+        for _ in steps:
+            pass
+    assert known(rows, [b"k"]) == {}

@@ -5,14 +5,17 @@ An update tells the row before it, and RocksDB needs several microseconds to fin
 200 bytes more than the rows themselves; here it is nine. The rows of a spill never change, so they lie one behind the
 other in one buffer, ordered by the hash of their key, and a whole batch of keys is found by a few steps of numpy. For a
 few keys RocksDB is quicker.
+
+After a start nothing is known. The first batch that needs many old rows lets a thread read those on disk.
 """
 
 from __future__ import annotations
 
 import mmap
 import threading
+import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -37,6 +40,10 @@ _STEP_ROWS = 1 << 15
 _PARTS_SHARE = 8
 """Parts are merged up to this share of the cache, so that little goes when the oldest goes."""
 _PART_BYTES_MAX = 2**32 - 1
+_LOADED_ROWS = 500_000
+"""Rows of a part that is read from disk."""
+_STEP_WINDOWS = 64
+"""Windows of rows that are read from disk in one step."""
 
 _Hashes = npt.NDArray[np.uint32]
 _Positions = npt.NDArray[np.intp]
@@ -49,6 +56,8 @@ class RowCache:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        self.loading = threading.Semaphore(1)
+        """Held by the one thread that reads rows from disk."""
         self._lock = threading.Lock()
         self._members: weakref.WeakSet[CachedRows] = weakref.WeakSet()
 
@@ -64,16 +73,31 @@ class RowCache:
         with self._lock:
             return sum(rows.size_bytes for rows in self._members)
 
-    def keep(self, rows: CachedRows, parts: tuple[_PackedRows, ...]) -> None:
-        """Let a store keep these parts. While all keep too much, those that keep most forget their oldest rows."""
+    def add_newest(self, rows: CachedRows, part: _PackedRows, merged: int) -> None:
+        """Let a store keep one more part. While all keep too much, those that keep most forget their oldest rows."""
         with self._lock:
-            rows.parts = parts
-            size_bytes = sum(rows.size_bytes for rows in self._members) if parts else 0
+            rows.parts = (part, *rows.parts[merged:])
+            size_bytes = sum(rows.size_bytes for rows in self._members)
             while size_bytes > self.limit_bytes:
                 largest = max(self._members, key=lambda rows: rows.size_bytes)
                 *newer, oldest = largest.parts
                 largest.parts = tuple(newer)
+                largest.forgotten += 1
                 size_bytes -= oldest.size_bytes
+
+    def add_oldest(self, rows: CachedRows, part: _PackedRows, forgotten: int) -> bool:
+        """Let a store keep rows that are older than all it has; False if it forgot some meanwhile, or all is full."""
+        with self._lock:
+            size_bytes = part.size_bytes + sum(rows.size_bytes for rows in self._members)
+            if rows.forgotten != forgotten or size_bytes > self.limit_bytes:
+                return False
+            rows.parts = (*rows.parts, part)
+            return True
+
+    def clear(self, rows: CachedRows) -> None:
+        with self._lock:
+            rows.parts = ()
+            rows.forgotten += 1
 
 
 class CachedRows:
@@ -87,6 +111,9 @@ class CachedRows:
         self._cache = cache
         self.parts: tuple[_PackedRows, ...] = ()
         """Newest first. Changed by `RowCache` alone."""
+        self.forgotten = 0
+        """How often parts were forgotten: what is older than those must not be added any more."""
+        self._is_loaded = False
 
     @property
     def size_bytes(self) -> int:
@@ -109,12 +136,48 @@ class CachedRows:
     def add(self, addition: Addition | None) -> None:
         """Take in the rows of a spill that has ended; without them, nothing older counts either."""
         if addition is None:
-            self.clear()
+            self._cache.clear(self)
         else:
-            self._cache.keep(self, (addition.part, *self.parts[addition.merged :]))
+            self._cache.add_newest(self, addition.part, addition.merged)
 
     def clear(self) -> None:
-        self._cache.keep(self, ())
+        """Forget all rows, and that they were read from disk."""
+        self._cache.clear(self)
+        self._is_loaded = False
+
+    def begin_load(self, keys_asked: int) -> bool:
+        """Whether the caller shall `load` the rows on disk: for many keys, once, and one store at a time."""
+        if keys_asked < _KEYS_MIN or self._is_loaded or not self._cache.limit_bytes:
+            return False
+        self._is_loaded = self._cache.loading.acquire(blocking=False)
+        return self._is_loaded
+
+    def load(self, windows: Iterable[dict[bytes, bytes]]) -> Iterator[None]:
+        """Add the rows on disk, as far as there is room. A step at a time, which leaves half of the time to others.
+
+        Reading the first window begins the read: what is spilled from then on is newer.
+        """
+        try:
+            forgotten = self.forgotten
+            rows: dict[bytes, bytes] = {}
+            used = time.thread_time()
+            for number, window in enumerate(windows, 1):
+                rows |= window
+                if len(rows) >= _LOADED_ROWS:
+                    if not self._add_oldest(rows, forgotten):
+                        return
+                    rows = {}
+                time.sleep(time.thread_time() - used)
+                if number % _STEP_WINDOWS == 0:
+                    yield
+                used = time.thread_time()
+            self._add_oldest(rows, forgotten)
+        finally:
+            self._cache.loading.release()
+
+    def _add_oldest(self, rows: dict[bytes, bytes], forgotten: int) -> bool:
+        part = _PackedRows.of(rows, min(self._cache.limit_bytes, _PART_BYTES_MAX))
+        return part is not None and self._cache.add_oldest(self, part, forgotten)
 
     def get_many(self, keys: Sequence[bytes]) -> list[Any] | None:
         """The values of keys, None for those that are removed, `UNKNOWN` for others; None if it cannot tell any."""

@@ -18,7 +18,7 @@ import os
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice, repeat
 from pathlib import Path
@@ -48,6 +48,9 @@ _REPLAY_OFFSETS_MAX = 4_000_000
 
 _TRANSIENT = tuple(os.strerror(code) for code in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EDQUOT))
 """RocksDB tells errors of the operating system by their text only."""
+
+_WINDOW_ROWS = 1_024
+"""Rows that are read from disk at a time, while other threads wait."""
 
 _MISSING: Any = object()
 
@@ -205,9 +208,9 @@ class Store:
                 self._close_db()
 
     def _close_db(self) -> None:
-        for rows in tuple(self._reading):
-            rows.close()
         with self._readers.none():
+            for rows in tuple(self._reading):
+                rows.close()
             db, self._db = self._db, None
             self._on_disk = False
             if db is not None:
@@ -274,12 +277,36 @@ class Store:
         """Values of rows that are on disk, from memory where that knows them too."""
         known = self._cached.get_many(keys)
         if known is None:
+            if self._cached.begin_load(len(keys)):
+                self._go_on_loading(self._cached.load(self._disk_windows()))
             return self._from_engine(keys)
         at = [i for i, value in enumerate(known) if value is UNKNOWN]
         if at:
             for i, value in zip(at, self._from_engine([keys[i] for i in at])):
                 known[i] = value
         return known
+
+    def _go_on_loading(self, steps: Iterator[None]) -> None:
+        """Let a thread take the next step of reading rows on disk into the cache; others may come before it."""
+
+        def step() -> None:
+            for _ in steps:
+                self._go_on_loading(steps)
+                break
+
+        with contextlib.suppress(RuntimeError):  # the threads have ended
+            self.budget.executor.submit(step)
+
+    def _disk_windows(self) -> Iterator[dict[bytes, bytes]]:
+        with contextlib.suppress(DamagedStoreError, KvStorageError):  # said to those who need the rows
+            self._readers.begin()
+            try:
+                rows = DiskRows(self._open_part(), self._folder, self._readers, b"", many=True)
+                self._reading.add(rows)
+            finally:
+                self._readers.end()
+            while not self.closed and rows.fill(_WINDOW_ROWS):
+                yield rows.take()
 
     def _from_engine(self, keys: list[bytes]) -> list[bytes | None]:
         self._readers.begin()
@@ -432,9 +459,9 @@ class Store:
         probe = self._folder / "probe"
         disk.write_file(probe, bytes(_PROBE_BYTES))  # as long as the disk is full, reads should go on
         disk.unlink_if_there(probe)
-        for rows in tuple(self._reading):
-            rows.close(reopened=True)
         with self._readers.none():
+            for rows in tuple(self._reading):
+                rows.close(reopened=True)
             db, self._db = self._db, None
             if db is not None:
                 with contextlib.suppress(Exception):  # it says again that it could not write
