@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from tests.fuzz.mutations import Op, byte_ops, change_bytes, change_parts, part_ops
 from tests.records.forge import CODECS, Parts
-from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A, ROW_B, to_batch
+from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A, ROW_B, project_batch, to_batch
 
 from fluss._checksum import crc32c
 from fluss.client.scan.decode import BatchDecoder
@@ -53,7 +53,6 @@ from fluss.records import (
     encode_row_body,
     encode_value_batch,
     iter_log_batches,
-    project_batch,
     seal_kv_batch,
     seal_log_batch,
     statistics_columns,

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from tests.records import vectors
-from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A, ROW_B, to_batch
+from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A, ROW_B, project_batch, to_batch
 
 from fluss.errors import FlussError
 from fluss.metadata import Schema
@@ -62,7 +62,6 @@ from fluss.records import (
     encode_row_body,
     encode_value_batch,
     iter_log_batches,
-    project_batch,
     seal_log_batch,
     statistics_columns,
 )

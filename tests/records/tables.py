@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import decimal
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ from fluss.metadata import (
     TimeType,
     TinyIntType,
 )
+from fluss.records import LogBatch, Part, cut_batch
 from fluss.rows import logical
 
 ID_NAME = Schema.of([Column("id", IntType()), Column("name", StringType())])
@@ -126,3 +128,10 @@ def tables(
     schema = Schema.of([Column(f"c{i}", data_type) for i, (data_type, _) in enumerate(chosen)])
     row = st.tuples(*(st.none() | values for _, values in chosen))
     return schema, draw(st.lists(row, min_size=rows_min, max_size=rows_max))
+
+
+def project_batch(
+    batch: LogBatch, positions: Sequence[int], arrow_schema: pa.Schema, added: pa.Schema | None = None
+) -> list[Part]:
+    """The parts of a batch with some of its columns, as a server sends them."""
+    return cut_batch(batch, positions, arrow_schema, added).parts(batch.view)

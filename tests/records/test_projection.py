@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.records import vectors
-from tests.records.tables import ID_NAME, NESTED, NESTED_ROWS, tables, to_batch, to_rows
+from tests.records.tables import ID_NAME, NESTED, NESTED_ROWS, project_batch, tables, to_batch, to_rows
 
 from fluss.errors import FlussError, FormatError, InvalidColumnProjectionError
 from fluss.metadata import Column, Schema, StringType
@@ -20,7 +20,6 @@ from fluss.records import (
     encode_arrow_body,
     has_columns,
     patch_batch,
-    project_batch,
     read_header,
     seal_log_batch,
 )

@@ -81,12 +81,22 @@ def _integer(bits: int) -> Kind:
     return Kind(f"an integer of at most {bits} bits", f"integers of at most {bits} bits", take)
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is a number; True and False are none, though Python counts with them."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_seconds(value: Any) -> bool:
+    """Whether a value is a time to wait that may be none at all."""
+    return is_number(value) and value >= 0
+
+
 def _number(value: Any) -> Any:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else REFUSED
+    return value if is_number(value) else REFUSED
 
 
 def _seconds(value: Any) -> Any:
-    return value if isinstance(value, Deadline) or (_number(value) is not REFUSED and value > 0) else REFUSED
+    return value if isinstance(value, Deadline) or (is_number(value) and value > 0) else REFUSED
 
 
 def _flag(value: Any) -> Any:

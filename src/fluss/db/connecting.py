@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fluss.client.arguments import is_number
 from fluss.config import Config, login_options
 from fluss.db.profiles import active_profile
 from fluss.errors import (
@@ -100,13 +101,12 @@ def check_arguments(
     server: Mapping[str, Any] | None,
 ) -> None:
     """Refuse arguments of `connect` that make no sense, before a server is started for them."""
-    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
     # Of a password and of options, which may have one, only the type is shown.
     for name, fits, accepted, value in (
         ("user", user is None or isinstance(user, str), "a string or None", user),
         ("password", password is None or isinstance(password, str), "a string or None", type(password)),
         ("database", isinstance(database, str) and bool(database), "the name of a database", database),
-        ("timeout", is_number and timeout == timeout, "a number of seconds", timeout),  # not nan
+        ("timeout", is_number(timeout) and timeout == timeout, "a number of seconds", timeout),  # not nan
         ("options", options is None or isinstance(options, Mapping), "a dict of options or None", type(options)),
         ("server", server is None or isinstance(server, Mapping), "a dict of options or None", type(server)),
     ):

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fluss.client.arguments import wrong_argument
+from fluss.client.arguments import is_seconds, wrong_argument
 from fluss.client.scan import RecordBatch
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.changes import ChangeBatch, Position, start_offsets
@@ -56,8 +56,7 @@ class Feed(Generic[T]):
         stop_at_end: bool,
         timeout: float | None,
     ) -> None:
-        is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-        if timeout is not None and not (is_number and timeout >= 0):
+        if timeout is not None and not is_seconds(timeout):
             raise wrong_argument("follow", "timeout", "a number of seconds, 0 or more, or None", timeout)
         if isinstance(columns, (bytes, Mapping)) or not isinstance(columns, (Iterable, type(None))):
             raise wrong_argument("follow", "columns", "a list of column names or None", columns)

@@ -15,7 +15,7 @@ NAMES = {
         HEADER_SIZE_MIN LogBatch LogBatchHeader MAGIC_V0 MAGIC_V1 MAGIC_V2 NO_BATCH_SEQUENCE NO_WRITER_ID
         iter_log_batches patch_batch read_header
     """,
-    "fluss.records.projection": "ProjectedBatch cut_batch has_columns project_batch",
+    "fluss.records.projection": "ProjectedBatch cut_batch has_columns",
     "fluss.records.pruning": "may_match",
     "fluss.records.row_batch": "RowRecords decode_row_batch encode_row_body read_row_records",
     "fluss.records.statistics": "Statistics build_statistics statistics_columns supports_statistics",

@@ -30,7 +30,6 @@ from fluss.records.log_batch import read_header as read_header
 from fluss.records.projection import ProjectedBatch as ProjectedBatch
 from fluss.records.projection import cut_batch as cut_batch
 from fluss.records.projection import has_columns as has_columns
-from fluss.records.projection import project_batch as project_batch
 from fluss.records.pruning import may_match as may_match
 from fluss.records.row_batch import RowRecords as RowRecords
 from fluss.records.row_batch import decode_row_batch as decode_row_batch
@@ -87,7 +86,6 @@ __all__ = [
     "kv_record_count",
     "may_match",
     "patch_batch",
-    "project_batch",
     "read_header",
     "read_row_records",
     "seal_kv_batch",

@@ -46,13 +46,6 @@ class ProjectedBatch(NamedTuple):
         return self.header[start - 4 : start] == crc.to_bytes(4, "little")
 
 
-def project_batch(
-    batch: LogBatch, positions: Sequence[int], arrow_schema: pa.Schema, added: pa.Schema | None = None
-) -> list[Part]:
-    """The batch with only the columns at `positions`, as parts that point into the batch: see `cut_batch`."""
-    return cut_batch(batch, positions, arrow_schema, added).parts(batch.view)
-
-
 def cut_batch(
     batch: LogBatch, positions: Sequence[int], arrow_schema: pa.Schema, added: pa.Schema | None = None
 ) -> ProjectedBatch:

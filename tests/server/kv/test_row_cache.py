@@ -138,6 +138,12 @@ def test_new_keys_are_not_looked_for_one_by_one(monkeypatch: pytest.MonkeyPatch)
 # -- in a store -------------------------------------------------------------------------------------------------------
 
 
+def opened(folder: Path, executor: ThreadPoolExecutor) -> Store:
+    store = Store(folder / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
+    store.open()
+    return store
+
+
 def spilled(store: Store) -> bool:
     store.start_spill().exception()
     return store.finish_spill()
@@ -145,8 +151,7 @@ def spilled(store: Store) -> bool:
 
 def test_a_store_reads_spilled_rows_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(1) as executor:
-        store = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
-        store.open()
+        store = opened(tmp_path, executor)
         store.apply({b"a": b"1", b"b": b"1", b"c": b"1"}, 3, 3)
         assert spilled(store)
         store.apply({b"a": b"2", b"b": None}, 5, -1)
@@ -174,8 +179,7 @@ def test_a_store_reads_spilled_rows_from_memory(tmp_path: Path, monkeypatch: pyt
 
 def test_a_spill_that_fails_leaves_the_newer_rows_in_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(1) as executor:
-        store = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
-        store.open()
+        store = opened(tmp_path, executor)
         store.apply({b"a": b"1"}, 1, 1)
         assert spilled(store)
         store.apply({b"a": b"2"}, 2, 0)
@@ -190,8 +194,7 @@ def test_a_spill_that_fails_leaves_the_newer_rows_in_front(tmp_path: Path, monke
 
 def test_without_memory_for_it_a_spill_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(1) as executor:
-        store = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
-        store.open()
+        store = opened(tmp_path, executor)
         store.apply({b"a": b"1"}, 1, 1)
         assert spilled(store)
 
@@ -273,12 +276,10 @@ def test_a_read_ends_when_rows_are_forgotten() -> None:
 def test_a_store_that_is_opened_again_reads_its_rows_into_memory(tmp_path: Path) -> None:
     rows = {b"%d" % number: b"v%d" % number for number in range(5_000)}
     with ThreadPoolExecutor(1) as executor:
-        store = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
-        store.open()
+        store = opened(tmp_path, executor)
         store.apply(rows, len(rows), len(rows))
         store.close(keep=True)
-        again = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
-        again.open()
+        again = opened(tmp_path, executor)
         assert again.get_many(list(rows)) == list(rows.values())
         for _ in range(1_000):
             executor.submit(lambda: None).result()  # every step is a turn of the thread
@@ -288,8 +289,7 @@ def test_a_store_that_is_opened_again_reads_its_rows_into_memory(tmp_path: Path)
         with mock.patch.object(engine, "get_many", side_effect=AssertionError):
             assert again.get_many([b"7", b"8", b"4999"]) == [b"new", b"v8", b"v4999"]
         again.close(keep=True)
-        third = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
-        third.open()
+        third = opened(tmp_path, executor)
         assert third.get_many([b"7", b"8"]) == [b"new", b"v8"]
         third.close(keep=False)
 
@@ -297,8 +297,7 @@ def test_a_store_that_is_opened_again_reads_its_rows_into_memory(tmp_path: Path)
 def test_a_store_may_be_wiped_while_it_reads_its_rows(tmp_path: Path) -> None:
     rows = {b"%d" % number: b"old" for number in range(20_000)}
     with ThreadPoolExecutor(2) as executor, mock.patch.object(row_cache, "_STEP_WINDOWS", 1):
-        store = Store(tmp_path / "kv", StoreBudget(MEGABYTE, executor, cache_bytes=MEGABYTE))
-        store.open()
+        store = opened(tmp_path, executor)
         store.apply(rows, len(rows), len(rows))
         assert spilled(store)
         store._cached.clear()

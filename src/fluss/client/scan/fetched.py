@@ -58,7 +58,8 @@ class FetchedBatches:
 
     def __init__(self, rows_max: int | None, bytes_max: int) -> None:
         self._rows_max = rows_max
-        self._room = bytes_max if rows_max is None else rows_max
+        self._size_max = bytes_max if rows_max is None else rows_max
+        """What one call gives at most, in rows or bytes."""
         self._lock = threading.Lock()
         self._batches: deque[Fetched] = deque()
         self._given: list[_PartlyGiven] = []
@@ -68,17 +69,14 @@ class FetchedBatches:
             self._reclaim()
             return bool(self._batches)
 
-    def room(self) -> int:
-        """How much may be added for one call; none is left when it is 0 or less."""
+    def size_left(self) -> int:
+        """How much may be added for one call, in rows or bytes; nothing when it is 0 or less."""
         with self._lock:
             self._reclaim()
-            room = self._room
-            for _, decoded in self._batches:
-                room -= self.size(decoded)
-            return room
+            return self._size_max - sum(self.size(decoded) for _, decoded in self._batches)
 
     def size(self, decoded: Decoded) -> int:
-        """How much room a batch takes."""
+        """How large a batch is, in rows or bytes."""
         return decoded.rows if self._rows_max is not None else int(decoded.batch.nbytes)
 
     def add(self, fetched: Fetched) -> None:
@@ -90,10 +88,10 @@ class FetchedBatches:
         taken: list[Fetched] = []
         with self._lock:
             self._reclaim()
-            room = self._room
-            while room > 0 and self._batches:
-                taken.append(self._take_first(room))
-                room -= self.size(taken[-1][1])
+            size_left = self._size_max
+            while size_left > 0 and self._batches:
+                taken.append(self._take_first(size_left))
+                size_left -= self.size(taken[-1][1])
         return taken
 
     def give(self, items_of: Callable[[Fetched], tuple[Iterable[T], Sequence[int]]]) -> Generator[T, None, None]:
@@ -106,7 +104,7 @@ class FetchedBatches:
                 self._reclaim()
                 if not self._batches:
                     return
-                given = _PartlyGiven(*self._take_first(self._room))
+                given = _PartlyGiven(*self._take_first(self._size_max))
                 self._given.append(given)
             try:
                 items, given.offsets = items_of((given.subscription, given.decoded))
@@ -145,12 +143,12 @@ class FetchedBatches:
                 offsets[subscription.bucket] = min(known, decoded.first_offset)
         return offsets
 
-    def _take_first(self, room: int) -> Fetched:
+    def _take_first(self, size_max: int) -> Fetched:
         subscription, decoded = self._batches.popleft()
-        if self._rows_max is None or decoded.rows <= room:
+        if self._rows_max is None or decoded.rows <= size_max:
             return subscription, decoded
-        self._batches.appendleft((subscription, decoded.slice(room, decoded.rows - room)))
-        return subscription, decoded.slice(0, room)
+        self._batches.appendleft((subscription, decoded.slice(size_max, decoded.rows - size_max)))
+        return subscription, decoded.slice(0, size_max)
 
     def _reclaim(self) -> None:
         """Take back what loops that were left did not give."""

@@ -224,7 +224,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         Nothing is taken: cancelled, it loses nothing.
         """
         self._check_ever_subscribed()
-        if self._fetched.room() <= 0:
+        if self._fetched.size_left() <= 0:
             return True
         timeout_s = max(0.0, timeout_s)
         deadline = self._loop.time() + timeout_s
@@ -247,8 +247,8 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         async with self._filling:
             if not self._fetched and not await self.settled(max(0.0, deadline - self._loop.time())):
                 return
-            room = self._fetched.room()
-            while room > 0 and not self._closed:
+            size_left = self._fetched.size_left()
+            while size_left > 0 and not self._closed:
                 timeout_s = 0.0 if self._fetched else max(0.0, deadline - self._loop.time())
                 try:
                     found = await self._fetcher.next(timeout_s, endless=True)
@@ -259,7 +259,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
                 if found is None:
                     return
                 self._fetched.add(found)
-                room -= self._fetched.size(found[1])
+                size_left -= self._fetched.size(found[1])
 
     def _give(self) -> Generator[ItemT, None, None]:
         """Give what is there, item by item, in any thread. What it does not give stays for the next call."""

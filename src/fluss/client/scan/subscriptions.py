@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from fluss.client.arguments import all_checked, wrong_argument
+from fluss.client.arguments import all_checked, is_seconds, wrong_argument
 from fluss.client.scan.fetched import FetchedBatches
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.plan import ScanPlan
@@ -171,7 +171,7 @@ class Subscriptions:
             scanner.subscribe(0, fluss.LATEST_OFFSET)
             await scanner.settled()
         """
-        if timeout_s is not None and not _is_seconds(timeout_s):
+        if timeout_s is not None and not is_seconds(timeout_s):
             raise wrong_argument("settled", "timeout_s", "a number of seconds, 0 or more, or None", timeout_s)
         resolving = self._resolving
         if resolving is not None:
@@ -282,7 +282,3 @@ class Subscriptions:
         self._release_dropped_reader()
         if not self._fetcher.subscriptions and not self._latest:
             raise InvalidArgumentError("No buckets subscribed. Call subscribe() or subscribe_buckets() first.")
-
-
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0

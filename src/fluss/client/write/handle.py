@@ -96,9 +96,8 @@ class Ticket:
     async def wait(self, place: int | None, timeout: float | None = None) -> None:
         """Wait for the row whose values begin at `place` (None: for all rows)."""
         if timeout is not None:
-            Deadline.of(
-                timeout, 0.0
-            )  # one that makes no sense is refused, whether there is something to wait for or not
+            # One that makes no sense is refused, whether there is something to wait for or not.
+            Deadline.of(timeout, 0.0)
         if not self._promise.done:
             self._send_now()
             if timeout is None:
