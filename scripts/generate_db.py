@@ -19,14 +19,23 @@ TARGET = PACKAGE / "blocking.py"
 CONNECT = PACKAGE / "connect.py"
 
 CLASSES = {
-    "TableWriter": (["writer.py:TableWriter"], "", "TableWriter"),
+    "TableWriter": (["row_writer.py:TableWriter"], "", "TableWriter"),
     "Follow": (["follow.py:Follow"], "FollowBase[ItemT]", "Follow[ItemT]"),
     "Table": (
-        ["table.py:Table", "table_about.py:TableAbout", "table_reads.py:TableReads", "table_writes.py:TableWrites"],
+        [
+            "table.py:Table",
+            "table_info.py:TableDescription",
+            "table_reads.py:TableReads",
+            "table_writes.py:TableWrites",
+        ],
         "TableBase[T]",
         "Table[T]",
     ),
-    "Database": (["database.py:Database", "connected.py:Connected"], "DatabaseBase[Table[dict[str, Any]]]", "Database"),
+    "Database": (
+        ["database.py:Database", "session.py:DatabaseSession"],
+        "DatabaseBase[Table[dict[str, Any]]]",
+        "Database",
+    ),
 }
 """Name of the class: where its parts are, the base that is written by hand, and what it is generic over."""
 
@@ -53,11 +62,11 @@ import pyarrow as pa
 
 from fluss.db import database as _database
 from fluss.db import table as _table
-from fluss.db import writer as _writer
+from fluss.db import row_writer as _row_writer
 from fluss.db.blocking_base import DatabaseBase, FollowBase, TableBase, open_database
 from fluss.db.bridge import DatabaseBridge
 from fluss.db.changes import Change, ChangeBatch, ChangePair
-from fluss.db.connecting import Target
+from fluss.db.targets import Target
 from fluss.db.follow import Start
 from fluss.db.inputs import Rows
 from fluss.db.results import WriteResult
@@ -166,7 +175,7 @@ def render_class(name: str) -> str:
 
 
 WRITER_INIT = """\
-    def __init__(self, core: _writer.TableWriter, bridge: DatabaseBridge) -> None:
+    def __init__(self, core: _row_writer.TableWriter, bridge: DatabaseBridge) -> None:
         self._core = core
         self._bridge = bridge
         # Called once a row: the methods of the original, without a call in between.
@@ -187,7 +196,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments
+from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database

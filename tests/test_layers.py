@@ -36,6 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("client", "server"),
     ("lake",),
     ("db",),
+    ("tools",),
     ("", "aio", "_exports"),
     ("spark", "cli", "console", "testing"),
 )
@@ -52,7 +53,6 @@ KNOWN_UPWARD: frozenset[tuple[str, str]] = frozenset()
 
 KNOWN_PRIVATE: frozenset[tuple[str, str]] = frozenset(
     {
-        ("console", "_engine"),
         ("db", "_cluster"),
         ("db", "_failures"),
         ("db", "_log_scanner"),

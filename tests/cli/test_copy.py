@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import fluss
-from fluss.db.copying import TableCopy, fingerprint
-from fluss.db.likes import draft_like
 from fluss.errors import InvalidArgumentError
+from fluss.tools.copying import TableCopy, fingerprint
+from fluss.tools.drafts import draft_like
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ import pytest
 from tests.ports import free_port
 
 import fluss
-from fluss.db.figures import bucket_offsets
 from fluss.metadata import OffsetSpec
 from fluss.server.local import LocalServer
+from fluss.tools.table_stats import bucket_offsets
 
 KEYS = 1_000
 TABLE = "counters"

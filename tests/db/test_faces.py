@@ -12,7 +12,7 @@ import pytest
 
 import fluss
 import fluss.aio
-from fluss.db import blocking, changes, database, follow, results, table, writer
+from fluss.db import blocking, changes, database, follow, results, row_writer, table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -105,7 +105,7 @@ def test_both_faces_have_the_same_names(sync: type, twin: type) -> None:
 
 PUBLIC = [
     *(blocking.Table, blocking.Database, blocking.Follow, blocking.TableWriter),
-    *(table.Table, database.Database, follow.Follow, writer.TableWriter),
+    *(table.Table, database.Database, follow.Follow, row_writer.TableWriter),
     *(changes.Change, changes.ChangePair, changes.ChangeBatch, changes.Position, results.WriteResult),
 ]
 

@@ -21,7 +21,7 @@ from tests.interop.cluster import OurServer, RealCluster
 from tests.interop.context import Mismatch, same
 
 import fluss
-from fluss.db.copying import fingerprint
+from fluss.tools.copying import fingerprint
 
 _TIMEOUT_S = 60.0
 _KILLS = 4

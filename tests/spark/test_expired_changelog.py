@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.db.figures import bucket_offsets
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.lake.union import union_read
 from fluss.metadata import OffsetSpec
@@ -26,6 +25,7 @@ from fluss.spark.options import read_options
 from fluss.spark.reader import FlussReader
 from fluss.spark.stream_reader import FlussStreamReader
 from fluss.spark.versions import ReadAllAvailable
+from fluss.tools.table_stats import bucket_offsets
 
 COLUMNS = "id bigint, day string, v bigint"
 TTL = {"table.log.ttl": "1ms"}

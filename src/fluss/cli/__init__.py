@@ -57,7 +57,7 @@ _SECTIONS: dict[str, dict[str, _Entry]] = {
     },
     "This machine": {
         "profile": _Entry("fluss.cli.profile", "profile", "Manage named clusters."),
-        "completion": _Entry("fluss.cli.completion", "completion", "Print a completion script for your shell."),
+        "completion": _Entry("fluss.cli.profile", "completion", "Print a completion script for your shell."),
     },
     "Lake": {
         "tier": _Entry("fluss.cli.tier", "tier", "Move tables to the lake."),

@@ -35,7 +35,7 @@ def status(link: CliTarget, watch: bool, every: float) -> None:
 
     Example: fluss status --watch
     """
-    from fluss.db.status import server_status
+    from fluss.tools.status import server_status
 
     with link.database() as db:
         while True:
@@ -88,8 +88,8 @@ def offsets(link: CliTarget, table: str, at: str | None) -> None:
 
     Example: fluss offsets orders --at 10m
     """
-    from fluss.db.figures import bucket_offsets, offsets_at, parse_time
     from fluss.metadata import OffsetSpec
+    from fluss.tools.table_stats import bucket_offsets, offsets_at, parse_time
 
     moment = None if at is None else parse_time(at)
     if at is not None and moment is None:
@@ -119,7 +119,7 @@ def snapshots(link: CliTarget, table: str) -> None:
 
     Example: fluss snapshots orders
     """
-    from fluss.db.status import table_snapshots
+    from fluss.tools.status import table_snapshots
 
     with link.database() as db:
         found = table_snapshots(db, db.table(check_table(table)))
@@ -149,7 +149,7 @@ def doctor(link: CliTarget, data_dir: str) -> None:
 
     Example: fluss doctor
     """
-    from fluss.db.doctor import examine
+    from fluss.tools.doctor import examine
 
     servers, user, password = link.resolve()
     found = examine(servers, user, password, data_dir)
@@ -180,7 +180,7 @@ def acl_ls(link: CliTarget, on: str | None) -> None:
 
     Example: fluss acl ls --on orders
     """
-    from fluss.db.access import list_rights
+    from fluss.tools.access import list_rights
 
     with link.database() as db:
         found = [right.document() for right in list_rights(db, on)]
@@ -192,7 +192,7 @@ def acl_ls(link: CliTarget, on: str | None) -> None:
 
 
 def _change(link: CliTarget, grant: bool, user: str, operation: str, resource: str, host: str) -> None:
-    from fluss.db.access import grant_right, revoke_rights
+    from fluss.tools.access import grant_right, revoke_rights
 
     with link.database() as db:
         if grant:
@@ -248,7 +248,7 @@ def config_ls(link: CliTarget) -> None:
 
     Example: fluss config ls
     """
-    from fluss.db.server_options import server_options
+    from fluss.tools.server_options import server_options
 
     with link.database() as db:
         found = server_options(db)
@@ -281,7 +281,7 @@ def config_reset(link: CliTarget, keys: tuple[str, ...]) -> None:
 
 
 def _configure(link: CliTarget, changes: dict[str, str | None]) -> None:
-    from fluss.db.server_options import change_server_options
+    from fluss.tools.server_options import change_server_options
 
     with link.database() as db:
         change_server_options(db, changes)

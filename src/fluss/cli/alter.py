@@ -11,7 +11,7 @@ from fluss.cli.common import CliTarget, check_table, confirm, connected, note, p
 from fluss.cli.show import grid
 
 if TYPE_CHECKING:
-    from fluss import Database
+    from fluss import Database, Table
 
 _ACTIONS = ("add", "drop", "rename", "set", "reset")
 _NOUNS = ("column", "property", "properties")
@@ -42,8 +42,6 @@ def alter(link: CliTarget, table: str, action: str, what: tuple[str, ...], comme
 
 
 def _alter(db: Database, name: str, action: str, words: list[str], comment: str | None, yes: bool) -> str:
-    from fluss.db.altering import drop_column, rename_column
-
     table = db.table(name)
     if action == "add":
         column, _, data_type = " ".join(words).partition(" ")
@@ -55,17 +53,25 @@ def _alter(db: Database, name: str, action: str, words: list[str], comment: str 
         if len(words) != 1:
             raise click.UsageError("drop column takes one name")
         confirm(f"Drop column {words[0]} of {name} with its values?", yes=yes)
-        drop_column(db, name, words[0])
+        _alter_columns(db, table, words[0], drop_columns=words)
         return f"dropped column {words[0]}"
     if action == "rename":
         words = [word for word in words if word != "to"]
         if len(words) != 2:
             raise click.UsageError("rename column takes the old and the new name")
-        rename_column(db, name, *words)
+        _alter_columns(db, table, words[0], rename_columns={words[0]: words[1]})
         return f"renamed column {words[0]} to {words[1]}"
     changes: dict[str, Any] = dict.fromkeys(words) if action == "reset" else dict(pairs_of("set", tuple(words)))
     table.set_properties(changes)
     return f"{action} {', '.join(changes)}"
+
+
+def _alter_columns(db: Database, table: Table[Any], column: str, **changes: Any) -> None:
+    from fluss.db.internals import admin_call
+    from fluss.db.suggest import check_columns
+
+    check_columns([column], table.info)
+    admin_call(db, lambda admin: admin.alter_table(table.path, **changes))
 
 
 @click.command()

@@ -12,7 +12,7 @@ from fluss.cli.load import progress_bar
 from fluss.cli.show import size_text
 
 if TYPE_CHECKING:
-    from fluss.db.backups import BackedUp
+    from fluss.tools.backups import BackedUp
 
 
 def _say(link: CliTarget, done: list[BackedUp], folder: str, word: str) -> None:
@@ -39,7 +39,7 @@ def backup(link: CliTarget, folder: str, tables: tuple[str, ...]) -> None:
 
     Example: fluss backup backup-2026-07-01
     """
-    from fluss.db.backups import write_backup
+    from fluss.tools.backups import write_backup
 
     with link.database() as db, progress_bar("backup", None, show=not link.as_json) as advance:
         try:
@@ -58,7 +58,7 @@ def restore(link: CliTarget, folder: str, tables: tuple[str, ...]) -> None:
 
     Example: fluss restore backup-2026-07-01
     """
-    from fluss.db.backups import restore_backup
+    from fluss.tools.backups import restore_backup
 
     with link.database() as db, progress_bar("restore", None, show=not link.as_json) as advance:
         count = 0

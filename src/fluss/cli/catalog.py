@@ -91,12 +91,12 @@ def describe(link: CliTarget, table: str) -> None:
 
     Example: fluss describe orders
     """
-    from fluss.db.figures import table_figures
+    from fluss.tools.table_stats import measure_table
 
     with link.database() as db:
         opened = db.table(check_table(table))
         info = opened.info
-        figures = table_figures(db, opened)
+        figures = measure_table(db, opened)
         partitions = opened.partitions()
     found: dict[str, Any] = {
         **_table_facts(info),

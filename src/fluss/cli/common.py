@@ -68,7 +68,7 @@ def failure_of(error: BaseException) -> click.ClickException | None:
         text = " ".join(error.message.split())
         for pattern, words in _PYTHON_HINTS:
             text = pattern.sub(words, text)
-        from fluss.db.profile_store import UnknownProfileError
+        from fluss.tools.profile_store import UnknownProfileError
 
         return NotFound(text) if isinstance(error, (*_NOT_FOUND, UnknownProfileError)) else Failure(text)
     if type(error).__module__.split(".")[0] in ("duckdb", "_duckdb"):
@@ -112,7 +112,7 @@ class CliTarget:
 
     def resolve(self) -> tuple[str, str | None, str | None]:
         """The servers, the user and the password: from the options, the environment, or a profile."""
-        from fluss.db.profile_store import named_profile
+        from fluss.tools.profile_store import named_profile
 
         user, password = self.user, self.password
         if self.servers is not None:
@@ -161,7 +161,7 @@ def check_servers(text: str) -> str:
 
 def check_reachable(servers: str) -> None:
     """Fail at once if no connection can be opened: the client would retry for seconds."""
-    from fluss.db.probing import unreachable
+    from fluss.tools.doctor import unreachable
 
     failed = unreachable(servers)
     if failed and all(one.refused for one in failed):

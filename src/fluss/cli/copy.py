@@ -89,7 +89,7 @@ def _copy(
     verify: bool,
     folder: str | None,
 ) -> dict[str, Any]:
-    from fluss.db.copying import TableCopy, fingerprint
+    from fluss.tools.copying import TableCopy, fingerprint
 
     name, other = pair
     file = None if folder is None else os.path.join(folder, f"{name}-{other}.json")

@@ -32,7 +32,7 @@ def dev(port: int, data_dir: str | None, rate: float, seconds: float | None, as_
     Example: fluss dev
     """
     import fluss
-    from fluss.db.sample import SAMPLE_TABLE, LiveOrders
+    from fluss.tools.sample import SAMPLE_TABLE, LiveOrders
 
     stop = threading.Event()
     with tempfile.TemporaryDirectory(prefix="fluss-dev-") as temporary:
@@ -106,7 +106,7 @@ def bench(link: CliTarget, seconds: float, buckets: int) -> None:
 
     Example: fluss bench --seconds 5
     """
-    from fluss.db.bench import run_bench
+    from fluss.tools.bench import run_bench
 
     with link.database() as db:
         grid = Grid(["test", "requests", "rows/s", "p50 ms", "p99 ms"])

@@ -89,11 +89,11 @@ def load(
 
     Example: fluss load orders orders.csv --create --key id
     """
-    from fluss.db.files import check_file, format_of
-    from fluss.db.likes import draft_like
-    from fluss.db.loading import Load, RejectedRowError
     from fluss.db.results import with_rows_written
     from fluss.errors import FlussError
+    from fluss.tools.drafts import draft_like
+    from fluss.tools.files import check_file, format_of
+    from fluss.tools.loading import Load, RejectedRowError
 
     if rejects is not None and on_error != "skip":
         raise click.UsageError("--rejects needs --on-error skip")
@@ -191,7 +191,7 @@ def export(
 
     Example: fluss export orders orders.parquet
     """
-    from fluss.db.exporting import export_table
+    from fluss.tools.exporting import export_table
 
     name = check_table(table)
     with link.database() as db:

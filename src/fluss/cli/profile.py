@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Named clusters: ``fluss profile``."""
+"""Named clusters and shell completion: ``fluss profile``, ``fluss completion``."""
 
 from __future__ import annotations
 
 import click
+from click.shell_completion import get_completion_class
 
 from fluss.cli.common import Failure, check_servers, json_option, note, print_json
 from fluss.cli.show import grid
@@ -67,9 +68,9 @@ def profile_add(
 
     Example: fluss profile add staging fluss-1:9123 --user alice --password-env STAGING_PASSWORD
     """
-    from fluss.db.profile_store import save_profile
     from fluss.db.profiles import Profile
     from fluss.errors import ConfigError
+    from fluss.tools.profile_store import save_profile
 
     sources = [one for one in (password_env, password_file, password_command) if one is not None]
     if len(sources) > 1:
@@ -95,7 +96,7 @@ def profile_use(name: str, as_json: bool) -> None:
 
     Example: fluss profile use staging
     """
-    from fluss.db.profile_store import use_profile
+    from fluss.tools.profile_store import use_profile
 
     use_profile(name)
     if as_json:
@@ -112,10 +113,28 @@ def profile_rm(name: str, as_json: bool) -> None:
 
     Example: fluss profile rm staging
     """
-    from fluss.db.profile_store import remove_profile
+    from fluss.tools.profile_store import remove_profile
 
     remove_profile(name)
     if as_json:
         print_json({"name": name, "removed": True})
     else:
         note(f"profile {name} removed")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options and table names in SHELL.
+
+    Bash: eval "$(fluss completion bash)" in ~/.bashrc. Zsh: the same with zsh in ~/.zshrc.
+    Fish: fluss completion fish > ~/.config/fish/completions/fluss.fish
+
+    Example: fluss completion bash
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    made = found(ctx.find_root().command, {}, "fluss", "_FLUSS_COMPLETE")
+    # Not `source()`: that of bash runs the bash of this machine to check its version.
+    click.echo(made.source_template % made.source_vars())

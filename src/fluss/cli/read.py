@@ -56,7 +56,7 @@ def cat(
 
 
 def _write(reader: pa.RecordBatchReader, target: Any, kind: str) -> int:
-    from fluss.db.files import open_writer
+    from fluss.tools.files import open_writer
 
     rows = 0
     with open_writer(target, kind, reader.schema) as write:
@@ -68,7 +68,7 @@ def _write(reader: pa.RecordBatchReader, target: Any, kind: str) -> int:
 
 def show_batches(names: list[str], batches: Iterable[pa.RecordBatch]) -> int:
     """Print batches as an aligned table; gives how many rows there were."""
-    from fluss.db.files import python_dicts
+    from fluss.tools.files import python_dicts
 
     shown = Grid(names)
     rows = 0

@@ -34,7 +34,7 @@ def put(link: CliTarget, table: str, rows: tuple[str, ...], file: str | None, de
 
     Example: fluss put orders '{"id": 1, "item": "tea"}'
     """
-    from fluss.db.loading import Load, RejectedRowError
+    from fluss.tools.loading import Load, RejectedRowError
 
     if rows and file is not None:
         raise click.UsageError("give rows or --file, not both")
@@ -74,7 +74,7 @@ def get(link: CliTarget, table: str, key: str) -> None:
 
     Example: fluss get orders 7
     """
-    from fluss.db.json_rows import key_from_text
+    from fluss.tools.json_rows import key_from_text
 
     name = check_table(table)
     with link.database() as db:

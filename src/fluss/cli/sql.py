@@ -14,7 +14,7 @@ from fluss.cli.read import show_batches
 
 if TYPE_CHECKING:
     from fluss import Database
-    from fluss.db.sql_session import Answer, SqlSession
+    from fluss.tools.sql_session import Answer, SqlSession
 
 _HELP = """Statements end with a semicolon. Commands of the shell:
 .tables            list the tables
@@ -46,7 +46,7 @@ def sql(
 
     Example: fluss sql "select item, sum(price) from orders group by item"
     """
-    from fluss.db.sql_session import SqlSession
+    from fluss.tools.sql_session import SqlSession
 
     kind = "csv" if as_csv else "jsonl" if link.as_json else None
     with link.database(database) as db:
@@ -65,7 +65,7 @@ def sql(
 def _show(answer: Answer, kind: str | None, timing: bool) -> None:
     if answer.is_rows:
         if kind is not None:
-            from fluss.db.files import open_writer
+            from fluss.tools.files import open_writer
 
             with open_writer(sys.stdout.buffer, kind, answer.schema) as write:
                 for batch in answer.batches():
@@ -160,7 +160,7 @@ class _Shell:
             for table in self._session.table_names():
                 say(table)
         elif name == ".schema" and rest:
-            from fluss.db.likes import columns_text
+            from fluss.tools.drafts import columns_text
 
             say(columns_text(list(self._db.table(rest).schema.columns)))
         elif name == ".timing":
@@ -182,7 +182,7 @@ class _Shell:
             import readline
         except ImportError:  # Windows: no history and no completion
             return None
-        from fluss.db.sql_session import history_file
+        from fluss.tools.sql_session import history_file
 
         words: list[str] = []
 
@@ -202,7 +202,7 @@ class _Shell:
 
     @staticmethod
     def _save(readline: Any) -> None:
-        from fluss.db.sql_session import history_file
+        from fluss.tools.sql_session import history_file
 
         path = history_file()
         try:

@@ -52,8 +52,8 @@ def create(
 
     Example: fluss create orders 'id bigint, item string, price decimal(10,2)' --key id --buckets 4
     """
-    from fluss.db.files import is_file_name
-    from fluss.db.likes import TableDraft, draft_like, draft_of
+    from fluss.tools.drafts import TableDraft, draft_like, draft_of
+    from fluss.tools.files import is_file_name
 
     check_table(table)
     if (columns is None) == (like is None):

@@ -96,7 +96,7 @@ def _records(
     no_follow: bool,
     timeout: float | None,
 ) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
-    from fluss.db.tailing import Tail
+    from fluss.tools.tailing import Tail
 
     table = db.table(name)
     with Tail(db, table, start, columns=columns, where=where, stop_at_end=no_follow, timeout=timeout) as found:
@@ -126,7 +126,7 @@ def _pairs(
     no_follow: bool,
     timeout: float | None,
 ) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
-    from fluss.db.tailing import start_of
+    from fluss.tools.tailing import start_of
 
     table = db.table(name)
     with table.changes(start_of(db, table, start), stop_at_end=no_follow, timeout=timeout) as found:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 import fluss
+from fluss.console.json_values import to_json
 from fluss.console.settings import ROWS_OF_EXPORT_MAX, ROWS_OF_SQL_MAX, SQL_SECONDS_MAX, Settings
-from fluss.console.values import to_json
+from fluss.db.internals import sql_connection
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class SqlRunner:
                 db.close()
                 raise
             self._db = db
-            self._connection = db._engine()._connection
+            self._connection = sql_connection(db)
         return self._db
 
     def _relation(self, text: str) -> DuckDBPyRelation:

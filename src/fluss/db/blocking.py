@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import pyarrow as pa
 
 from fluss.db import database as _database
-from fluss.db import writer as _writer
+from fluss.db import row_writer as _row_writer
 from fluss.db.blocking_base import DatabaseBase, FollowBase, TableBase, open_database
 from fluss.db.bridge import DatabaseBridge
 from fluss.db.changes import Change, ChangeBatch, ChangePair
-from fluss.db.connecting import Target
 from fluss.db.follow import Start
 from fluss.db.inputs import Rows
 from fluss.db.results import WriteResult
 from fluss.db.table_reads import Where
+from fluss.db.targets import Target
 from fluss.metadata import ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class TableWriter:
                 writer.append({"id": number, "kind": "click"})
     """
 
-    def __init__(self, core: _writer.TableWriter, bridge: DatabaseBridge) -> None:
+    def __init__(self, core: _row_writer.TableWriter, bridge: DatabaseBridge) -> None:
         self._core = core
         self._bridge = bridge
         # Called once a row: the methods of the original, without a call in between.

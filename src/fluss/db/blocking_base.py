@@ -7,6 +7,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import pyarrow as pa
@@ -16,9 +17,8 @@ from fluss.client.arguments import checked
 from fluss.client.background import Background
 from fluss.client.faces import FlussConnection
 from fluss.db.bridge import DatabaseBridge
-from fluss.db.connecting import Target, reach
-from fluss.db.show import database_html
 from fluss.db.streams import read_ahead
+from fluss.db.targets import Target, reach
 from fluss.errors import FlussError, MissingDependencyError
 from fluss.net.background import LoopThread
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ItemT = TypeVar("ItemT")
 TableT = TypeVar("TableT")
+_TABLES_SHOWN = 50
 
 
 class TableBase(Generic[T]):
@@ -241,7 +242,7 @@ class DatabaseBase(Generic[TableT]):
         return []
 
     def _repr_html_(self) -> str:
-        return database_html(self._core.name, self._core.address, self._table_names())
+        return _database_html(self._core.name, self._core.address, self._table_names())
 
 
 class FollowBase(Generic[ItemT]):
@@ -304,3 +305,10 @@ def _drop(background: Background, target: Target) -> None:
     background.close()
     with contextlib.suppress(FlussError):
         target.stop()
+
+
+def _database_html(name: str, address: str, tables: Sequence[str]) -> str:
+    """A database: where it is, and its tables."""
+    shown = ", ".join(escape(table) for table in tables[:_TABLES_SHOWN]) or "<i>no tables</i>"
+    more = f" and {len(tables) - _TABLES_SHOWN} more" if len(tables) > _TABLES_SHOWN else ""
+    return f"<div><b>{escape(name)}</b> <small>at {escape(address)}</small><br>{shown}{more}</div>"

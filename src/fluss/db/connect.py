@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments
+from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database

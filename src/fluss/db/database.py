@@ -13,14 +13,14 @@ from fluss.client.arguments import all_checked
 from fluss.client.core import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
 from fluss.db.bridge import in_caller_thread, offload
-from fluss.db.connected import Connected
-from fluss.db.connecting import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, check_arguments, find_target, reach
+from fluss.db.bulk_write import checked_table
 from fluss.db.reads import close_lake_session
 from fluss.db.results import RowRejectedError
 from fluss.db.schemas import names, source_of
+from fluss.db.session import DatabaseSession
 from fluss.db.suggest import did_you_mean
 from fluss.db.table import Table
-from fluss.db.writing import checked_table
+from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, check_arguments, find_target, reach
 from fluss.errors import (
     ConnectionClosedError,
     DatabaseNotExistError,
@@ -41,7 +41,7 @@ M = TypeVar("M")
 
 
 @all_checked
-class Database(Connected):
+class Database(DatabaseSession):
     """The tables of a server or cluster. Obtain it with `connect`.
 
     Names without a dot are tables of the database it was connected with (``fluss`` unless another was chosen);

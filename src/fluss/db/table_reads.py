@@ -13,7 +13,7 @@ from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.reads import Read, is_tiered, list_buckets, plan_read, python_rows
-from fluss.db.table_about import TableAbout
+from fluss.db.table_info import TableDescription
 from fluss.errors import InvalidArgumentError, InvalidTableError, UnsupportedVersionError
 from fluss.metadata import Column, OffsetSpec, Predicate, TableInfo
 
@@ -27,7 +27,7 @@ Where = str | Predicate
 
 
 @all_checked
-class TableReads(TableAbout[T]):
+class TableReads(TableDescription[T]):
     """The rows of a table at one point in time."""
 
     # -- read the whole table -------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing to a table."""
+"""BulkWrite to a table."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from fluss.client.arguments import all_checked
 from fluss.db.bridge import in_caller_thread
+from fluss.db.bulk_write import BulkWrite, Sink
 from fluss.db.inputs import RowInput, Rows, frame_of, is_one_row
 from fluss.db.keys import key_of, require_key, rows_of_keys
 from fluss.db.models import as_mapping
 from fluss.db.results import WriteResult
+from fluss.db.row_writer import TableWriter
 from fluss.db.suggest import check_columns
 from fluss.db.table_reads import TableReads, Where
-from fluss.db.writer import TableWriter
-from fluss.db.writing import Sink, Writing
 from fluss.errors import InvalidArgumentError
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class TableWrites(TableReads[T]):
         """
         if self._info.has_primary_key():
             raise InvalidArgumentError(f"table {self.path} has a primary key: write to it with upsert()")
-        return await Writing(self._sink("append"), progress).run(rows)
+        return await BulkWrite(self._sink("append"), progress).run(rows)
 
     @in_caller_thread
     async def upsert(self, rows: Rows, *, progress: bool = False) -> WriteResult:
@@ -63,7 +63,7 @@ class TableWrites(TableReads[T]):
             await orders.upsert({"id": 7, "item": "tea"})
         """
         require_key(self._info, "upsert()", "write to it with append()")
-        return await Writing(self._sink("upsert"), progress).run(rows)
+        return await BulkWrite(self._sink("upsert"), progress).run(rows)
 
     @in_caller_thread
     async def delete(self, keys: Any = None, *, where: Where | None = None, progress: bool = False) -> WriteResult:
@@ -84,7 +84,7 @@ class TableWrites(TableReads[T]):
         if where is not None:
             keys = await self.to_arrow(columns=self.primary_key, where=where)
         rows = rows_of_keys(keys, self.primary_key, self.columns)
-        return await Writing(self._sink("delete"), progress).run(rows)
+        return await BulkWrite(self._sink("delete"), progress).run(rows)
 
     @in_caller_thread
     async def update(self, key: Any, /, **values: Any) -> WriteResult:
@@ -129,7 +129,7 @@ class TableWrites(TableReads[T]):
                 f"update() of table {self.path} needs every column outside the primary key to be nullable, because a "
                 f"key may not exist yet; {required[0]!r} is NOT NULL. Write whole rows with upsert()"
             )
-        return await Writing(self._sink("upsert", names), False).run(rows)
+        return await BulkWrite(self._sink("upsert", names), False).run(rows)
 
     def writer(self, columns: Sequence[str] | None = None) -> TableWriter:
         """A writer for many single rows, at the speed of the full client; leave it, and all rows are durable.

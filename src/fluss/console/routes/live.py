@@ -11,8 +11,8 @@ from typing import Any
 
 from fluss.client.scan.values import rows_to_python
 from fluss.console.feeds import SharedFeed
+from fluss.console.json_values import row_values
 from fluss.console.state import Call, event_stream
-from fluss.console.values import row_values
 from fluss.db.changes import ChangeBatch
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import DataType, TableInfo

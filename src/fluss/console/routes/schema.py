@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from fluss.console.codegen import TableForm, alter_code, create_code
+from fluss.console.json_values import hint_of
 from fluss.console.state import Call
-from fluss.console.values import hint_of
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import TableInfo
 from fluss.metadata.properties import TABLE_PROPERTIES

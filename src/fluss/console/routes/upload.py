@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss.console.json_values import to_json
 from fluss.console.settings import UPLOAD_BYTES_MAX
 from fluss.console.state import Call, read_body
-from fluss.console.values import to_json
-from fluss.db.files import check_text, delimiter_of, header_of
 from fluss.db.schemas import source_of
 from fluss.errors import InvalidArgumentError
+from fluss.tools.files import check_text, delimiter_of, header_of
 
 _ROWS_SHOWN = 20
 

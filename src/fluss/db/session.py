@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Connected`: what a database and its tables share."""
+"""`DatabaseSession`: what a database and its tables share."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from fluss.client.core import FlussConnection
 from fluss.client.runner import Runner
-from fluss.db.connecting import Target
+from fluss.db.targets import Target
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
 
 
-class Connected:
+class DatabaseSession:
     """A connection to a server, and the database that names without a dot belong to."""
 
     def __init__(self, connection: FlussConnection, runner: Runner, target: Target, name: str) -> None:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from fluss.db.files import STANDARD_INPUT
-from fluss.db.row_files import BadLine, FilePiece, RowFile
+from fluss.db.internals import open_sink, wait_for_write
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
+from fluss.tools.files import STANDARD_INPUT
+from fluss.tools.row_files import BadLine, FilePiece, RowFile
 
 if TYPE_CHECKING:
     from fluss.client.write import WriteResultHandle
@@ -139,7 +140,7 @@ class Load:
         self._db = db
         self._table = table
         operation: Any = "delete" if delete else "upsert" if table.primary_key else "append"
-        self._sink = db._bridge.background.call(table._core._sink, operation)
+        self._sink = open_sink(db, table, operation)
         known = list(table.schema.column_names)
         what = f"table {table.path}"
         self._files = [
@@ -211,7 +212,7 @@ class Load:
         while len(self._in_flight) > left:
             file, rows, end, handle = self._in_flight.popleft()
             try:
-                self._db._bridge.run(_wait(handle))
+                wait_for_write(self._db, handle)
             except FlussError as error:
                 failure = failure or error
                 continue
@@ -274,7 +275,3 @@ def _ahead(pieces: Iterator[FilePiece]) -> Iterator[FilePiece]:
     finally:
         stopped.set()
         thread.join()
-
-
-async def _wait(handle: WriteResultHandle) -> None:
-    await handle.wait()

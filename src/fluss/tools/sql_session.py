@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from fluss.db.internals import sql_connection
 from fluss.db.profiles import config_dir
 from fluss.db.sql import tokens_of
 from fluss.errors import FlussError, InvalidArgumentError
@@ -96,7 +97,7 @@ class SqlSession:
     def __init__(self, db: Database) -> None:
         self._db = db
         # The connection of DuckDB is one for each thread: this one makes the relations.
-        self._worker = _Worker(lambda: db._engine()._connection.interrupt())
+        self._worker = _Worker(lambda: sql_connection(db).interrupt())
         self._names: tuple[float, list[str]] = (0.0, [])
         self._columns: dict[str, list[str]] = {}
 

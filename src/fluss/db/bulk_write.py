@@ -61,7 +61,7 @@ class Sink:
         return self.writer.delete_arrow_batch(data)
 
 
-class Writing:
+class BulkWrite:
     """One call of `append`, `upsert` or `delete`."""
 
     def __init__(self, sink: Sink, progress: bool) -> None:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss.db.changes import Position
-from fluss.db.figures import bucket_offsets
-from fluss.db.files import json_lines
-from fluss.db.likes import draft_like
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, TableBucket
+from fluss.tools.drafts import draft_like
+from fluss.tools.files import json_lines
+from fluss.tools.table_stats import bucket_offsets
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Table

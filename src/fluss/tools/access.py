@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fluss.db.internals import admin_call, table_path
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.acl import AclBinding, AclFilter, OperationType, Resource, ResourceType
@@ -40,7 +41,7 @@ def list_rights(db: Database, resource: str | None = None) -> list[Right]:
     if resource is not None:
         found = _resource(db, resource)
         wanted = AclFilter(resource_type=found.type, resource_name=found.name)
-    bindings = db._bridge.run(db._core._admin.list_acls(wanted))
+    bindings = admin_call(db, lambda admin: admin.list_acls(wanted))
     return sorted(
         (_right(one) for one in bindings), key=lambda right: (right.resource, right.principal, right.operation)
     )
@@ -54,7 +55,7 @@ def grant_right(db: Database, principal: str, operation: str, resource: str, hos
     """
     found = _resource(db, resource)
     binding = AclBinding(found.type, found.name, principal, _operation(operation), host=host)
-    db._bridge.run(db._core._admin.create_acls([binding]))
+    admin_call(db, lambda admin: admin.create_acls([binding]))
     return _right(binding)
 
 
@@ -66,7 +67,7 @@ def revoke_rights(db: Database, principal: str, operation: str, resource: str, h
     """
     found = _resource(db, resource)
     wanted = AclFilter(found.type, found.name, principal, _operation(operation), host=host)
-    return [_right(one) for one in db._bridge.run(db._core._admin.drop_acls([wanted]))]
+    return [_right(one) for one in admin_call(db, lambda admin: admin.drop_acls([wanted]))]
 
 
 def _operation(text: str) -> OperationType:
@@ -80,7 +81,7 @@ def _resource(db: Database, text: str) -> Resource:
         return Resource.cluster()
     if text.startswith("db:"):
         return Resource.database(text[3:])
-    return Resource.table(db._core._path(text))
+    return Resource.table(table_path(db, text))
 
 
 def _right(binding: AclBinding) -> Right:

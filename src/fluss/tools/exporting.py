@@ -8,8 +8,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss.db.files import format_of, open_writer, write_folders
 from fluss.errors import InvalidArgumentError
+from fluss.tools.files import format_of, open_writer, write_folders
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Table

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Literal
 
 from fluss._version import VERSION
-from fluss.db.probing import unreachable
 from fluss.errors import FlussError
 
 _HANDLES_WANTED = 4_096
 _DISK_WANTED = 1 << 30
+_PROBE_TIMEOUT_S = 3.0
 _EXTRAS = {
     "duckdb": ("sql", "fluss sql"),
     "pandas": ("pandas", "pandas frames"),
@@ -170,7 +170,7 @@ def _server(servers: str, user: str | None, password: str | None) -> Iterator[Fi
             return
     try:
         with connecting.connect(servers, user=user, password=password, timeout=10.0) as db:
-            from fluss.db.status import server_status
+            from fluss.tools.status import server_status
 
             status = server_status(db)
     except FlussError as error:
@@ -182,3 +182,49 @@ def _server(servers: str, user: str | None, password: str | None) -> Iterator[Fi
     for warning in status.warnings:
         what, _, fix = warning.partition("; ")
         yield Finding("server", "warning", what, fix or None)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What came of one attempt to open a connection."""
+
+    address: str
+    problem: str | None
+    """None if it was opened."""
+    refused: bool = False
+
+
+def probe(address: str, timeout: float = _PROBE_TIMEOUT_S) -> Probe:
+    """Open a TCP connection to ``host:port`` and close it.
+
+    Example:
+        probe("127.0.0.1:9123").problem
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout).close()
+    except ConnectionRefusedError:
+        return Probe(address, "nothing listens there", refused=True)
+    except socket.gaierror:
+        return Probe(address, f"the host name {host!r} is not known")
+    except TimeoutError:
+        return Probe(address, f"no answer within {timeout:g} s")
+    except (OSError, ValueError, OverflowError) as error:
+        return Probe(address, str(getattr(error, "strerror", None) or error))
+    return Probe(address, None)
+
+
+def unreachable(servers: str, timeout: float = _PROBE_TIMEOUT_S) -> list[Probe]:
+    """The failed attempts if none of the addresses can be reached; an empty list if one can.
+
+    Example:
+        unreachable("fluss-1:9123,fluss-2:9123")
+    """
+    failed = []
+    for address in servers.split(","):
+        with contextlib.suppress(UnicodeError):
+            found = probe(address.strip(), timeout)
+            if found.problem is None:
+                return []
+            failed.append(found)
+    return failed

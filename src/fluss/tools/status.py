@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fluss._version import VERSION
-from fluss.db.figures import data_folder, folder_size, table_figures
-from fluss.db.server_options import server_options
+from fluss.db.internals import admin_call
 from fluss.errors import FlussError
+from fluss.tools.server_options import data_folder, folder_size, server_options
+from fluss.tools.table_stats import measure_table
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Table
@@ -57,7 +58,7 @@ def server_status(db: Database) -> ServerStatus:
     with contextlib.suppress(FlussError):
         options = {entry.key: entry.value for entry in server_options(db)}
     with contextlib.suppress(FlussError):
-        found.health = db._bridge.run(db._core._admin.get_cluster_health()).status.name.lower()
+        found.health = admin_call(db, lambda admin: admin.get_cluster_health()).status.name.lower()
     _security(found, options)
     folder = data_folder(db)
     if folder is not None:
@@ -116,7 +117,7 @@ def _metrics(found: ServerStatus, options: Mapping[str, str | None]) -> None:
 
 def _add_table(found: ServerStatus, db: Database, table: Table[Any]) -> None:
     found.tables += 1
-    figures = table_figures(db, table)
+    figures = measure_table(db, table)
     found.rows = None if found.rows is None or figures.rows is None else found.rows + figures.rows
     if figures.lake_lag is not None:
         found.lake_tables += 1
@@ -138,18 +139,17 @@ def table_snapshots(db: Database, table: Table[Any]) -> list[dict[str, Any]]:
     Example:
         table_snapshots(db, db.table("orders"))
     """
-    admin, run = db._core._admin, db._bridge.run
     found: list[dict[str, Any]] = []
     if table.primary_key:
         names = [one.partition_name for one in table.partitions()] if table.info.is_partitioned() else [None]
         for name in names:
-            for one in run(admin.get_latest_kv_snapshots(table.path, name)):
+            for one in admin_call(db, lambda admin, name=name: admin.get_latest_kv_snapshots(table.path, name)):  # type: ignore[misc]
                 if one.snapshot_id is not None:
                     entry = {"bucket": one.bucket.bucket_id, "id": one.snapshot_id, "offset": one.log_offset}
                     found.append({"kind": "bucket", "partition": name, **entry})
     if table.info.config.lake_enabled:
         with contextlib.suppress(FlussError):  # nothing is tiered yet
-            snapshot = run(admin.get_latest_lake_snapshot(table.path))
+            snapshot = admin_call(db, lambda admin: admin.get_latest_lake_snapshot(table.path))
             for bucket, offset in snapshot.table_buckets_offset.items():
                 entry = {"bucket": bucket.bucket_id, "id": snapshot.snapshot_id, "offset": offset}
                 found.append({"kind": "lake", "partition": bucket.partition_id, **entry})

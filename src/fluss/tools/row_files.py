@@ -13,7 +13,11 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.db.files import (
+from fluss.db.suggest import did_you_mean
+from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.metadata import ArrayType, BinaryType, BytesType, Column, DataType, MapType, RowType
+from fluss.rows import BadValues, ColumnConverter
+from fluss.tools.files import (
     NOT_AN_OBJECT,
     check_file,
     csv_error,
@@ -25,11 +29,7 @@ from fluss.db.files import (
     open_bytes,
     open_parquet,
 )
-from fluss.db.json_rows import from_json
-from fluss.db.suggest import did_you_mean
-from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import ArrayType, BinaryType, BytesType, Column, DataType, MapType, RowType
-from fluss.rows import BadValues, ColumnConverter
+from fluss.tools.json_rows import from_json
 
 _LINES_AT_ONCE = 8_192
 _CSV_BLOCK_BYTES = 4 << 20

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fluss._version import VERSION
-from fluss.db.exporting import export_table
-from fluss.db.likes import TableDraft, draft_like
-from fluss.db.loading import Load
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import Column
 from fluss.metadata.type_text import parse_data_type
+from fluss.tools.drafts import TableDraft, draft_like
+from fluss.tools.exporting import export_table
+from fluss.tools.loading import Load
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database

@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.server_options import server_options
+from fluss.db.internals import admin_call
 from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo
+from fluss.tools.server_options import data_folder, folder_size
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Table
 
 
 @dataclass(frozen=True)
-class BucketFigures:
+class BucketReport:
     """One bucket of a table."""
 
     bucket: TableBucket
@@ -30,7 +29,7 @@ class BucketFigures:
 
 
 @dataclass(frozen=True)
-class TableFigures:
+class TableReport:
     """A table in figures."""
 
     rows: int | None
@@ -39,7 +38,7 @@ class TableFigures:
     """On disk; None if the data folder of the server cannot be read from here."""
     lake_lag: int | None
     """Rows of the log that are not in the lake yet; None if the table has none."""
-    buckets: list[BucketFigures] = field(default_factory=list)
+    buckets: list[BucketReport] = field(default_factory=list)
 
     @property
     def skew(self) -> float | None:
@@ -57,15 +56,18 @@ def bucket_offsets(
     Example:
         ends = bucket_offsets(db, db.table("orders"), OffsetSpec.latest())
     """
-    admin, run, info = db._core._admin, db._bridge.run, table.info
+    info = table.info
     ids = list(range(info.num_buckets if buckets is None else buckets))
     if not info.is_partitioned():
-        found = run(admin.list_offsets(table.path, ids, spec))
+        found = admin_call(db, lambda admin: admin.list_offsets(table.path, ids, spec))
         return {(None, TableBucket(info.table_id, bucket)): offset for bucket, offset in found.items()}
     offsets: dict[tuple[str | None, TableBucket], int] = {}
     for partition in sorted(table.partitions(), key=lambda one: one.partition_name):
         name = partition.partition_name
-        found = run(admin.list_partition_offsets(table.path, name, ids, spec))
+        found = admin_call(
+            db,
+            lambda admin, name=name: admin.list_partition_offsets(table.path, name, ids, spec),  # type: ignore[misc]
+        )
         for bucket, offset in found.items():
             offsets[name, TableBucket(info.table_id, bucket, partition.partition_id)] = offset
     return offsets
@@ -83,11 +85,11 @@ def offsets_at(db: Database, table: Table[Any], at: dt.datetime) -> dict[tuple[s
         return bucket_offsets(db, table, OffsetSpec.latest())
 
 
-def table_figures(db: Database, table: Table[Any]) -> TableFigures:
+def measure_table(db: Database, table: Table[Any]) -> TableReport:
     """Measure a table.
 
     Example:
-        figures = table_figures(db, db.table("orders"))
+        figures = measure_table(db, db.table("orders"))
         print(figures.rows, figures.skew)
     """
     first = bucket_offsets(db, table, OffsetSpec.earliest())
@@ -95,45 +97,15 @@ def table_figures(db: Database, table: Table[Any]) -> TableFigures:
     counts: dict[TableBucket, int | None] = {}
     rows: int | None = None
     with contextlib.suppress(FlussError):  # an older server has no such call
-        stats = db._bridge.run(db._core._admin.get_table_stats(table.path))
+        stats = admin_call(db, lambda admin: admin.get_table_stats(table.path))
         counts, rows = stats.bucket_row_counts, stats.row_count
     if not table.primary_key and rows is None:
         rows = sum(end - first.get(key, end) for key, end in last.items())
     buckets = [
-        BucketFigures(bucket, partition, first.get((partition, bucket), end), end, counts.get(bucket))
+        BucketReport(bucket, partition, first.get((partition, bucket), end), end, counts.get(bucket))
         for (partition, bucket), end in sorted(last.items(), key=lambda item: (item[0][0] or "", item[0][1].bucket_id))
     ]
-    return TableFigures(rows, _size(db, table.info), _lake_lag(db, table, buckets), buckets)
-
-
-def data_folder(db: Database) -> Path | None:
-    """The data folder of the server if it is on this machine and can be read; None otherwise.
-
-    Example:
-        folder = data_folder(db)
-    """
-    with contextlib.suppress(FlussError, OSError):
-        for entry in server_options(db):
-            if entry.key == "data.dir" and entry.value:
-                folder = Path(entry.value)
-                # Another machine may have a folder of this name: the server writes its address there.
-                if folder.is_absolute() and (folder / ".address").exists():
-                    return folder
-    return None
-
-
-def folder_size(folder: Path) -> int:
-    """The bytes of all files of a folder; files that vanish meanwhile do not count.
-
-    Example:
-        folder_size(Path("fluss-data"))
-    """
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size
-    return total
+    return TableReport(rows, _size(db, table.info), _lake_lag(db, table, buckets), buckets)
 
 
 def _size(db: Database, info: TableInfo) -> int | None:
@@ -144,12 +116,12 @@ def _size(db: Database, info: TableInfo) -> int | None:
     return folder_size(place) if place.is_dir() else 0
 
 
-def _lake_lag(db: Database, table: Table[Any], buckets: list[BucketFigures]) -> int | None:
+def _lake_lag(db: Database, table: Table[Any], buckets: list[BucketReport]) -> int | None:
     if not table.info.config.lake_enabled:
         return None
     tiered: dict[TableBucket, int] = {}
     with contextlib.suppress(FlussError):  # nothing is tiered yet
-        tiered = db._bridge.run(db._core._admin.get_latest_lake_snapshot(table.path)).table_buckets_offset
+        tiered = admin_call(db, lambda admin: admin.get_latest_lake_snapshot(table.path)).table_buckets_offset
     return sum(bucket.latest - max(tiered.get(bucket.bucket, 0), bucket.earliest) for bucket in buckets)
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss.db.changes import Position
-from fluss.db.figures import bucket_offsets, parse_time
-from fluss.db.files import python_dicts
 from fluss.db.follow import Start
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, TableBucket
 from fluss.metadata.where import parse_where
+from fluss.tools.files import python_dicts
+from fluss.tools.table_stats import bucket_offsets, parse_time
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Follow, Table

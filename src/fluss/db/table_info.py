@@ -4,30 +4,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from fluss.client.arguments import all_checked
 from fluss.client.lookup import Lookuper, PrefixLookuper
-from fluss.db.connected import Connected
 from fluss.db.models import row_model
 from fluss.db.schemas import column_type
-from fluss.db.show import table_html
+from fluss.db.session import DatabaseSession
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import Column, ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussTable
-    from fluss.db.writing import Sink
+    from fluss.db.bulk_write import Sink
 
 T = TypeVar("T")
 
 
 @all_checked
-class TableAbout(Generic[T]):
+class TableDescription(Generic[T]):
     """The description of a table, and how to change it."""
 
-    def __init__(self, database: Connected, handle: FlussTable, cls: type[T] | None) -> None:
+    def __init__(self, database: DatabaseSession, handle: FlussTable, cls: type[T] | None) -> None:
         self._database = database
         self._cls = cls
         self._use(handle)
@@ -190,8 +190,28 @@ class TableAbout(Generic[T]):
         return f"Table({self.name}{rows}: {', '.join(f'{name} {kind}' for name, kind in self.schema.get_columns())})"
 
     def _repr_html_(self) -> str:
-        return table_html(self._info)
+        return _table_html(self._info)
 
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _table_html(info: TableInfo) -> str:
+    """A table: its name, what it is, its columns."""
+    kind = f"primary key ({', '.join(info.primary_keys)})" if info.has_primary_key() else "log table"
+    facts = [kind, f"{info.num_buckets} bucket{'' if info.num_buckets == 1 else 's'}"]
+    if info.is_partitioned():
+        facts.append(f"partitioned by {', '.join(info.partition_keys)}")
+    if info.lake_format is not None and info.config.lake_enabled:
+        facts.append(f"lake: {info.lake_format}")
+    rows = "".join(
+        f"<tr><td>{escape(column.name)}</td><td><code>{escape(str(column.data_type))}</code></td>"
+        f"<td>{escape(column.comment or '')}</td></tr>"
+        for column in info.schema.columns
+    )
+    comment = f"<br>{escape(info.comment)}" if info.comment else ""
+    return (
+        f"<div><b>{escape(str(info.table_path))}</b> <small>{escape(' · '.join(facts))}</small>{comment}"
+        f"<table><thead><tr><th>column</th><th>type</th><th>comment</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )

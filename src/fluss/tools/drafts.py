@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.files import file_schema, is_file_name
 from fluss.db.schemas import arrow_schema, source_of
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import Column, Schema
+from fluss.tools.files import file_schema, is_file_name
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Table

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tools and the console use of a blocking `Database` beyond its public methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from fluss.metadata import TablePath
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from fluss.client.admin import FlussAdmin
+    from fluss.client.write import WriteResultHandle
+    from fluss.db.blocking import Database, Table
+    from fluss.db.bulk_write import Sink
+
+T = TypeVar("T")
+
+
+def admin_call(db: Database, call: Callable[[FlussAdmin], Coroutine[Any, Any, T]]) -> T:
+    """Wait for a call of the asynchronous admin client.
+
+    Example:
+        admin_call(db, lambda admin: admin.list_databases())
+    """
+    return db._bridge.run(call(db._core._admin))
+
+
+def table_path(db: Database, name: str) -> TablePath:
+    """The path of a table, which need not exist."""
+    return db._core._path(name)
+
+
+def open_sink(db: Database, table: Table[Any], operation: Literal["append", "upsert", "delete"]) -> Sink:
+    """A writer of the client for batches of a table."""
+    return db._bridge.background.call(table._core._sink, operation)
+
+
+def wait_for_write(db: Database, handle: WriteResultHandle) -> None:
+    """Wait until the rows of a handle are durable."""
+
+    async def wait() -> None:
+        await handle.wait()
+
+    db._bridge.run(wait())
+
+
+def sql_connection(db: Database) -> DuckDBPyConnection:
+    """The DuckDB connection that runs the SQL of a database, to interrupt it from another thread."""
+    return db._engine()._connection

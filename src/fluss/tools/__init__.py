@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command line and the console do beyond the front door. No public API.
+
+Modules
+-------
+tables        `drafts.py` (descriptions of new tables), `tailing.py`, `sql_session.py`.
+files         `files.py` (formats), `row_files.py` and `json_rows.py` (rows that fit, and rows that do not),
+              `loading.py`, `exporting.py`, `copying.py`, `backups.py`.
+operation     `status.py`, `table_stats.py`, `server_options.py`, `access.py`, `profile_store.py`, `doctor.py`,
+              `bench.py`, `sample.py`.
+"""
