@@ -201,12 +201,7 @@ def test_reference_member(face, class_name, awaited, name, arguments):
         awaited = True
     if name in PLAIN.get(class_name, ()):
         awaited = False
-    assert is_awaited(function) == awaited, f"{class_name}.{name}: awaited must be {awaited}"
-
-
-def is_awaited(function):
-    # Some give a coroutine that names itself when `await` was forgotten: see fluss.client.awaited.
-    return inspect.iscoroutinefunction(function) or getattr(function, "is_awaited", False)
+    assert inspect.iscoroutinefunction(function) == awaited, f"{class_name}.{name}: awaited must be {awaited}"
 
 
 def _set_in_init(owner, name):
@@ -224,7 +219,7 @@ def test_contexts(face):
 
 
 def test_guide_names():
-    assert is_awaited(fluss.FlussConnection.connect)
+    assert inspect.iscoroutinefunction(fluss.FlussConnection.connect)
     for name in ("upsert", "delete", "flush"):
         assert callable(getattr(fluss.TableUpsert, name))
     parameters = inspect.signature(fluss.FlussAdmin.list_offsets).parameters

@@ -385,8 +385,8 @@ def test_the_full_client_refuses_wrong_arguments(server: fluss.LocalServer, face
         await upserts.upsert((3, "c")).wait()
         assert await keyed.new_lookup().create_lookuper().lookup((3, "c")) == {"id": 3, "name": "c"}
         for scanner in (records, batches, parts, multi_scanner):
-            await scanner.close()
-        await conn.close()
+            await given(scanner.close())
+        await given(conn.close())
 
     walk.run(steps)
     assert walk.findings == [], "\n".join(walk.findings)
@@ -493,7 +493,7 @@ def test_what_is_made_for_a_call_is_refused_there_or_in_the_call(server: fluss.L
             for name in parameters_of(call):
                 for value in WRONG:
                     await walk.one(f"{call.__name__}({name}={value!r})", make, {**right, name: value})
-        await conn.close()
+        await given(conn.close())
 
     walk.run(steps)
     assert walk.findings == [], "\n".join(walk.findings)

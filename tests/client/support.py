@@ -32,6 +32,14 @@ async def with_table(
         return await use(conn, await conn.get_table(path))
 
 
+async def closed(*things: Any) -> None:
+    """Close things of either face: `fluss` blocks, `fluss.aio` is awaited."""
+    for thing in things:
+        closing = thing.close()
+        if closing is not None:
+            await closing
+
+
 async def read_all(table: Any, scan: Any = None) -> pa.Table:
     """The rows in the log of a table without partitions, bucket after bucket, without what they did."""
     tables = []

@@ -134,7 +134,7 @@ def test_plain_calls_work_inside_a_running_loop(conn, path):
         records = scanner.poll(timeout_ms=5000)
         assert [record.row for record in records] == [{"id": 1, "name": "a"}]
         scanner.unsubscribe(0)
-        await scanner.close()
+        scanner.close()
         batches = await table.new_scan().create_batch_scanner()
         batches.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
         assert batches.to_pandas()["name"].tolist() == ["a"]
@@ -217,12 +217,12 @@ def test_get_admin_in_both_forms(conn):
     asyncio.run(main())
 
 
-def test_close_may_be_called_again_and_awaited(config):
+def test_close_may_be_called_again(config):
     async def main():
         conn = await fluss.FlussConnection.connect(config)
         assert not conn.closed
-        assert await conn.close() is None
-        assert conn.close() is not None
+        conn.close()
+        conn.close()
         assert conn.closed
         for use in (conn.get_admin().list_databases(), conn.get_table(fluss.TablePath("a", "b"))):
             with pytest.raises(fluss.ConnectionClosedError):
@@ -433,5 +433,33 @@ def test_aio_plain_with(run, config):
             assert "fluss" in await conn.get_admin().list_databases()
         await conn._closing
         assert conn.closed
+
+    run(main())
+
+
+@pytest.mark.parametrize("face", [fluss, fluss.aio])
+def test_a_connection_that_is_not_created_says_how(config, face):
+    with pytest.raises(fluss.InvalidArgumentError, match=r"await FlussConnection\.create\(config\).*fluss\.connect"):
+        face.FlussConnection(config)
+
+
+def test_names_as_text(config, database, run):
+    async def main():
+        async with await fluss.aio.FlussConnection.create(config) as connection:
+            admin = connection.get_admin()
+            await admin.create_database(database)
+            descriptor = fluss.TableDescriptor(fluss.Schema(pa.schema([("id", pa.int64())])))
+            await admin.create_table(f"{database}.t", descriptor)
+            assert await admin.table_exists(f"{database}.t")
+            assert not await admin.table_exists(table_path="t")
+            assert (await admin.get_table_info(f"{database}.t")).table_path == fluss.TablePath(database, "t")
+            assert (await connection.get_table(f"{database}.t")).table_path == fluss.TablePath(database, "t")
+            assert await admin.list_offsets(f"{database}.t", [0], fluss.OffsetSpec.latest()) == {0: 0}
+            await admin.drop_table(f"{database}.t")
+            for wrong in (7, "", ".", None):
+                with pytest.raises(fluss.InvalidArgumentError, match="a TablePath"):
+                    await connection.get_table(wrong)
+                with pytest.raises(fluss.InvalidArgumentError, match="a TablePath"):
+                    await admin.table_exists(wrong)
 
     run(main())

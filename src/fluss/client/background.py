@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from fluss.client.cluster import Cluster
@@ -16,22 +16,6 @@ from fluss.net.background import LoopThread
 T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 10.0
-
-
-class Done:
-    """The result of plain calls that may also be awaited: awaiting it gives None immediately."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return None
-        yield
-
-    def __repr__(self) -> str:
-        return "<done>"
-
-
-DONE = Done()
 
 
 class Background:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-from fluss.client.awaited import awaited
 from fluss.client.cluster import Cluster
 from fluss.client.runner import Direct, Runner
 from fluss.client.senders import Senders
@@ -99,7 +98,6 @@ class FlussConnection:
         self._closing: asyncio.Task[bool] | None = None
 
     @staticmethod
-    @awaited
     async def create(config: Config, *, timeout: float | None = None) -> FlussConnection:
         """Connect to the first bootstrap server that answers.
 
@@ -133,7 +131,6 @@ class FlussConnection:
 
         return FlussAdmin(self._runner)
 
-    @awaited
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
         """Return a table to read from and write to.
 

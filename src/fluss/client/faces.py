@@ -9,13 +9,12 @@ loop, because the network runs elsewhere. Nothing is decided here: every call go
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fluss.client import core
-from fluss.client.awaited import awaited
-from fluss.client.background import DONE, Background
+from fluss.client.background import Background
 from fluss.client.state import TableState
 from fluss.client.table import TableBase
 from fluss.client.virtual import split_virtual
@@ -53,10 +52,9 @@ class _Writer:
         """
         (await self._background.wrap(self._core.drain(timeout))).raise_first()
 
-    def close(self, *, timeout: float | None = None) -> Awaitable[None]:
+    def close(self, *, timeout: float | None = None) -> None:
         """Flush and be done."""
         self._background.block(self._core.drain(timeout)).raise_first()
-        return DONE
 
     def __enter__(self: T) -> T:
         return self
@@ -208,7 +206,6 @@ class FlussConnection:
         self._background = background
 
     @staticmethod
-    @awaited
     async def create(config: Config, *, timeout: float | None = None) -> FlussConnection:
         """Connect to the first bootstrap server that answers.
 
@@ -246,7 +243,6 @@ class FlussConnection:
 
         return FlussAdmin(self._background)
 
-    @awaited
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
         """Return a table to read from and write to.
 
@@ -299,13 +295,12 @@ class FlussConnection:
         for failures in await self._background.run(lambda cluster: cluster.drain(timeout)):
             failures.raise_first()
 
-    def close(self) -> Awaitable[None]:
-        """End everything; may be called again, and may be awaited.
+    def close(self) -> None:
+        """End everything; may be called again.
 
         Writes that were not acknowledged fail: `await conn.flush()` first, or leave a `with` block.
         """
         self._background.close()
-        return DONE
 
     def __enter__(self) -> FlussConnection:
         return self

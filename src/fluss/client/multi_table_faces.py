@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from fluss.client import multi_table as core
-from fluss.client.background import DONE, Background
+from fluss.client.background import Background
 
 if TYPE_CHECKING:
     from fluss.client.write import WriteResultHandle
@@ -70,10 +70,9 @@ class MultiTableWriter:
         for failures in await self._background.wrap(self._core._drain(timeout)):
             failures.raise_first()
 
-    def close(self) -> Awaitable[None]:
+    def close(self) -> None:
         """Flush and be done."""
         self._background.block(self._core.close())
-        return DONE
 
     def __enter__(self) -> MultiTableWriter:
         return self
@@ -148,11 +147,10 @@ class MultiTableLogScanner:
         """End the wait of a poll: it returns what it has. From any thread."""
         self._core.wakeup()
 
-    def close(self) -> Awaitable[None]:
+    def close(self) -> None:
         """Stop reading."""
         if not self._background.thread.closed:
             self._background.block(self._core.close())
-        return DONE
 
     def __enter__(self) -> MultiTableLogScanner:
         return self

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from fluss.client import scan as core
-from fluss.client.awaitable_results import awaitable_if_awaited
-from fluss.client.awaited import awaited
-from fluss.client.background import DONE, Background
+from fluss.client.background import Background
 from fluss.client.scan import RecordBatch, ScanRecord, ScanRecords
 
 if TYPE_CHECKING:
@@ -75,17 +73,14 @@ class TableScan:
         """
         yield from self._background.iterate(self._core.read_batches(start_offsets, stop_offsets, timeout=timeout))
 
-    @awaited
     async def create_log_scanner(self) -> LogScanner[ScanRecord]:
         """A scanner of single records with offset, timestamp and change type, for `poll()`."""
         return LogScanner(await self._background.wrap(self._core.create_log_scanner()), self._background)
 
-    @awaited
     async def create_record_batch_log_scanner(self) -> LogScanner[RecordBatch]:
         """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like."""
         return LogScanner(await self._background.wrap(self._core.create_record_batch_log_scanner()), self._background)
 
-    @awaited
     async def create_batch_scanner(self) -> LogScanner[RecordBatch]:
         """Older name of `create_record_batch_log_scanner`."""
         return await self.create_record_batch_log_scanner()
@@ -112,11 +107,10 @@ class _Closing:
     _core: core.LogScanner[Any] | core.BatchScanner | core.TableBatchScanner
     _background: Background
 
-    def close(self) -> Awaitable[None]:
-        """Stop reading; may be called again, and may be awaited."""
+    def close(self) -> None:
+        """Stop reading; may be called again."""
         if not self._background.thread.closed:
             self._background.block(self._core.close())
-        return DONE
 
     def __exit__(
         self,
@@ -220,15 +214,15 @@ class LogScanner(_Closing, Generic[ItemT]):
 
     def poll_arrow(self, timeout_ms: int) -> pa.Table:
         """The same as an Arrow table. For batch scanners."""
-        return awaitable_if_awaited(self._background.block(self._core.poll_arrow(timeout_ms)))
+        return self._background.block(self._core.poll_arrow(timeout_ms))
 
     def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
         """The same as Arrow batches with bucket and offsets. For batch scanners."""
-        return awaitable_if_awaited(self._background.block(self._core.poll_record_batch(timeout_ms)))
+        return self._background.block(self._core.poll_record_batch(timeout_ms))
 
     def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
         """Older name of `poll_record_batch`."""
-        return awaitable_if_awaited(self.poll_record_batch(timeout_ms))
+        return self.poll_record_batch(timeout_ms)
 
     def wakeup(self) -> None:
         """End the wait of a poll: the one that waits now, or else the next one, returns what it has. From any thread.
@@ -265,16 +259,15 @@ class LogScanner(_Closing, Generic[ItemT]):
 
         `timeout` is the time for the whole read, in seconds; by default it may take as long as it makes progress.
         """
-        table = self._background.block(self._core.to_arrow(include_lake=include_lake, timeout=timeout))
-        return awaitable_if_awaited(table)
+        return self._background.block(self._core.to_arrow(include_lake=include_lake, timeout=timeout))
 
     def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """The same as a pandas DataFrame."""
-        return awaitable_if_awaited(self._background.block(self._core.to_pandas(timeout=timeout)))
+        return self._background.block(self._core.to_pandas(timeout=timeout))
 
     def to_polars(self, *, timeout: float | None = None) -> Any:
         """The same as a polars DataFrame."""
-        return awaitable_if_awaited(self._background.block(self._core.to_polars(timeout=timeout)))
+        return self._background.block(self._core.to_polars(timeout=timeout))
 
     def to_arrow_batch_reader(self, *, timeout: float | None = None) -> pa.RecordBatchReader:
         """The same, batch by batch as you read."""
@@ -303,26 +296,26 @@ class _OneShot(_Closing):
         batch = None
         while batch is None and self._background.block(self._fill(timeout)):
             batch = self._core._take()  # none if another thread was quicker
-        return awaitable_if_awaited(batch)
+        return batch
 
     async def _fill(self, timeout: float | None = None) -> bool:
         return await self._core._fill(self._background.cluster.deadline(timeout))
 
     def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
         """All batches."""
-        return awaitable_if_awaited(self._background.block(self._core.collect_all_batches(timeout=timeout)))
+        return self._background.block(self._core.collect_all_batches(timeout=timeout))
 
     def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
         """All rows as an Arrow table."""
-        return awaitable_if_awaited(self._background.block(self._core.to_arrow(timeout=timeout)))
+        return self._background.block(self._core.to_arrow(timeout=timeout))
 
     def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """All rows as a pandas DataFrame."""
-        return awaitable_if_awaited(self._background.block(self._core.to_pandas(timeout=timeout)))
+        return self._background.block(self._core.to_pandas(timeout=timeout))
 
     def to_polars(self, *, timeout: float | None = None) -> Any:
         """All rows as a polars DataFrame."""
-        return awaitable_if_awaited(self._background.block(self._core.to_polars(timeout=timeout)))
+        return self._background.block(self._core.to_polars(timeout=timeout))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)

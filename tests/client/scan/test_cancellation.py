@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, fill_log, poll_all, with_table
+from tests.client.support import LOG_FIELDS, closed, fill_log, poll_all, with_table
 
 import fluss
 import fluss.aio
@@ -96,8 +96,8 @@ def test_a_loop_that_is_left_early_leaves_the_rest(run, config, database, face):
             if len(seen) == 100:
                 break
         assert seen == ALL
-        await scanner.close()
-        await connection.close()
+        await closed(scanner)
+        await closed(connection)
 
     run(with_table(config, database, use, LOG_FIELDS))
 
@@ -151,8 +151,8 @@ def test_loops_that_are_cancelled_at_any_moment(run, config, database, face):
             assert consuming.cancelled()
         assert seen == list(range(1000))
         await producing
-        await scanner.close()
-        await connection.close()
+        await closed(scanner)
+        await closed(connection)
 
     run(with_table(config, database, use, LOG_FIELDS))
 
@@ -311,7 +311,7 @@ def test_closing_ends_all_that_wait(run, config, database, calls, subscribed):
 
         waiting = [asyncio.ensure_future(consume() if calls == "loops" else poll()) for _ in range(3)]
         await asyncio.sleep(0.05)
-        await scanner.close()
+        await closed(scanner)
         assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [[], [], []]
         assert [record async for record in scanner] == []
         with pytest.raises(fluss.FlussError, match="closed"):
@@ -389,8 +389,8 @@ def test_loops_within_timeouts_and_task_groups(run, config, database, face, batc
             await run_out_of_time()
         assert seen == ALL
         assert scanner.get_subscribed_buckets()[0][1] == 100
-        await scanner.close()
-        await connection.close()
+        await closed(scanner)
+        await closed(connection)
 
     run(with_table(config, database, use, LOG_FIELDS))
 
@@ -417,8 +417,8 @@ def test_loops_within_cancel_scopes_of_anyio(config, database, face):
                 group.start_soon(consume)
                 await fill_log(table)
         assert seen == ALL
-        await scanner.close()
-        await connection.close()
+        await closed(scanner)
+        await closed(connection)
 
     async def main():
         await with_table(config, database, use, LOG_FIELDS)

@@ -8,7 +8,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, fill_log, with_table
+from tests.client.support import LOG_FIELDS, closed, fill_log, with_table
 
 import fluss
 import fluss.aio
@@ -62,7 +62,7 @@ def test_loops_that_are_cancelled_at_any_moment_lose_no_batch(run, config, datab
             await reading
             assert cancelled > 3
             assert sorted(ids_of(found)) == IDS
-        await connection.close()
+        await closed(connection)
 
     run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
 

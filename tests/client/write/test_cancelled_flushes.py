@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.client.support import LOG_FIELDS, with_table
+from tests.client.support import LOG_FIELDS, closed, with_table
 
 import fluss
 import fluss.aio
@@ -42,7 +42,7 @@ def test_a_flush_that_is_cancelled_at_any_moment_keeps_the_error(run, config, da
                 with pytest.raises(StorageError, match="lost"):
                     await writer.flush()
             await writer.flush()
-        await connection.close()
+        await closed(connection)
 
     run(with_table(config, database, use, LOG_FIELDS))
 
@@ -111,6 +111,6 @@ def test_a_flush_of_a_writer_to_many_tables_keeps_errors(run, config, database, 
             with pytest.raises(StorageError, match="lost"):
                 await writer.flush()
         await writer.flush()
-        await connection.close()
+        await closed(connection)
 
     run(with_table(config, database, use, LOG_FIELDS))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 import pyarrow as pa
@@ -189,11 +189,6 @@ class ScanRecords:
         if self._lists:
             return iter(self._all())
         return itertools.chain.from_iterable(run.records() for runs in self._runs.values() for run in runs)
-
-    def __await__(self) -> Generator[Any, None, ScanRecords]:
-        """Give itself: `await scanner.poll(…)`, as in release 1.0, works with the plain `poll` of `fluss` too."""
-        return self
-        yield
 
     def __repr__(self) -> str:
         return f"ScanRecords({self.count()} records of {len(self._runs)} buckets)"

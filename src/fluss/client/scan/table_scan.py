@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.arguments import all_checked
-from fluss.client.awaited import awaited
 from fluss.client.cluster import Cluster
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, ScanRecord
@@ -106,7 +105,6 @@ class TableScan:
             )
         return self._plan.read(start_offsets, stop_offsets, self._plan.read_deadline(timeout))
 
-    @awaited
     async def create_log_scanner(self) -> LogScanner[ScanRecord]:
         """A scanner of single records with offset, timestamp and change type, for `poll()`.
 
@@ -115,7 +113,6 @@ class TableScan:
         """
         return self._log_scanner(batches=False)
 
-    @awaited
     async def create_record_batch_log_scanner(self) -> LogScanner[RecordBatch]:
         """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and the like.
 
@@ -126,7 +123,6 @@ class TableScan:
         """
         return self._log_scanner(batches=True)
 
-    @awaited
     async def create_batch_scanner(self) -> LogScanner[RecordBatch]:
         """Older name of `create_record_batch_log_scanner`.
 
