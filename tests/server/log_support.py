@@ -101,7 +101,14 @@ class LogHarness:
         run_sync(plan)
         if plan.checkpoint is not None:
             run_checkpoint(plan.checkpoint)
+            self.log.checkpoint_written(plan.checkpoint)
         self.log.commit(plan)
+
+    def expire(self, offset: int) -> int:
+        """Delete the segments before an offset; returns how many are gone."""
+        self.log.detach_segments_before(offset)
+        self.commit(checkpoint=True)
+        return self.log.expired.delete_now()
 
     def write(self, *batches: bytearray) -> int:
         offset = self.append(*batches)

@@ -115,7 +115,7 @@ def test_room_in_a_segment(tmp_path: Path) -> None:
 def test_damaged_snapshot_is_refused(data: st.DataObject) -> None:
     states = WriterStates()
     states.record(3, WrittenBatch(0, 5, 2, 99))
-    for good in (states.to_snapshot(), RecoveryPoint(0, 100, 7, 99).to_bytes()):
+    for good in (states.to_snapshot(), RecoveryPoint(0, 100, 7, 99, 0).to_bytes()):
         raw = bytearray(good)
         raw[data.draw(st.integers(0, len(raw) - 2))] ^= 1 << data.draw(st.integers(0, 7))
         with pytest.raises(FormatError):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.server.log_support import ARROW_SCHEMA, FakeClock, LogHarness, ids_of, make_batch, run
+from tests.server.log_support import ARROW_SCHEMA, FakeClock, LogHarness, ids_of, make_batch
 
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.records import LogBatch, ProjectedBatch, cut_batch, iter_log_batches
@@ -72,7 +72,7 @@ def test_end_is_empty_and_beyond_is_an_error(harness: LogHarness) -> None:
     assert harness.read(90).parts == []
     with pytest.raises(LogOffsetOutOfRangeError, match="0 to 90"):
         harness.read(91)
-    run(harness.log.delete_segments_before(40))
+    harness.expire(40)
     with pytest.raises(LogOffsetOutOfRangeError, match="36 to 90"):
         harness.read(35)
     assert ids_of(joined(harness.read(-2)))[0] == 36

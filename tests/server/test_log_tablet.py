@@ -257,9 +257,10 @@ def test_expired_segments_are_deleted_only_below_the_high_watermark(tmp_path: Pa
     harness = LogHarness(tmp_path / "log-0", segment_bytes_max=10)
     for number in range(4):
         harness.append(make_batch(number * 3))
-    assert run(harness.log.delete_segments_before(9)) == 0
+    harness.log.detach_segments_before(9)
+    assert not harness.log.expired
     harness.commit()
-    assert run(harness.log.delete_segments_before(8)) == 2
+    assert harness.expire(8) == 2
     assert harness.log.start_offset == 6
     assert harness.read_all() == list(range(6, 12))
     assert not (tmp_path / "log-0" / f"{0:020d}.log").exists()
@@ -273,6 +274,8 @@ def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
     for number in range(4):
         harness.append(make_batch(number * 3))
     harness.commit()
+    harness.log.detach_segments_before(9)
+    harness.commit(checkpoint=True)
     threads: list[threading.Thread] = []
     real = disk.unlink_if_there
 
@@ -284,10 +287,10 @@ def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
 
     with monkeypatch.context() as patch:
         patch.setattr(disk, "unlink_if_there", fail)
-        assert run(harness.log.delete_segments_before(9)) == 1
+        assert run(harness.log.delete_expired()) == 1
     assert threading.main_thread() not in threads
     assert harness.read_all() == list(range(9, 12)), "readers find only what is kept"
     assert not harness.log.is_busy
-    assert run(harness.log.delete_segments_before(9)) == 2
+    assert run(harness.log.delete_expired()) == 2
     assert not (tmp_path / "log-0" / f"{6:020d}.log").exists()
     harness.crash()

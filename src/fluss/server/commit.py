@@ -234,7 +234,7 @@ class GroupCommitter:
             try:
                 work = asyncio.get_running_loop().run_in_executor(self._executor, run_checkpoint, plan.checkpoint)
             except RuntimeError as problem:  # there cannot be another thread now
-                _checkpoint_failed(plan, problem)
+                _checkpoint_ended(plan, problem)
                 return
             plan.tablet.checkpointing = True
             self._checkpoints.add(work)
@@ -244,9 +244,7 @@ class GroupCommitter:
         self._checkpoints.discard(done)
         plan.tablet.checkpointing = False
         if not done.cancelled():
-            error = done.exception()
-            if error is not None:
-                _checkpoint_failed(plan, error)
+            _checkpoint_ended(plan, done.exception())
 
     async def checkpoint(self, tablets: Iterable[CommittableLog]) -> bool:
         """Flush the logs and write their recovery points; False when one of them failed."""
@@ -277,9 +275,8 @@ class GroupCommitter:
             self._turn_over()
         try:
             for plan, error in await self._in_threads(_checkpoint_plan, flushed):
-                if error is not None:
-                    clean = False
-                    _checkpoint_failed(plan, error)
+                clean = clean and error is None
+                _checkpoint_ended(plan, error)
         finally:
             for plan in flushed:
                 plan.tablet.checkpointing = False
@@ -319,9 +316,12 @@ def _fail(tablet: CommittableLog, error: Exception) -> None:
         logger.exception("%s cannot be repaired; its writes are refused until the server is restarted", tablet)
 
 
-def _checkpoint_failed(plan: SyncPlan, error: BaseException) -> None:
+def _checkpoint_ended(plan: SyncPlan, error: BaseException | None) -> None:
     tablet = plan.tablet
     if tablet.deleted or plan.checkpoint is None:
+        return
+    if error is None:
+        tablet.checkpoint_written(plan.checkpoint)
         return
     logger.error("cannot write the recovery point of %s: %s", tablet, error)
     tablet.checkpoint_failed(plan.checkpoint)

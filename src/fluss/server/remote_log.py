@@ -22,7 +22,7 @@ logger = logging.getLogger("fluss.server.remote")
 
 
 class RemoteLogManager:
-    """Copies closed segments, deletes local ones that are no longer needed, and expires remote ones.
+    """Copies closed segments, takes local ones that are no longer needed out of their logs, and expires remote ones.
 
     Args:
         snapshot_offset_of: Tells from which offset on the changelog of a primary-key bucket must stay local, because
@@ -97,9 +97,7 @@ class RemoteLogManager:
                 limit = min(tablet.segments[-keep].base_offset, tablet.remote.end_offset)
                 if entry.table_info.has_primary_key():
                     limit = min(limit, self._snapshot_offset_of(tablet.bucket))
-                deleted = await tablet.delete_segments_before(limit)
-                if deleted:
-                    logger.info("deleted %d local segments of %s that are remote now", deleted, tablet.bucket)
+                tablet.detach_segments_before(limit)
 
     async def _copy(self, tablet: LogTablet, remote: RemoteLog, entry: TableEntry) -> None:
         copied_end = max(remote.end_offset, tablet.start_offset)

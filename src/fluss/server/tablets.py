@@ -302,6 +302,17 @@ class Tablets:
             # The writers' state at the end of a segment goes with it; a checkpoint writes it.
             await self.checkpoint()
             await self._remote.run_round(list(self._logs.values()))
+            await self._delete_detached()
+
+    async def _delete_detached(self) -> None:
+        """Delete segments that left their logs, after it is on disk that these begin later."""
+        waiting = [log for log in self._logs.values() if log.expired and log.damage is None]
+        if waiting:
+            await self._committer.checkpoint(waiting)
+        for log in waiting:
+            deleted = await log.delete_expired()
+            if deleted:
+                logger.info("deleted %d old segments of %s", deleted, log.bucket)
 
     def expire_writers(self, after_ms: int) -> None:
         before = self._clock.now_ms() - after_ms
@@ -309,7 +320,7 @@ class Tablets:
             log.writers.expire(before)
 
     async def expire_segments(self) -> None:
-        """Delete closed segments that are older than their table keeps them, of one log at a time.
+        """Delete closed segments that are older than their table keeps them.
 
         Of those that remain, forget the indexes that are not used.
         """
@@ -324,18 +335,16 @@ class Tablets:
             for segment in log.segments[:-1]:
                 segment.release_idle_index()
             try:
-                deleted = await self._expire(log, entry, now_ms, roll_active)
+                await self._expire(log, entry, now_ms, roll_active)
             except (FlussError, OSError) as error:
                 logger.error("segments of %s cannot be expired, it is tried again later: %s", log.bucket, error)
-                continue
-            if deleted:
-                logger.info("deleted %d expired segments of %s", deleted, log.bucket)
+        await self._delete_detached()
 
-    async def _expire(self, log: LogTablet, entry: TableEntry, now_ms: int, roll_active: bool) -> int:
+    async def _expire(self, log: LogTablet, entry: TableEntry, now_ms: int, roll_active: bool) -> None:
         info = entry.table_info
         ttl_ms = info.config.log_ttl_ms
         if ttl_ms <= 0:
-            return 0
+            return
         limit = log.high_watermark
         if info.has_primary_key():
             limit = min(limit, self.snapshot_offset_of(log.bucket))
@@ -356,7 +365,7 @@ class Tablets:
             if segment.max_timestamp >= oldest_kept:
                 break
             expired_end = segment.end_offset
-        return await log.delete_segments_before(min(expired_end, limit))
+        log.detach_segments_before(min(expired_end, limit))
 
     def disk_usage(self) -> float:
         return disk.usage(self._root)

@@ -45,6 +45,9 @@ class CommittableLog(Protocol):
     def fail(self, error: Exception) -> None:
         """Refuse writes until the log is repaired."""
 
+    def checkpoint_written(self, checkpoint: Checkpoint) -> None:
+        """The recovery point is durable."""
+
     def checkpoint_failed(self, checkpoint: Checkpoint) -> None:
         """Keep the recovery point before, and try again later."""
 

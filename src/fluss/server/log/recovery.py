@@ -54,6 +54,8 @@ class RecoveryPoint:
     position: int
     offset: int
     max_timestamp: int
+    start: int
+    """Where the log begins. Files of older segments are expired, whether they are deleted already or not."""
 
     def to_bytes(self) -> bytes:
         body = json.dumps({"version": 1, **asdict(self)}, separators=(",", ":")).encode()
@@ -65,8 +67,8 @@ class RecoveryPoint:
         if check.strip() != f"{zlib.crc32(body):08x}".encode():
             raise FormatError("recovery point: the checksum does not fit")
         try:
-            document = json.loads(body)
-            return cls(*(int(document[name]) for name in ("segment", "position", "offset", "max_timestamp")))
+            document = {"start": 0, **json.loads(body)}  # earlier releases wrote no start
+            return cls(*(int(document[name]) for name in ("segment", "position", "offset", "max_timestamp", "start")))
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"recovery point: {error}") from None
 
@@ -144,13 +146,16 @@ class RecoveredLog:
     max_timestamp: int
     end_offset: int
     recovery_offset: int
+    recorded_start: int
     scanned_bytes: int
 
 
 def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> RecoveredLog | None:
     """Open the log in a folder; None when there is none. Raises DamagedLogError."""
-    bases = _offsets(folder, LOG_SUFFIX)
     point = _read_recovery_point(folder)
+    recorded_start = point.start if point else 0
+    found = _offsets(folder, LOG_SUFFIX)
+    bases = [base for base in found if base >= recorded_start]
     committed = max(read_committed(folder), point.offset if point else 0)
     if not bases:
         if committed > 0:
@@ -175,7 +180,19 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
             f"the log file '{segments[-1].path}' was cut: it ends at offset {scan.next_offset}, although offsets up to "
             f"{committed} were acknowledged. Restore the file from a copy, or drop the table."
         )
-    return RecoveredLog(segments, scan.writers, scan.max_timestamp, scan.next_offset, checked_from, scan.bytes)
+    _delete_expired(folder, found[: len(found) - len(bases)], settings, open_files)
+    return RecoveredLog(
+        segments, scan.writers, scan.max_timestamp, scan.next_offset, checked_from, recorded_start, scan.bytes
+    )
+
+
+def _delete_expired(folder: Path, bases: list[int], settings: LogSettings, open_files: OpenFiles) -> None:
+    """Delete the files of segments that had expired when a crash came. A file that stays is ignored as well."""
+    for base in bases:
+        try:
+            Segment(folder, base, settings, open_files).delete()
+        except OSError as error:
+            logger.warning("an expired segment of '%s' cannot be deleted: %s", folder, error)
 
 
 def _find_segments(folder: Path, bases: list[int], settings: LogSettings, open_files: OpenFiles) -> list[Segment]:

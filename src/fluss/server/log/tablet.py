@@ -188,6 +188,8 @@ class LogTablet:
         self.committed_segment = self.segments[-1]
         self.committed_position = self.segments[-1].size_bytes
         self._checkpoint_offset = recovered.recovery_offset
+        # Those that were to be deleted are in the log again, or were deleted just now.
+        self.expired = ExpiredSegments(recovered.recorded_start)
         self._bytes_since_checkpoint = recovered.scanned_bytes
 
     def put_out_of_service(self, error: DamagedLogError) -> None:
@@ -497,6 +499,10 @@ class LogTablet:
         """A thread uses the files."""
         return self._writing or self.checkpointing or self.expired.is_deleting
 
+    def checkpoint_written(self, checkpoint: Checkpoint) -> None:
+        """The recovery point is durable: files that lie before its start can be deleted."""
+        self.expired.recorded_start = checkpoint.point.start
+
     def checkpoint_failed(self, checkpoint: Checkpoint) -> None:
         """The recovery point before stays in force: recovery reads more, nothing is lost. Try again later."""
         if self.failure is None:
@@ -510,7 +516,11 @@ class LogTablet:
 
     @property
     def needs_checkpoint(self) -> bool:
-        return bool(self.segments) and (self._checkpoint_offset < self.end_offset or bool(self._newly_sealed))
+        return bool(self.segments) and (
+            self._checkpoint_offset < self.end_offset
+            or bool(self._newly_sealed)
+            or self.expired.recorded_start < self.start_offset
+        )
 
     @property
     def _checkpoint_due(self) -> bool:
@@ -521,7 +531,9 @@ class LogTablet:
         sealed, self._newly_sealed = tuple(self._newly_sealed), []
         self._bytes_since_checkpoint = 0
         self._checkpoint_offset = self.end_offset
-        point = RecoveryPoint(segment.base_offset, segment.size_bytes, self.end_offset, self.max_timestamp)
+        point = RecoveryPoint(
+            segment.base_offset, segment.size_bytes, self.end_offset, self.max_timestamp, self.start_offset
+        )
         return Checkpoint(segment, segment.index.copy(), self.writers.to_snapshot(), point, sealed)
 
     # Waiting readers ---------------------------------------------------------------------------------------------
@@ -562,11 +574,6 @@ class LogTablet:
 
     # Expiry ------------------------------------------------------------------------------------------------------
 
-    async def delete_segments_before(self, offset: int) -> int:
-        """Delete closed segments whose records all lie before ``offset``; returns how many are gone."""
-        self.detach_segments_before(offset)
-        return await self.expired.delete(self.executor)
-
     def detach_segments_before(self, offset: int) -> None:
         """Take closed segments whose records all lie before ``offset`` out of the log. Their files remain."""
         while len(self.segments) > 1 and self.segments[0].end_offset <= min(offset, self.high_watermark):
@@ -578,6 +585,10 @@ class LogTablet:
             del self.segments[0]
             self.start_offset = self.segments[0].base_offset
             self._newly_sealed = [entry for entry in self._newly_sealed if entry[0] is not segment]
+
+    async def delete_expired(self) -> int:
+        """Delete the files of detached segments, once a recovery point lies behind them; returns how many are gone."""
+        return await self.expired.delete(self.executor)
 
     def forget(self) -> None:
         """The bucket was dropped: fail everything that waits and close the files."""
