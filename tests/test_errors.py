@@ -129,12 +129,42 @@ def test_client_errors() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [TableNotExistError("a"), FormatError("b"), FlussError("c", 99), errors.DeadlineExceededError("d")]
+    "error",
+    [
+        TableNotExistError("a", table="d.t", hint="create it"),
+        FormatError("b", row=3, column="c", column_type="INT"),
+        FlussError("c", 99),
+        errors.DeadlineExceededError("d", row=1),
+        errors.MissingDependencyError("e", hint="install it"),
+    ],
 )
 def test_errors_survive_pickling(error: FlussError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
-    assert (copy.message, copy.error_code, str(copy)) == (error.message, error.error_code, str(error))
+    assert vars(copy) == vars(error)
+    assert (copy.message, str(copy), repr(copy)) == (error.message, str(error), repr(error))
+
+
+def test_message_is_made_from_the_attributes() -> None:
+    error = errors.InvalidRowError(
+        "too large", table="d.t", row=0, column="row 7", column_type="INT", hint="use BIGINT"
+    )
+    assert error.message == "table d.t: row 0, column 'row 7' (INT): too large; use BIGINT"
+    assert (error.reason, error.row, error.column) == ("too large", 0, "row 7")
+    assert errors.InvalidRowError("too large", column="a").message == "column 'a': too large"
+    assert errors.InvalidRowError("too large", table="d.t").message == "table d.t: too large"
+    assert errors.InvalidRowError("too large", hint="use BIGINT").message == "too large; use BIGINT"
+
+
+@pytest.mark.parametrize("cls", [TableNotExistError, errors.DeadlineExceededError, errors.MissingDependencyError])
+def test_a_replaced_attribute_leaves_the_others_and_the_original(cls: type[FlussError]) -> None:
+    error = cls("it is gone", row=2, hint="call f()")
+    copy = error.replace(hint="run g", table="d.t")
+    assert type(copy) is cls
+    assert copy.message == "table d.t: row 2: it is gone; run g"
+    assert (copy.error_code, copy.args[0]) == (error.error_code, copy.message)
+    assert error.message == "row 2: it is gone; call f()"
+    assert pickle.loads(pickle.dumps(copy)).message == copy.message
 
 
 def test_export_list() -> None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from fluss._text import escaped
 
@@ -164,27 +164,81 @@ CLIENT_ERRORS: tuple[ClientErrorRow, ...] = tuple(
 ERRORS_BY_CODE: dict[int, ErrorRow] = {row.code: row for row in ERROR_TABLE}
 
 
+ErrorT = TypeVar("ErrorT", bound="FlussError")
+
+
 class FlussError(Exception):
     """The root of every error this package raises on purpose.
 
+    The message is made from the other attributes and is for people; programs read the attributes.
+
     Attributes:
-        message: What happened, to what, and where known what to do next.
+        message: The whole text: ``table db.t: row 7, column 'a' (INT): reason; hint``, as far as it is known.
+        reason: What happened, without the place and the hint.
         error_code: The code of the server, or -2 (`ErrorCode.CLIENT_ERROR`) for errors that arise on this side.
+        table: The table it is about.
+        row: The position of the row it is about among those given, from 0.
+        column: The name of the column it is about.
+        column_type: The type of that column.
+        hint: What to do next.
+
+    Example:
+        try:
+            table.append(rows)
+        except fluss.InvalidRowError as error:
+            print(error.row, error.column, error.reason)
     """
 
     default_error_code: ClassVar[int] = CLIENT_ERROR
 
-    message: str
-    error_code: int
-
-    def __init__(self, message: str | None = None, error_code: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        error_code: int | None = None,
+        *,
+        table: object = None,
+        row: int | None = None,
+        column: str | None = None,
+        column_type: object = None,
+        hint: str | None = None,
+    ) -> None:
         code = type(self).default_error_code if error_code is None else error_code
         if message is None:
-            row = ERRORS_BY_CODE.get(code)
-            message = row.message if row else f"Unknown error with code {code}."
-        super().__init__(message, code)
-        self.message = message
-        self.error_code = code
+            known = ERRORS_BY_CODE.get(code)
+            message = known.message if known else f"Unknown error with code {code}."
+        self.reason: str = message
+        self.error_code: int = code
+        self.table: str | None = None if table is None else str(table)
+        self.row: int | None = row
+        self.column: str | None = column
+        self.column_type: str | None = None if column_type is None else str(column_type)
+        self.hint: str | None = hint
+        super().__init__(self.message, code)
+
+    @property
+    def message(self) -> str:
+        """The place, the reason and the hint in one text."""
+        place = []
+        if self.row is not None:
+            place.append(f"row {self.row}")
+        if self.column is not None:
+            kind = f" ({self.column_type})" if self.column_type is not None else ""
+            place.append(f"column {self.column!r}{kind}")
+        table = f"table {self.table}: " if self.table is not None else ""
+        where = f"{', '.join(place)}: " if place else ""
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"{table}{where}{self.reason}{hint}"
+
+    def replace(self: ErrorT, **fields: Any) -> ErrorT:
+        """Return a copy with some attributes changed: more of the place, say, or another hint.
+
+        Example:
+            raise error.replace(table=path, row=first_row + row) from None
+        """
+        copy = type(self).__new__(type(self))
+        copy.__dict__.update(self.__dict__, **fields)
+        copy.args = (copy.message, copy.error_code)
+        return copy
 
     @property
     def is_retriable(self) -> bool:

@@ -211,7 +211,7 @@ class _Dispatcher(ABC, Generic[T]):
         for item in items:
             self._pending.pop(item, None)
             # Each waiter raises an error of its own: a shared one would collect all tracebacks.
-            item.promise.fail_quietly(type(error)(error.message, error.error_code))
+            item.promise.fail_quietly(error.replace())
         wake([item.promise for item in items])
 
 

@@ -93,12 +93,12 @@ class NodePool:
         pause_ms = (slot.retry_at - time.monotonic()) * 1000.0
         if pause_ms > 0:
             if slot.error is not None and pause_ms >= deadline.remaining_ms:
-                raise type(slot.error)(slot.error.message, slot.error.error_code)
+                raise slot.error.replace()
             await asyncio.sleep(pause_ms / 1000.0)
         try:
             connection = await self._open(node.host, node.port, _ROLES.get(node.server_type), deadline)
         except FlussError as error:
-            slot.error = type(error)(error.message, error.error_code)
+            slot.error = error.replace()
             delay_ms = RECONNECT_BACKOFF.delay_ms(slot.failures)
             slot.failures += 1
             slot.retry_at = time.monotonic() + delay_ms / 1000.0

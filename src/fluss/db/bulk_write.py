@@ -199,7 +199,7 @@ def checked_table(data: pa.Table, info: TableInfo, config: Config) -> pa.Table:
     from fluss.client.write.row_sizes import check_row_sizes
 
     what = f"table {info.table_path}"
-    reader = BatchReader(what, info.schema.columns)
+    reader = BatchReader(str(info.table_path), info.schema.columns)
     keys = [info.schema.column(key) for key in info.partition_keys]
     # The server has the word on columns that no table can be partitioned by.
     is_partitioned = bool(keys) and all(isinstance(key.data_type, PARTITION_KEY_TYPES) for key in keys)

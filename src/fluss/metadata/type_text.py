@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
+from functools import partial
 
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.schema import Column, Schema
@@ -178,59 +180,59 @@ class _TypeParser:
             raise self._fail(f"types nested at most {MAX_TYPE_DEPTH} levels deep")
         at = self._at
         name = self._take(("word",), "a type").lower()
-        try:
-            data_type = self._named_type(name, depth)
-        except InvalidArgumentError as error:
-            if error.message.startswith("cannot read"):
-                raise
-            raise self._error(error.message, self._tokens[at][2]) from None
-        if data_type is None:
+        position = self._tokens[at][2]
+        make = self._constructor(name, depth)
+        if make is None:
             near = difflib.get_close_matches(name, _NAMES, 1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; the types are {', '.join(_NAMES)}"
-            raise self._error(f"unknown type {name!r}{hint}", self._tokens[at][2])
+            raise self._error(f"unknown type {name!r}{hint}", position)
+        try:
+            data_type = make()
+        except InvalidArgumentError as error:
+            raise self._error(error.message, position) from None
         return self._nullability(data_type)
 
-    def _named_type(self, name: str, depth: int) -> DataType | None:
+    def _constructor(self, name: str, depth: int) -> Callable[[], DataType] | None:
+        """Read the parameters of a type; return how to make it, which fails if they are out of range."""
         if name == "double":
             self.accept("precision")
         if name in _PLAIN:
-            return _PLAIN[name]()
+            return _PLAIN[name]
         if name in ("char", "binary"):
-            numbers = self._numbers(1)
             kind: type[CharType] | type[BinaryType] = CharType if name == "char" else BinaryType
-            return kind(*numbers)
+            return partial(kind, *self._numbers(1))
         if name in ("varchar", "varbinary"):
             self._numbers(1)  # a declared length is not kept: strings and bytes have any length here
-            return StringType() if name == "varchar" else BytesType()
+            return StringType if name == "varchar" else BytesType
         if name in ("decimal", "numeric"):
-            return DecimalType(*self._numbers(2))
+            return partial(DecimalType, *self._numbers(2))
         if name == "time":
-            return TimeType(*self._numbers(1))
+            return partial(TimeType, *self._numbers(1))
         if name in ("timestamp_ltz", "timestamptz"):
-            return TimestampLtzType(*self._numbers(1))
+            return partial(TimestampLtzType, *self._numbers(1))
         if name in ("timestamp", "datetime"):
             numbers = self._numbers(1)
             if self.accept("with", "local", "time", "zone") or self.accept("with", "time", "zone"):
-                return TimestampLtzType(*numbers)
+                return partial(TimestampLtzType, *numbers)
             self.accept("without", "time", "zone")
-            return TimestampType(*numbers)
+            return partial(TimestampType, *numbers)
         if name == "array":
             self.expect("<")
             element = self.data_type(depth + 1)
             self.expect(">")
-            return ArrayType(element)
+            return partial(ArrayType, element)
         if name == "map":
             self.expect("<")
             key = self.data_type(depth + 1)
             self.expect(",")
             value = self.data_type(depth + 1)
             self.expect(">")
-            return MapType(key, value)
+            return partial(MapType, key, value)
         if name in ("row", "struct"):
-            return self._row(depth)
+            return partial(RowType, self._row_fields(depth))
         return None
 
-    def _row(self, depth: int) -> RowType:
+    def _row_fields(self, depth: int) -> tuple[DataField, ...]:
         closing = ")" if self.accept("(") else ">"
         if closing == ">":
             self.expect("<")
@@ -242,7 +244,7 @@ class _TypeParser:
             if not self.accept(","):
                 break
         self.expect(closing)
-        return RowType(tuple(fields))
+        return tuple(fields)
 
     def _numbers(self, count_max: int) -> list[int]:
         if not self.accept("("):

@@ -354,18 +354,17 @@ class _Parser:
         if literal.kind not in ("text", "null"):
             raise self._error(f"LIKE takes a text, not {literal.token.text!r:.60}", literal.token.at)
         try:
-            return self._checked(col(column.name).like(literal.value, escape), literal.token)
+            predicate = col(column.name).like(literal.value, escape)
         except InvalidArgumentError as error:
-            if "position" in str(error):
-                raise
-            raise self._error(str(error), literal.token.at) from None
+            raise self._error(error.message, literal.token.at) from None
+        return self._checked(predicate, literal.token)
 
     def _checked(self, predicate: Predicate, token: _Token) -> Predicate:
         """Fail with the position if a literal does not fit its column."""
         try:
             predicate.resolve(self._schema)
         except FlussError as error:
-            raise self._error(str(error), token.at) from None
+            raise self._error(error.message, token.at) from None
         return predicate
 
     # -- columns --------------------------------------------------------------------------------------------------

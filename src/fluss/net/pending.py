@@ -100,4 +100,4 @@ class PendingRequests(Generic[M]):
         for request_id in list(self._entries):
             waiter = self.remove(request_id)
             if waiter is not None:
-                waiter.set_exception(type(reason)(reason.message, reason.error_code))
+                waiter.set_exception(reason.replace())

@@ -63,8 +63,14 @@ def from_python(value: object, dtype: DataType, name: str | None = None) -> Any:
     try:
         return _from_python(value, dtype, 0)
     except InvalidRowError as error:
-        label = f"column {name!r} ({dtype})" if name is not None else str(dtype)
-        raise InvalidRowError(f"{label}: {error.message}") from None
+        raise column_error(error.message, dtype, name) from None
+
+
+def column_error(reason: str, dtype: DataType, name: str | None) -> InvalidRowError:
+    """The error about a value of a column; of its type alone where the column has no name."""
+    if name is None:
+        return InvalidRowError(f"{dtype}: {reason}")
+    return InvalidRowError(reason, column=name, column_type=dtype)
 
 
 def _from_python(value: object, dtype: DataType, depth: int) -> Any:

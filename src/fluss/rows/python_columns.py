@@ -53,7 +53,7 @@ from fluss.metadata.types import (
     TinyIntType,
 )
 from fluss.rows.arrow_values import to_arrow
-from fluss.rows.logical import from_python
+from fluss.rows.logical import column_error, from_python
 
 _NONE = type(None)
 _INTEGERS = (TinyIntType, SmallIntType, IntType, BigIntType)
@@ -133,8 +133,8 @@ class ColumnConverter:
             try:
                 to_arrow([value], self.data_type)
             except InvalidRowError as error:
-                label = f"column {self.name!r} ({self.data_type})" if self.name is not None else str(self.data_type)
-                errors[position] = InvalidRowError(f"{label}: {values[position]!r:.60} does not fit: {error.message}")
+                reason = f"{values[position]!r:.60} does not fit: {error.message}"
+                errors[position] = column_error(reason, self.data_type, self.name)
         return errors
 
 
@@ -149,8 +149,7 @@ class LogicalConverter(ColumnConverter):
         return self._from_logical(values, values)
 
     def _null(self) -> InvalidRowError:
-        label = f"column {self.name!r} ({self.data_type})" if self.name is not None else str(self.data_type)
-        return InvalidRowError(f"{label}: null, but the type is NOT NULL")
+        return column_error("null, but the type is NOT NULL", self.data_type, self.name)
 
 
 def column_from_python(values: Sequence[Any], dtype: DataType, name: str | None = None) -> pa.Array:
@@ -162,7 +161,7 @@ def column_from_python(values: Sequence[Any], dtype: DataType, name: str | None 
         return ColumnConverter(dtype, name).to_arrow(values)
     except BadValues as found:
         row, error = next(iter(found.errors.items()))
-        raise InvalidRowError(f"row {row}, {error.message}") from None
+        raise error.replace(row=row) from None
 
 
 def _fast_conversion(data_type: DataType) -> Convert:

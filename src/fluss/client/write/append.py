@@ -110,7 +110,7 @@ class AppendWriter(WriterBase):
         self._reader = RowReader(what, columns)
         self.append = fast_path(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         self._converters = [value_converter(column.data_type, column.name) for column in columns]
-        self._batch_reader = BatchReader(what, columns)
+        self._batch_reader = BatchReader(str(info.table_path), columns)
         self._arrow_encoder = ArrowEncoder(info)
         self._bucketing = config.client_bucketing
         self._row_size_max = row_size_max(config.writer_request_max_size)

@@ -44,8 +44,8 @@ def arrow_batches(data: Any, what: str) -> list[pa.RecordBatch]:
 class BatchReader:
     """Takes record batches in whatever column order and kindred types they come."""
 
-    def __init__(self, what: str, columns: Sequence[Column]) -> None:
-        self.what = what
+    def __init__(self, table: str, columns: Sequence[Column]) -> None:
+        self.table = table
         self.columns = list(columns)
         self.schema = pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns])
         self._names = {column.name for column in columns}
@@ -85,16 +85,18 @@ class BatchReader:
         unknown = [name for name in given if name not in self._names]
         if unknown:
             raise InvalidRowError(
-                f"{self.what}: unknown column {', '.join(map(repr, unknown))}; "
-                f"the columns are {', '.join(self.schema.names)}"
+                f"unknown column {', '.join(map(repr, unknown))}; the columns are {', '.join(self.schema.names)}",
+                table=self.table,
             )
         twice = {name for name in given if given.count(name) > 1}
         if twice:
-            raise InvalidRowError(f"{self.what}: column {', '.join(map(repr, sorted(twice)))} is given more than once")
+            raise InvalidRowError(
+                f"column {', '.join(map(repr, sorted(twice)))} is given more than once", table=self.table
+            )
         missing = [c.name for c in self.columns if not c.data_type.nullable and c.name not in given]
         if missing:
             fields = f"field{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
-            raise InvalidRowError(f"{self.what}: Missing value for non-nullable {fields}: no such column is given")
+            raise InvalidRowError(f"Missing value for non-nullable {fields}: no such column is given", table=self.table)
 
     def _cast(self, array: pa.Array, column: Column, first_row: int) -> pa.Array:
         # A timestamp without a zone is one of UTC in a TIMESTAMP_LTZ column, as it is for the values of rows.
@@ -104,35 +106,30 @@ class BatchReader:
         except InvalidRowError as error:
             row = _first_lossy(array, column)
             if row is None:
-                raise InvalidRowError(f"{self.what}: column '{column.name}' ({data_type}): {error.message}") from None
-            raise InvalidRowError(
-                f"{self.what}: row {first_row + row}, column '{column.name}': {array[row].as_py()!r:.80} does not fit "
-                f"{data_type} without loss: {error.message}"
-            ) from None
+                raise self._error(error.message, column) from None
+            value = f"{array[row].as_py()!r:.80}"
+            raise self._error(f"{value} does not fit without loss: {error.message}", column, first_row + row) from None
+
+    def _error(self, reason: str, column: Column, row: int | None = None) -> InvalidRowError:
+        return InvalidRowError(reason, table=self.table, row=row, column=column.name, column_type=column.data_type)
 
     def _check(self, array: pa.Array, column: Column, first_row: int) -> None:
         """What a column asks for beyond its Arrow type."""
         data_type = column.data_type
         if not data_type.nullable and array.null_count:
             row = first_row + pc.index(array.is_null(), True).as_py()
-            raise InvalidRowError(
-                f"{self.what}: row {row} has no value (null) in the non-nullable field '{column.name}'"
-            )
+            raise self._error("no value (null) in a non-nullable column", column, row)
         if isinstance(data_type, CharType):
             long = pc.index(pc.greater(pc.utf8_length(array), data_type.length), True).as_py()
             if long >= 0:
-                raise InvalidRowError(
-                    f"{self.what}: row {first_row + long}, column '{column.name}': {array[long].as_py()!r:.80} has "
-                    f"more characters than {data_type} has room for"
-                )
+                value = f"{array[long].as_py()!r:.80}"
+                raise self._error(f"{value} has more characters than there is room for", column, first_row + long)
         elif isinstance(data_type, TimeType) and data_type.precision > 3:
             try:
                 array.cast(pa.time32("ms"), safe=True)
             except pa.ArrowException as error:
-                raise InvalidRowError(
-                    f"{self.what}: column '{column.name}': a time of day is kept in milliseconds, so round it to them "
-                    f"first: {error}"
-                ) from None
+                reason = f"a time of day is kept in milliseconds, so round it to them first: {error}"
+                raise self._error(reason, column) from None
 
     def from_pandas(self, frame: Any) -> pa.Table:
         """A pandas DataFrame as an Arrow table; what pandas keeps as Python objects is converted strictly."""
@@ -149,7 +146,7 @@ class BatchReader:
                     array = ColumnConverter(column.data_type, name).to_arrow(values)
                 except BadValues as found:
                     row, error = next(iter(found.errors.items()))
-                    raise InvalidRowError(f"{self.what}: row {row}, {error.message}") from None
+                    raise error.replace(table=self.table, row=row) from None
             else:
                 array = pa.Array.from_pandas(series)
                 if isinstance(array, pa.ChunkedArray):

@@ -113,7 +113,7 @@ class Ticket:
                 found = found or failure.error
         if found is not None:
             # Several may wait for one chunk: each gets an error of its own, with its own traceback.
-            raise type(found)(found.message, found.error_code)
+            raise found.replace()
 
 
 class WriteResultHandle:

@@ -23,7 +23,7 @@ class BadRows(InvalidRowError):
 
     def __init__(self, errors: dict[int, FlussError]) -> None:
         row, first = next(iter(errors.items()))
-        super().__init__(f"row {row}: {first.message}")
+        super().__init__(first.reason, row=row, column=first.column, column_type=first.column_type)
         self.errors = errors
 
 

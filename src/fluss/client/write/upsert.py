@@ -160,7 +160,7 @@ class UpsertWriter(WriterBase):
         self._bucketing = config.client_bucketing
         self._row_size_max = row_size_max(config.writer_request_max_size)
         self._kv_encoder = KvEncoder(info.schema_id)
-        self._batch_reader = BatchReader(what, [schema.columns[i] for i in positions])
+        self._batch_reader = BatchReader(str(info.table_path), [schema.columns[i] for i in positions])
 
     @staticmethod
     def _targets(info: TableInfo, columns: Sequence[int] | None) -> list[int] | None:
@@ -215,7 +215,7 @@ class UpsertWriter(WriterBase):
             writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"id": [1, 2, 3]}))
         """
         schema = self._info.schema
-        keys = BatchReader(self._delete_reader.what, [schema.columns[i] for i in self._delete_reader.positions])
+        keys = BatchReader(str(self._info.table_path), [schema.columns[i] for i in self._delete_reader.positions])
         given = arrow_batches(batch, self._delete_reader.what)
         only_keys = [
             one.select([name for name in one.schema.names if name in self._delete_reader.names]) for one in given

@@ -223,8 +223,8 @@ class WriterBase:
         except BadRows as bad:
             row, error = next(iter(bad.errors.items()))
             taken = f"; the {first_row} rows before this batch were taken" if first_row else ""
-            text = f"table {self._info.table_path}: row {first_row + row}: {error.message}{taken}"
-            raise type(error)(text, error.error_code) from None
+            place = {"table": str(self._info.table_path), "row": first_row + row}
+            raise error.replace(reason=error.reason + taken, **place) from None
         finally:
             # Also when there are no rows: chunks with larger numbers wait for this one.
             self._pass_to_loop(number, routed, ticket)
@@ -321,9 +321,8 @@ class WriterBase:
             raise
         else:
             for position, refusal in refused.items():
-                row = chunk.first_row + position
-                text = f"table {self._info.table_path}: row {row} of this writer, {refusal.message}"
-                self._refuse(chunk.ticket, 1, np.array([position]), type(refusal)(text, refusal.error_code))
+                refusal = refusal.replace(table=str(self._info.table_path), row=chunk.first_row + position)
+                self._refuse(chunk.ticket, 1, np.array([position]), refusal)
         self._pass_to_loop(chunk.number, routed, chunk.ticket, adapt_to=chunk.rows)
 
     def _refuse(self, ticket: Ticket, rows: int, positions: Positions | None, error: FlussError) -> None:
