@@ -61,13 +61,14 @@ def test_properties_that_a_server_fills_in_are_not_copied(server: fluss.LocalSer
     """Apache Fluss 0.9.1 refuses those of later releases."""
     with fluss.connect(server.bootstrap_servers) as db:
         assert "table.kv.format-version" in db.table("shop.orders").info.get_properties()
-        assert draft_like(db, "x", "shop.orders").properties == {}
+        assert draft_like(db, "x", "shop.orders").descriptor.properties == {}
         of_a_server = {"table.kv.standby-replica.enabled": "true"}
         db.create_table("standby", "id bigint", primary_key="id", properties=of_a_server)
-        assert draft_like(db, "x", "standby").properties == {}
+        assert draft_like(db, "x", "standby").descriptor.properties == {}
         chosen = {"table.kv.standby-replica.enabled": "false", "table.log.ttl": "3d", "owner": "anna"}
         db.create_table("chosen", "id bigint", primary_key="id", properties=chosen)
-        assert draft_like(db, "x", "chosen").properties == chosen
+        made = draft_like(db, "x", "chosen").descriptor
+        assert {**made.properties, **made.custom_properties} == chosen
 
 
 def test_mistakes(call: Any, other: fluss.LocalServer) -> None:

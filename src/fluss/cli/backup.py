@@ -52,8 +52,9 @@ def backup(link: CliTarget, folder: str, tables: tuple[str, ...]) -> None:
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False))
 @click.argument("tables", nargs=-1)
+@click.option("--renumber", is_flag=True, help="Allow new numbers in auto-increment columns.")
 @connected
-def restore(link: CliTarget, folder: str, tables: tuple[str, ...]) -> None:
+def restore(link: CliTarget, folder: str, tables: tuple[str, ...], renumber: bool) -> None:
     """Create TABLES (all without them) as they are in the backup FOLDER. None of them may exist.
 
     Example: fluss restore backup-2026-07-01
@@ -69,7 +70,8 @@ def restore(link: CliTarget, folder: str, tables: tuple[str, ...]) -> None:
             advance(rows)
 
         try:
-            done = restore_backup(db, folder, [check_table(one) for one in tables] or None, progress)
+            names = [check_table(one) for one in tables] or None
+            done = restore_backup(db, folder, names, progress, renumber=renumber)
         except KeyboardInterrupt:
             raise Failure(
                 f"interrupted; {count_text(count, 'row')} restored: drop the tables before the next try"

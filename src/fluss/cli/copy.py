@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.argument("source")
 @click.argument("target")
 @click.option("--follow", is_flag=True, help="Keep the copy in sync until Ctrl-C (one table).")
+@click.option("--renumber", is_flag=True, help="Allow new numbers in an auto-increment column.")
 @click.option("--verify", is_flag=True, help="Compare counts and checksums afterwards.")
 @click.option(
     "--checkpoint",
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     help="Note there how far it came: the same command goes on where it was stopped.",
 )
 @connected
-def copy(link: CliTarget, source: str, target: str, follow: bool, verify: bool, checkpoint: str | None) -> None:
+def copy(
+    link: CliTarget, source: str, target: str, follow: bool, verify: bool, renumber: bool, checkpoint: str | None
+) -> None:
     """Copy SOURCE to TARGET: a table, or DATABASE.* for all tables of a database.
 
     Either may begin with a server: HOST:PORT/TABLE or @PROFILE/TABLE; without one, it is the server of -b.
@@ -48,7 +51,7 @@ def copy(link: CliTarget, source: str, target: str, follow: bool, verify: bool, 
         pairs = _pairs(here, from_name, to_name)
         if follow and len(pairs) > 1:
             raise click.UsageError("--follow keeps one table in sync: name it")
-        done = [_copy(here, there, pair, link, follow, verify, checkpoint) for pair in pairs]
+        done = [_copy(here, there, pair, link, follow, verify, renumber, checkpoint) for pair in pairs]
     if link.as_json:
         print_json(done)
     if any(one["equal"] is False for one in done):
@@ -87,6 +90,7 @@ def _copy(
     link: CliTarget,
     follow: bool,
     verify: bool,
+    renumber: bool,
     folder: str | None,
 ) -> dict[str, Any]:
     from fluss.tools.copying import TableCopy, fingerprint
@@ -94,7 +98,7 @@ def _copy(
     name, other = pair
     file = None if folder is None else os.path.join(folder, f"{name}-{other}.json")
     with progress_bar(name, None, show=not link.as_json) as advance:
-        work = TableCopy(here, name, there, other, checkpoint=file, progress=advance)
+        work = TableCopy(here, name, there, other, checkpoint=file, renumber=renumber, progress=advance)
         try:
             report = work.run(follow=follow)
         except KeyboardInterrupt:

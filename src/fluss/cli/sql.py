@@ -162,7 +162,7 @@ class _Shell:
         elif name == ".schema" and rest:
             from fluss.tools.drafts import columns_text
 
-            say(columns_text(list(self._db.table(rest).schema.columns)))
+            say(columns_text(self._db.table(rest).schema.columns))
         elif name == ".timing":
             self._timing = rest != "off"
         elif name == ".watch":

@@ -62,12 +62,13 @@ def create(
     more = pairs_of("-p", properties)
 
     def complete(draft: TableDraft) -> TableDraft:
-        draft.partition_by = names_of(partition_by) or draft.partition_by
-        draft.buckets = buckets or draft.buckets
-        draft.bucket_key = names_of(bucket_key) or draft.bucket_key
-        draft.properties |= more
-        draft.comment = comment or draft.comment
-        return draft
+        return draft.changed(
+            partition_by=names_of(partition_by),
+            buckets=buckets,
+            bucket_key=names_of(bucket_key),
+            properties=more,
+            comment=comment,
+        )
 
     draft = None
     if columns is not None:

@@ -542,7 +542,8 @@ class Database(DatabaseBase[Table[dict[str, Any]]]):
         Args:
             name: ``"orders"``, or ``"shop.orders"`` (the database ``shop`` is created if need be).
             source: A text such as ``"id bigint not null, tags array<string>"``; an Arrow or Fluss schema; a dataclass
-                or pydantic model; or data, which is loaded too: Arrow, pandas, polars, a list of dicts.
+                or pydantic model; data, which is loaded too: Arrow, pandas, polars, a list of dicts; or a
+                `TableDescriptor`, which says everything.
             primary_key: The column or columns of the primary key. Without one, rows are appended to a log.
             partition_by: The column or columns that partition the table.
             buckets: In how many parts the table (or each partition) is stored and can be read in parallel.

@@ -16,7 +16,7 @@ from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.bulk_write import checked_table
 from fluss.db.reads import close_lake_session
 from fluss.db.results import RowRejectedError
-from fluss.db.schemas import names, source_of
+from fluss.db.schemas import TableSource, names, source_of, split_properties
 from fluss.db.session import DatabaseSession
 from fluss.db.suggest import did_you_mean
 from fluss.db.table import Table
@@ -30,7 +30,6 @@ from fluss.errors import (
     TableNotExistError,
 )
 from fluss.metadata import TableDescriptor, TableInfo, TablePath
-from fluss.metadata.properties import TABLE_PROPERTIES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
@@ -80,7 +79,8 @@ class Database(DatabaseSession):
         Args:
             name: ``"orders"``, or ``"shop.orders"`` (the database ``shop`` is created if need be).
             source: A text such as ``"id bigint not null, tags array<string>"``; an Arrow or Fluss schema; a dataclass
-                or pydantic model; or data, which is loaded too: Arrow, pandas, polars, a list of dicts.
+                or pydantic model; data, which is loaded too: Arrow, pandas, polars, a list of dicts; or a
+                `TableDescriptor`, which says everything.
             primary_key: The column or columns of the primary key. Without one, rows are appended to a log.
             partition_by: The column or columns that partition the table.
             buckets: In how many parts the table (or each partition) is stored and can be read in parallel.
@@ -98,17 +98,22 @@ class Database(DatabaseSession):
         path = self._path(name)
         if exist_ok and replace:
             raise InvalidArgumentError("create_table takes exist_ok or replace, not both")
-        made = await offload(lambda: source_of(source, primary_key))
-        own, custom = _properties(properties or {})
-        descriptor = TableDescriptor(
-            made.schema,
-            partition_keys=names("partition_by", partition_by),
-            bucket_count=buckets,
-            bucket_keys=names("bucket_key", bucket_key),
-            comment=comment,
-            properties=own,
-            custom_properties=custom,
-        )
+        if isinstance(source, TableDescriptor):
+            if any((primary_key, partition_by, buckets, bucket_key, properties, comment)):
+                raise InvalidArgumentError("a TableDescriptor says everything about the table: give nothing else")
+            made, descriptor = TableSource(source.schema), source
+        else:
+            made = await offload(lambda: source_of(source, primary_key))
+            own, custom = split_properties(properties or {})
+            descriptor = TableDescriptor(
+                made.schema,
+                partition_keys=names("partition_by", partition_by),
+                bucket_count=buckets,
+                bucket_keys=names("bucket_key", bucket_key),
+                comment=comment,
+                properties=own,
+                custom_properties=custom,
+            )
         if made.data is not None:
             # Before anything is dropped or created: data that does not fit must not cost the table that it replaces.
             info = TableInfo(path, -1, -1, descriptor.replace(bucket_count=buckets or 1), 0, 0)
@@ -289,20 +294,6 @@ class Database(DatabaseSession):
 
     def __repr__(self) -> str:
         return f"Database({self._name!r} at {self.address}{', closed' if self._closed else ''})"
-
-
-def _properties(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Table properties, and those that mean nothing to the server. A misspelt one is refused."""
-    own: dict[str, Any] = {}
-    custom: dict[str, Any] = {}
-    for name, value in given.items():
-        if not name.startswith("table."):
-            custom[name] = value
-        elif name in TABLE_PROPERTIES or name.startswith("table.datalake."):
-            own[name] = value
-        else:
-            raise InvalidArgumentError(f"unknown table property {name!r}{did_you_mean(name, TABLE_PROPERTIES)}")
-    return own, custom
 
 
 async def connect(

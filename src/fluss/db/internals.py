@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from fluss.db.bulk_write import BulkWrite, Sink
 from fluss.metadata import TablePath
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
     from fluss.client.admin import FlussAdmin
     from fluss.client.write import WriteResultHandle
     from fluss.db.blocking import Database, Table
-    from fluss.db.bulk_write import Sink
 
 T = TypeVar("T")
 
@@ -36,6 +37,17 @@ def table_path(db: Database, name: str) -> TablePath:
 def open_sink(db: Database, table: Table[Any], operation: Literal["append", "upsert", "delete"]) -> Sink:
     """A writer of the client for batches of a table."""
     return db._bridge.background.call(table._core._sink, operation)
+
+
+def open_exact_sink(db: Database, table: Table[Any], operation: Literal["append", "upsert", "delete"]) -> Sink:
+    """The same for rows that were read from another table: they are stored as they are, past the merge engine."""
+    overwrite = operation != "append" and table.info.config.merge_engine is not None
+    return db._bridge.background.call(lambda: table._core._sink(operation, overwrite=overwrite))
+
+
+def write_batch(db: Database, sink: Sink, batch: pa.RecordBatch) -> int:
+    """Write a batch to a sink and wait until it is durable; gives the number of rows."""
+    return db._bridge.run_here(BulkWrite(sink, False).run(batch)).rows
 
 
 def wait_for_write(db: Database, handle: WriteResultHandle) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.db.models import annotated_data_type, as_mapping, is_model, model_schema
+from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import Column, DataType, Schema, data_type_from_arrow
+from fluss.metadata.properties import TABLE_PROPERTIES
 from fluss.metadata.type_text import parse_data_type, parse_schema
 
 
@@ -70,6 +72,20 @@ def with_key(schema: Schema, key: Sequence[str]) -> Schema:
             f"the schema has the primary key {list(schema.primary_key)}, and primary_key= says {list(key)}"
         )
     return Schema.of(schema.columns, key, schema.auto_increment_columns)
+
+
+def split_properties(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Table properties, and those that mean nothing to the server. A misspelt one is refused."""
+    own: dict[str, Any] = {}
+    custom: dict[str, Any] = {}
+    for name, value in given.items():
+        if not name.startswith("table."):
+            custom[name] = value
+        elif name in TABLE_PROPERTIES or name.startswith("table.datalake."):
+            own[name] = value
+        else:
+            raise InvalidArgumentError(f"unknown table property {name!r}{did_you_mean(name, TABLE_PROPERTIES)}")
+    return own, custom
 
 
 def _is_type(value: object) -> bool:

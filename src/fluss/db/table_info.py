@@ -33,11 +33,11 @@ class TableDescription(Generic[T]):
         self._use(handle)
 
     def _use(self, handle: FlussTable) -> None:
-        """Take a (new) description of the table; what was made for the old one is forgotten."""
+        """Take a (new) description of the table; what was made for the old one is dropped."""
         self._handle = handle
         self._info = handle._shown_info()
         self._model = row_model(self._cls, self._info)
-        self._sinks: dict[tuple[str, tuple[str, ...]], Sink] = {}
+        self._sinks: dict[tuple[str, tuple[str, ...], bool], Sink] = {}
         self._lookuper: Lookuper | None = None
         self._prefixes: dict[tuple[str, ...], PrefixLookuper] = {}
 

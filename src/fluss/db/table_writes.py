@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BulkWrite to a table."""
+"""Writing to a table."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fluss.db.row_writer import TableWriter
 from fluss.db.suggest import check_columns
 from fluss.db.table_reads import TableReads, Where
 from fluss.errors import InvalidArgumentError
+from fluss.metadata import MergeMode
 
 T = TypeVar("T")
 
@@ -144,9 +145,11 @@ class TableWrites(TableReads[T]):
         """
         return TableWriter(self._handle, columns)
 
-    def _sink(self, kind: Literal["append", "upsert", "delete"], columns: Sequence[str] | None = None) -> Sink:
-        names = tuple(columns or ())
-        sink = self._sinks.get((kind, names))
+    def _sink(
+        self, kind: Literal["append", "upsert", "delete"], columns: Sequence[str] = (), *, overwrite: bool = False
+    ) -> Sink:
+        names = tuple(columns)
+        sink = self._sinks.get((kind, names, overwrite))
         if sink is None:
             schema = self._info.schema
             if kind == "delete":
@@ -160,9 +163,10 @@ class TableWrites(TableReads[T]):
             if kind == "append":
                 sink = Sink(self._handle.new_append().create_writer(), rows)
             else:
-                writer = self._handle.new_upsert(list(names) if names else None).create_writer()
+                mode = MergeMode.OVERWRITE if overwrite else MergeMode.DEFAULT
+                writer = self._handle.new_upsert(list(names) or None).merge_mode(mode).create_writer()
                 sink = Sink(writer, rows, is_delete=kind == "delete")
-            self._sinks[kind, names] = sink
+            self._sinks[kind, names, overwrite] = sink
         return sink
 
 

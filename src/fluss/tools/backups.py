@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backups of tables while the server runs: a folder of Arrow files and a manifest that makes it complete.
 
-Each table is read at one point in time, with all rows that were acknowledged before. The manifest is written last and
-has a checksum of every file: a backup that was interrupted has none, and cannot be restored by mistake. Rows are kept,
-the history of changes and the offsets are not.
+Each table is read at one point in time, with all rows that were acknowledged before. The manifest is written last. It
+has the complete descriptor and the partitions of every table, and a checksum of every file: a backup that was
+interrupted has none, and cannot be restored by mistake. A restore compares what it made with the manifest. Rows are
+kept, the history of changes and the offsets are not.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fluss._version import VERSION
-from fluss.errors import InvalidArgumentError
-from fluss.metadata import Column
-from fluss.metadata.type_text import parse_data_type
-from fluss.tools.drafts import TableDraft, draft_like
+from fluss.db.internals import admin_call
+from fluss.errors import FlussError, InvalidArgumentError
+from fluss.metadata import DatabaseDescriptor, TableDescriptor
+from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of
 from fluss.tools.exporting import export_table
 from fluss.tools.loading import Load
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from fluss.db.blocking import Database
 
 MANIFEST = "manifest.json"
-_FORMAT = 1
+_FORMAT = 2
+"""Format 1 had no aggregation functions, auto-increment columns and empty partitions."""
 _READ_BYTES = 1 << 20
 
 Progress = Callable[[str, int], None]
@@ -58,33 +60,37 @@ def write_backup(
         raise InvalidArgumentError(f"'{folder}' is not an empty folder: choose another")
     names = list(tables or [f"{name}.{table}" for name in sorted(db.databases()) for table in sorted(db.tables(name))])
     opened = [db.table(name) for name in names]  # a wrong name ends it before anything is written
-    place.mkdir(parents=True, exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
     done, entries = [], []
     for number, table in enumerate(opened):
         file = place / f"{number:04d}.arrow"
         name = table.name
-        rows = export_table(
-            table,
-            str(file),
-            kind="arrow",
-            progress=lambda count, name=name: (progress or _nothing)(name, count),  # type: ignore[misc]
-        )
-        draft = draft_like(db, name, name)
+        partitions = [one.partition_spec.spec_map for one in table.partitions()]
+        with open(file, "xb", opener=_private) as out:
+            rows = export_table(
+                table,
+                out,
+                kind="arrow",
+                progress=lambda count, name=name: (progress or _nothing)(name, count),  # type: ignore[misc]
+            )
+            out.flush()
+            os.fsync(out.fileno())
         size = file.stat().st_size
-        entries.append({**_document(draft), "file": file.name, "rows": rows, "bytes": size, "sha256": _checksum(file)})
+        entry = {"name": name, "descriptor": descriptor_of(table.info).to_json(), "partitions": partitions}
+        entries.append({**entry, "file": file.name, "rows": rows, "bytes": size, "sha256": _checksum(file)})
         done.append(BackedUp(name, rows, size))
     manifest = {
         "format": _FORMAT,
         "version": VERSION,
         "created": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
-        "databases": sorted(db.databases()),
+        "databases": {name: _database(db, name).to_json() for name in sorted(db.databases())},
         "tables": entries,
     }
     partial = place / f"{MANIFEST}.partial"
-    with open(partial, "w", encoding="utf-8") as out:
-        json.dump(manifest, out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
+    with open(partial, "x", encoding="utf-8", opener=_private) as text:
+        json.dump(manifest, text, indent=1)
+        text.flush()
+        os.fsync(text.fileno())
     os.replace(partial, place / MANIFEST)
     return done
 
@@ -112,9 +118,18 @@ def read_manifest(folder: str, *, check: bool = True) -> dict[str, Any]:
 
 
 def restore_backup(
-    db: Database, folder: str, tables: Sequence[str] | None = None, progress: Progress | None = None
+    db: Database,
+    folder: str,
+    tables: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    *,
+    renumber: bool = False,
 ) -> list[BackedUp]:
     """Create the tables of a backup, all of them by default, with their rows. None of them may exist.
+
+    Args:
+        renumber: Give the rows new numbers in auto-increment columns. No client can write the old ones, so that a table
+            with such a column and with rows is refused otherwise.
 
     Example:
         restore_backup(db, "backup-2026-07-01")
@@ -124,44 +139,49 @@ def restore_backup(
     missing = [name for name in tables or () if name not in known]
     if missing:
         raise InvalidArgumentError(f"the backup has no table {missing[0]}; it has {', '.join(known)}")
-    chosen = [known[name] for name in (tables or known)]
-    existing = [entry["name"] for entry in chosen if entry["name"] in db]
-    if existing:
-        raise InvalidArgumentError(f"table {existing[0]} exists already; drop it, or name the tables to restore")
-    if not tables:
-        for name in manifest["databases"]:
-            db.create_database(name, exist_ok=True)
-    done = []
-    for entry in chosen:
-        name = entry["name"]
-        table = _draft(entry).create(db)
-        load = Load(
+    drafts = {
+        name: TableDraft(name, TableDescriptor.from_json(known[name]["descriptor"])) for name in (tables or known)
+    }
+    for name, draft in drafts.items():
+        if name in db:
+            raise InvalidArgumentError(f"table {name} exists already; drop it, or name the tables to restore")
+        if known[name]["rows"] and not renumber:
+            check_numbers(name, draft.descriptor)
+    for name in {name.rpartition(".")[0] for name in drafts} if tables else manifest["databases"]:
+        descriptor = DatabaseDescriptor.from_json(manifest["databases"][name])
+        admin_call(
             db,
-            table,
-            [str(Path(folder) / entry["file"])],
-            progress=lambda count, name=name: (progress or _nothing)(name, count),  # type: ignore[misc]
+            lambda admin, name=name, descriptor=descriptor: admin.create_database(name, descriptor, True),  # type: ignore[misc]
         )
-        written = load.run().written
-        if written != entry["rows"]:
-            raise InvalidArgumentError(f"{written} of {entry['rows']} rows of table {name} were restored")
-        done.append(BackedUp(name, written, entry["bytes"]))
-    return done
+    return [_restore_table(db, folder, known[name], draft, progress or _nothing) for name, draft in drafts.items()]
+
+
+def _restore_table(db: Database, folder: str, entry: dict[str, Any], draft: TableDraft, progress: Progress) -> BackedUp:
+    table = draft.create(db)
+    for spec in entry["partitions"]:
+        table.add_partition(spec, exist_ok=True)
+    file = str(Path(folder) / entry["file"])
+    written = Load(db, table, [file], exact=True, progress=lambda count: progress(draft.name, count)).run().written
+    check_partitions(table, entry["partitions"])
+    if not written == entry["rows"] == table.count():
+        raise FlussError(
+            f"table {draft.name} has {table.count()} rows after {written} of the {entry['rows']} of its backup were "
+            "written: was something else written to it? Drop it, and restore it again"
+        )
+    return BackedUp(draft.name, written, entry["bytes"])
 
 
 def _nothing(name: str, rows: int) -> None:
     return None
 
 
-def _document(draft: TableDraft) -> dict[str, Any]:
-    columns = [{"name": one.name, "type": str(one.data_type), "comment": one.comment} for one in draft.columns]
-    names = ("name", "primary_key", "partition_by", "buckets", "bucket_key", "properties", "comment")
-    return {**{name: getattr(draft, name) for name in names}, "columns": columns}
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner can read: it has the rows of tables with access rights."""
+    return os.open(path, flags, 0o600)
 
 
-def _draft(entry: dict[str, Any]) -> TableDraft:
-    columns = [Column(one["name"], parse_data_type(one["type"]), one["comment"]) for one in entry["columns"]]
-    names = ("primary_key", "partition_by", "buckets", "bucket_key", "properties", "comment")
-    return TableDraft(entry["name"], columns, **{name: entry[name] for name in names})
+def _database(db: Database, name: str) -> DatabaseDescriptor:
+    return admin_call(db, lambda admin: admin.get_database_info(name)).database_descriptor
 
 
 def _checksum(file: Path) -> str:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copying a table between servers: description and rows, resumable, and kept in sync if wanted.
 
-A primary-key table is copied as its current rows, then as the changes since the copy began. Both can be applied twice
-without harm, so a copy that was killed just goes on. A log table is copied batch by batch. Its checkpoint has the
-position in the source together with the ends of the target's buckets: after a kill, the rows that the target has behind
-those ends are the ones that need not be written again. So a restart neither loses nor repeats a row, whatever buckets
-the two tables have.
+A primary-key table is copied as its current rows, then as the changes since the copy began. Rows are stored as they
+are, past a merge engine. So both can be applied twice without harm, and a copy that was killed just goes on. A log
+table is copied batch by batch. Its checkpoint has the position in the source together with the ends of the target's
+buckets: after a kill, the rows that the target has behind those ends are the ones that need not be written again. So a
+restart neither loses nor repeats a row, whatever buckets the two tables have.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss.db.changes import Position
+from fluss.db.internals import open_exact_sink, write_batch
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import OffsetSpec, TableBucket
-from fluss.tools.drafts import draft_like
+from fluss.metadata import OffsetSpec, Schema, TableBucket, TableDescriptor
+from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of, differences
 from fluss.tools.files import json_lines
 from fluss.tools.table_stats import bucket_offsets
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from fluss.db.changes import ChangeBatch
 
 _SUM_BITS = 128
+_LAKES = ("paimon", "iceberg", "lance", "delta", "hudi")
 
 
 @dataclass
@@ -66,13 +68,14 @@ class Fingerprint:
 
 
 def fingerprint(table: Table[Any]) -> Fingerprint:
-    """Read a table and sum the hashes of its rows.
+    """Read a table and sum the hashes of its rows, without the numbers that a server gave to them.
 
     Example:
         assert fingerprint(here.table("orders")) == fingerprint(there.table("orders"))
     """
     rows = total = 0
-    for batch in table.to_reader():
+    generated = table.schema.auto_increment_columns
+    for batch in table.to_reader([name for name in table.columns if name not in generated]):
         total += sum(int.from_bytes(row, "big") for row in row_hashes(batch))
         rows += batch.num_rows
     return Fingerprint(rows, f"{total % (1 << _SUM_BITS):032x}")
@@ -93,15 +96,23 @@ class TableCopy:
         target_name: str,
         *,
         checkpoint: str | None = None,
+        renumber: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self._source, self._target = source, target
         self.source = source.table(name)
-        draft = draft_like(source, target_name, name)
-        draft.properties = {key: value for key, value in draft.properties.items() if not _is_of_a_lake(key)}
+        wanted = _without_lake(descriptor_of(self.source.info))
+        if not renumber:
+            check_numbers(target_name, wanted)
         existed = target_name in target
-        self.target = draft.create(target, exist_ok=True)
-        self._check()
+        self.target = TableDraft(target_name, wanted).create(target, exist_ok=True)
+        if existed:
+            self._check_existing(wanted)
+        self._partitions = [one.partition_spec.spec_map for one in self.source.partitions()]
+        for spec in self._partitions:
+            self.target.add_partition(spec, exist_ok=True)
+        self._sink = open_exact_sink(target, self.target, "upsert" if self.target.primary_key else "append")
+        self._deletes = open_exact_sink(target, self.target, "delete") if self.target.primary_key else None
         self._checkpoint = checkpoint
         self._progress = progress or (lambda rows: None)
         self.report = CopyReport(self.source.name)
@@ -115,13 +126,17 @@ class TableCopy:
             self.state.snapshot_done = True
             self._save()
         self._apply(stop_at_end=not follow)
+        check_partitions(self.target, self._partitions)
         return self.report
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        write = self.target.upsert if self.target.primary_key else self.target.append
         if batch.num_rows:
-            self.report.rows += write(batch).rows
+            self.report.rows += write_batch(self._target, self._sink, self._storable(batch))
         self._progress(batch.num_rows)
+
+    def _storable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        generated = self.target.schema.auto_increment_columns
+        return batch.drop_columns(list(generated)) if generated else batch
 
     def _apply(self, *, stop_at_end: bool) -> None:
         start = Position.parse(self.state.position)
@@ -153,9 +168,10 @@ class TableCopy:
             if not batch.num_rows:
                 continue
             if delete:
-                self.target.delete(pa.Table.from_batches([batch.select(self.source.primary_key)]))
+                assert self._deletes is not None
+                write_batch(self._target, self._deletes, batch.select(self.source.primary_key))
             else:
-                self.target.upsert(batch)
+                write_batch(self._target, self._sink, self._storable(batch))
             self.report.changes += batch.num_rows
             self._progress(batch.num_rows)
 
@@ -214,22 +230,28 @@ class TableCopy:
             os.fsync(file.fileno())
         os.replace(partial, self._checkpoint)
 
-    def _check(self) -> None:
-        here, there = self.source.info, self.target.info
-        for what, left, right in (
-            ("columns", list(map(_column, here.schema.columns)), list(map(_column, there.schema.columns))),
-            ("primary key", list(here.primary_keys), list(there.primary_keys)),
-            ("partition columns", list(here.partition_keys), list(there.partition_keys)),
-        ):
-            if left != right:
-                raise InvalidArgumentError(
-                    f"table {self.target.name} exists with other {what} than {self.source.name}; drop it, or choose "
-                    "another name"
-                )
+    def _check_existing(self, wanted: TableDescriptor) -> None:
+        """Refuse a table that is there and means something else. Its buckets and comments are its own."""
+        found = _without_lake(descriptor_of(self.target.info))
+        if wrong := differences(_meaning(wanted), _meaning(found)):
+            raise InvalidArgumentError(
+                f"table {self.target.name} exists with other {wrong[0]} than {self.source.name}; drop it, or choose "
+                "another name"
+            )
 
 
-def _column(column: Any) -> tuple[str, str]:
-    return column.name, str(column.data_type)
+def _meaning(made: TableDescriptor) -> TableDescriptor:
+    """A descriptor with only what decides which rows a table has after a write."""
+    columns = [replace(column, comment=None) for column in made.schema.columns]
+    return TableDescriptor(
+        Schema.of(columns, made.schema.primary_key, made.schema.auto_increment_columns),
+        partition_keys=made.partition_keys,
+        properties={
+            key: value
+            for key, value in made.properties.items()
+            if key.startswith("table.merge-engine") or key == "table.delete.behavior"
+        },
+    )
 
 
 def row_hashes(batch: pa.RecordBatch) -> list[bytes]:
@@ -253,9 +275,14 @@ def _without(batch: pa.RecordBatch, hashes: Counter[bytes]) -> pa.RecordBatch:
     return batch.take(pa.array(kept, pa.int64()))
 
 
-def _is_of_a_lake(key: str) -> bool:
-    """A lake belongs to its cluster: a copy that writes to the same one would damage it."""
-    return key.startswith(("table.datalake.", "paimon.", "iceberg."))
+def _without_lake(made: TableDescriptor) -> TableDescriptor:
+    """Leave out the settings of a lake, which belongs to its cluster: two tables that write to one would damage it."""
+    return made.replace(
+        properties={key: value for key, value in made.properties.items() if not key.startswith("table.datalake.")},
+        custom_properties={
+            key: value for key, value in made.custom_properties.items() if key.partition(".")[0] not in _LAKES
+        },
+    )
 
 
 def _runs(flags: list[bool]) -> Iterator[tuple[bool, int, int]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from fluss.db.internals import open_sink, wait_for_write
+from fluss.db.internals import open_exact_sink, open_sink, wait_for_write
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
 from fluss.tools.files import STANDARD_INPUT
 from fluss.tools.row_files import BadLine, FilePiece, RowFile
@@ -129,6 +129,7 @@ class Load:
         checkpoint: str | None = None,
         delete: bool = False,
         lines: Sequence[str] | None = None,
+        exact: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         if atomic and "-" in files and lines is None:
@@ -140,7 +141,7 @@ class Load:
         self._db = db
         self._table = table
         operation: Any = "delete" if delete else "upsert" if table.primary_key else "append"
-        self._sink = open_sink(db, table, operation)
+        self._sink = (open_exact_sink if exact else open_sink)(db, table, operation)
         known = list(table.schema.column_names)
         what = f"table {table.path}"
         self._files = [
