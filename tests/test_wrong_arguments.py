@@ -107,7 +107,7 @@ RIGHT: dict[str, Any] = {
 }
 """A value that each required parameter takes. No table has the names here: a call may drop what it names."""
 
-INTERNAL = frozenset({"decode_values", "drain", "lookup_on", "shut"})
+INTERNAL = frozenset({"decode_values", "drain", "lookup_blocking", "shut"})
 """Methods without an underscore that only other classes of the package call."""
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError
 from fluss.net import LoopThread, background
-from fluss.net.background import LoopHere
+from fluss.net.background import CallerLoop
 
 
 @pytest.fixture
@@ -326,7 +326,7 @@ def test_no_deadline_passes_while_nobody_waits(monkeypatch: pytest.MonkeyPatch) 
     """A reader may be busy with one batch for longer than a request may take."""
     now = [1000.0]
     monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    loop = LoopHere()
+    loop = CallerLoop()
     fired: list[float] = []
 
     async def ask() -> float:
@@ -356,7 +356,7 @@ def test_no_deadline_passes_while_nobody_waits(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_loop_here_ends_with_what_is_under_way() -> None:
-    loop = LoopHere()
+    loop = CallerLoop()
     ended: list[str] = []
 
     async def linger() -> None:
@@ -379,7 +379,7 @@ def test_a_loop_here_ends_with_what_is_under_way() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 def test_a_child_that_drops_the_loop_of_its_parent_does_not_disturb_it() -> None:
     """They share what the system knows of the loop's sockets."""
-    loops = [LoopHere()]
+    loops = [CallerLoop()]
     assert loops[0].run(asyncio.to_thread(lambda: 1)) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # to fork beside a thread

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
-from fluss.net.background import LoopHere, LoopThread
+from fluss.net.background import CallerLoop, LoopThread
 from fluss.net.bridge import Bridge, RunningLoop
 
 
@@ -20,7 +20,7 @@ def bridge(request: pytest.FixtureRequest) -> Iterator[Bridge]:
         with LoopThread() as thread:
             yield thread
     elif request.param == "here":
-        loop = LoopHere()
+        loop = CallerLoop()
         yield loop
         loop.close()
     else:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from fluss.client.core import FlussTable, open_connection
 from fluss.config import Config
 from fluss.metadata import TableInfo, TablePath
-from fluss.net.background import LoopHere, LoopThread
+from fluss.net.background import CallerLoop, LoopThread
 
 T = TypeVar("T")
 ClientT = TypeVar("ClientT", bound="BlockingClient")
@@ -24,7 +24,7 @@ class BlockingClient:
     """
 
     def __init__(self, options: Mapping[str, Any], *, here: bool = False) -> None:
-        self._loop = LoopHere() if here else LoopThread("fluss-blocking")
+        self._loop = CallerLoop() if here else LoopThread("fluss-blocking")
         try:
             self.connection = self._loop.run(open_connection(Config(dict(options))))
         except BaseException:

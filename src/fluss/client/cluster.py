@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from fluss.client.bootstrap import first_that_answers
-from fluss.client.loop_connections import LoopConnectionRegistry
 from fluss.client.metadata_cache import MetadataCache
 from fluss.client.metrics import Metrics, NoMetrics
 from fluss.client.nodes import NodePool
@@ -37,6 +36,7 @@ from fluss.errors import (
     UnknownServerError,
 )
 from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
+from fluss.net.bridge import running_loop
 from fluss.net.connection import SOFTWARE_NAME, Connection
 from fluss.net.deadline import Deadline
 from fluss.protocol import Api, ServerType, apis
@@ -87,8 +87,6 @@ class Cluster:
         """How often the catalog was changed through this connection. Answers from before a change are stale."""
         self._cache = MetadataCache()
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
-        self.loop_connections = LoopConnectionRegistry(self.loop, self.open_another, self.metrics)
-        """The connections on other loops."""
 
     @classmethod
     async def connect(cls, config: Config, timeout: float | Deadline | None = None) -> Cluster:
@@ -517,7 +515,7 @@ class Cluster:
 
     def attach_soon(self, part: Attached) -> None:
         """The same from any thread: the set of parts belongs to the loop."""
-        if asyncio._get_running_loop() is self.loop:
+        if running_loop() is self.loop:
             self.attach(part)
             return
         try:
@@ -556,7 +554,6 @@ class Cluster:
             if isinstance(result, Exception):
                 logger.warning("closing: %s", result)
         self._attached.clear()
-        self.loop_connections.close()
         self._flights.cancel_all(ConnectionClosedError("The connection was closed"))
         await self._pool.close()
 

@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluss.client.arguments import checked
-from fluss.client.convert import KeyMaker
+from fluss.client.convert import Key, KeyMaker
 from fluss.client.lookup_queue import LookupQueue
-from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire
-from fluss.client.promise import TurnedLoop
+from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire, values_of
 from fluss.client.runner import Runner
 from fluss.client.state import TableState, require_primary_key
 from fluss.client.values import ValueDecoder, schema_id_of
-from fluss.errors import InvalidArgumentError
+from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import Schema, TableInfo
 from fluss.net.deadline import Deadline
+from fluss.protocol import apis
+
+if TYPE_CHECKING:
+    from fluss.client.blocking_connections import BlockingConnections
 
 ACKS_ALL = -1
 
@@ -89,16 +92,42 @@ class Lookuper:
         row = self._results.known_row(value)
         return row if row is not None else await self._results.row(value, deadline)
 
-    def lookup_on(self, loop: TurnedLoop, pk: object) -> tuple[bool, Any]:
-        """Look up while the calling thread turns its own loop: whether the row is known by now, and the row.
+    def lookup_blocking(self, pk: object, connections: BlockingConnections) -> dict[str, Any] | None:
+        """Look up in a thread that waits: over a connection of that thread, or through the queue.
 
-        Where it is not, a coroutine of it is given instead: its schema has to be asked for.
+        The queue gets what is not simple: no known leader, no free connection, and every error.
         """
-        value = self._queue.put(self._keys.make(pk)).wait_on(loop)
+        cluster = self._runner.cluster
+        deadline = cluster.deadline()
+        key = self._keys.make(pk)
+        partition, bucket_id, encoded = key
+        bucket = self._queue.known_bucket(partition, bucket_id)
+        node_id = None if bucket is None else cluster.known_leader(bucket)
+        connection = None if node_id is None else connections.take(node_id)
+        if bucket is None or node_id is None or connection is None:
+            return connections.run(self._lookup_key(key, deadline))
+        # The queue keeps time for another attempt.
+        limit = Deadline(deadline.limit_ms(cluster.config.request_timeout_ms))
+        cluster.metrics.add("requests_total")
+        cluster.metrics.add("lookup_batches_total")
+        try:
+            request = self._wire.encode(bucket.table_id, {bucket: [encoded]})
+            answer = connection.call(apis.LOOKUP, [request], limit)
+            value: bytes | None = values_of(self._wire.decode(bucket.table_id, answer), bucket, 1)[0]
+        except FlussError:
+            cluster.metrics.add("request_errors_total")
+            return connections.run(self._lookup_key(key, deadline))
+        finally:
+            connections.give_back(node_id, connection)
+        cluster.metrics.add("lookups_total")
         if value is None:
-            return True, None
+            return None
         row = self._results.known_row(value)
-        return (True, row) if row is not None else (False, self._results.row(value))
+        return row if row is not None else connections.run(self._results.row(value, deadline))
+
+    async def _lookup_key(self, key: Key, deadline: Deadline) -> dict[str, Any] | None:
+        value = await self._queue.get(key, deadline)
+        return None if value is None else await self._results.row(value, deadline)
 
     @checked
     async def lookup_many(self, keys: Any, *, missing: str = "drop", timeout: float | None = None) -> Any:

@@ -14,12 +14,12 @@ from fluss._arrow_buffers import array_of
 from fluss.client.arguments import wrong_argument
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
-from fluss.client.lookup_wire import LookupWire
+from fluss.client.lookup_wire import LookupWire, values_of
 from fluss.client.runner import Runner
 from fluss.client.state import PartitionState, TableState
 from fluss.client.values import decode_values, schema_ids_of
 from fluss.client.write.routing import groups_of, partition_codes
-from fluss.errors import FlussError, FormatError, InvalidArgumentError, InvalidRowError, NetworkError
+from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, NetworkError
 from fluss.metadata import PhysicalTablePath, Schema, TableBucket, TablePath
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis
@@ -205,11 +205,4 @@ async def ask(
         if isinstance(error, NetworkError):
             cluster.invalidate_node(node_id)
         raise
-    for answered, error_of_bucket, values in answer:
-        if answered == bucket:
-            if error_of_bucket is not None:
-                raise error_of_bucket
-            if len(values) != len(keys):
-                raise FormatError(f"The server answered {len(values)} results for {len(keys)} keys of {bucket}")
-            return list(values)
-    raise FormatError(f"The server said nothing about {bucket}")
+    return list(values_of(answer, bucket, len(keys)))

@@ -4,25 +4,22 @@
 A lone lookup is sent immediately. While two requests to a server are in flight, further keys for that server are queued
 and sent together when one is answered: batches grow with the load, and no key waits for a batch to fill.
 
-A `LookupQueue` lives on the loop of its cluster and handles all failures. A caller on another loop who asks often is
-served by a `_LoopDispatcher` on that loop: nothing changes threads, and keys whose first attempt fails go to the queue.
+A `LookupQueue` lives on the loop of its cluster. A thread that waits for one key at a time sends it itself
+(`Lookuper.lookup_blocking`); keys whose first attempt fails go to the queue, which handles all failures.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.client.convert import Key
-from fluss.client.lookup_wire import Found, Link, Wire
-from fluss.client.loop_connections import LoopConnections
+from fluss.client.lookup_wire import Found, Wire
 from fluss.client.promise import Inbox, Promise, wake
 from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text, is_retriable, log_retry
 from fluss.client.state import TableState
@@ -62,10 +59,15 @@ class _Item(Generic[T]):
         self.bucket: TableBucket | None = None
 
 
-class _Dispatcher(ABC, Generic[T]):
-    """Sends the keys of one table to the servers, on one loop: all calls are made there."""
+_shared: weakref.WeakKeyDictionary[Cluster, weakref.WeakValueDictionary[tuple[int, type[Wire]], LookupQueue[Any]]]
+_shared = weakref.WeakKeyDictionary()
+_shared_lock = threading.Lock()
 
-    def __init__(self, cluster: Cluster, state: TableState, wire: Wire) -> None:
+
+class LookupQueue(Generic[T]):
+    """The lookups of one table. `put` may be called from any thread; the rest is on the cluster's loop."""
+
+    def __init__(self, cluster: Cluster, state: TableState, wire: Wire, missing: T) -> None:
         self._cluster = cluster
         self._state = state
         self._wire = wire
@@ -81,42 +83,130 @@ class _Dispatcher(ABC, Generic[T]):
         self._in_flight: Counter[int] = Counter()
         self._pending: dict[_Item[T], None] = {}
         self._plain_buckets = [state.bucket(bucket_id) for bucket_id in range(state.num_buckets)]
+        self._missing = missing
+        self._inbox: Inbox[_Item[T]] = Inbox(cluster.loop, self._deliver)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._retry_logged = False
+        """Whether a warning about lookups that fail was logged since the last answer."""
+        self._sweeping: asyncio.TimerHandle | None = None
         cluster.metrics.gauge("lookups_pending", self.pending)
 
+    @classmethod
+    def shared(cls, cluster: Cluster, state: TableState, wire: type[Wire], missing: T) -> LookupQueue[T]:
+        """The queue of all lookupers of a connection that ask for the same table in the same way: their keys travel
+        together, however many lookupers a program creates.
+        """
+        with _shared_lock:
+            queues = _shared.setdefault(cluster, weakref.WeakValueDictionary())
+            queue = queues.get((state.table_id, wire))
+            if queue is None or queue.closed:
+                queue = queues[state.table_id, wire] = cls(cluster, state, wire(), missing)
+                cluster.attach_soon(queue)
+            else:
+                queue._state = state  # the newest description; the buckets of a table never change
+            return queue
+
     def pending(self) -> int:
-        return len(self._pending)
+        return len(self._pending) + len(self._inbox)
 
-    @abstractmethod
-    def _link(self, node_id: int) -> Link | None:
-        """The connection to a server, if there is one: no waiting."""
+    @property
+    def closed(self) -> bool:
+        return self._closed or self._cluster.closed
 
-    @abstractmethod
-    def _unready(self, items: Iterable[_Item[T]]) -> None:
-        """These keys cannot be sent now: their server is not known, or not connected."""
+    async def get(self, key: Key, deadline: Deadline) -> T:
+        """Look a key up and wait for it, until the deadline at most."""
+        promise = self.put(key, deadline)
+        try:
+            return await wait_for(promise.wait(), deadline.remaining_ms / 1000.0 + _SWEEP_S)
+        except FlussError:
+            raise  # before the next clause: a deadline error of ours is a TimeoutError too
+        except asyncio.TimeoutError:
+            text = f"Lookup in table '{self._state.table_path}' did not finish within {deadline.total_ms:.0f} ms"
+            raise DeadlineExceededError(text) from None
 
-    @abstractmethod
-    def _failed(self, items: Sequence[_Item[T]], error: FlussError) -> None:
-        """The request for these keys failed."""
+    def put(self, key: Key, deadline: Deadline | None = None) -> Promise[T]:
+        """Look a key up; the promise gives what the servers say."""
+        if self.closed:
+            raise ConnectionClosedError("The connection is closed; lookups need an open one")
+        promise: Promise[T] = Promise()
+        partition, bucket, encoded = key
+        item = _Item((partition, bucket), encoded, promise, deadline or Deadline(self._cluster.call_timeout_ms))
+        if self.pending() >= self._pending_max:
+            raise DeadlineExceededError(f"More than {self._pending_max} lookups are waiting; await some of them first")
+        try:
+            self._inbox.put(item)
+        except RuntimeError:
+            raise ConnectionClosedError("The connection is closed; lookups need an open one") from None
+        return promise
+
+    # -- on the loop ----------------------------------------------------------------------------------------------
+
+    def _deliver(self, items: Iterable[_Item[T]]) -> None:
+        ready: set[int] = set()
+        items = list(items)
+        if self._closed:
+            self._fail(items, ConnectionClosedError("The connection was closed"))
+            return
+        self._cluster.metrics.add("lookups_total", sum(not item.attempts for item in items))
+        for item in items:
+            self._pending[item] = None
+            node_id = self._node_of(item)
+            if node_id is None:
+                self._spawn(self._find(item))
+            else:
+                self._waiting.setdefault(node_id, []).append(item)
+                ready.add(node_id)
+        for node_id in ready:
+            self._pump(node_id)
+        if self._sweeping is None:
+            self._start_sweep()
+
+    def _find_all(self, items: Iterable[_Item[T]]) -> None:
+        for item in items:
+            self._spawn(self._find(item))
+
+    async def _find(self, item: _Item[T]) -> None:
+        """Find the partition and the leader of a key, connect, then queue the key."""
+        try:
+            partition, bucket_id = item.place
+            if partition is not None and item.bucket is None:
+                known = await self._cluster.partition(self._state.table_path, partition, deadline=item.deadline)
+                if known is None:
+                    self._resolve(item, self._missing)
+                    wake((item.promise,))
+                    return
+                item.bucket = known.bucket(bucket_id)
+            bucket = item.bucket if item.bucket is not None else self._state.bucket(bucket_id)
+            item.bucket = bucket
+            node_id = await self._cluster.leader_id(bucket, self._state.table_path, item.deadline)
+            await self._cluster.node(node_id, item.deadline)
+        except FlussError as error:
+            self._failed((item,), error)
+            return
+        self._waiting.setdefault(node_id, []).append(item)
+        self._pump(node_id)
+
+    def known_bucket(self, partition: str | None, bucket_id: int) -> TableBucket | None:
+        """The bucket of a key; None if its partition is not known yet. May be called from any thread."""
+        if partition is None:
+            return self._plain_buckets[bucket_id]
+        known = self._state.partitions.get(partition)
+        return None if known is None else known.bucket(bucket_id)
 
     def _node_of(self, item: _Item[T]) -> int | None:
         """The server a key belongs to, if everything is known and connected."""
         if item.bucket is None:
-            partition, bucket_id = item.place
-            if partition is None:
-                item.bucket = self._plain_buckets[bucket_id]
-            else:
-                known = self._state.partitions.get(partition)
-                if known is None:
-                    return None
-                item.bucket = known.bucket(bucket_id)
+            item.bucket = self.known_bucket(*item.place)
+            if item.bucket is None:
+                return None
         node_id = self._cluster.known_leader(item.bucket)
-        return None if node_id is None or self._link(node_id) is None else node_id
+        return None if node_id is None or self._cluster.ready_node(node_id) is None else node_id
 
     def _pump(self, node_id: int) -> None:
         """Send the keys that wait for a server, unless enough requests are in flight."""
-        if self._linger_s and self._lingers(node_id):
-            return
-        self._send_waiting(node_id)
+        if not self._closed and not (self._linger_s and self._lingers(node_id)):
+            self._send_waiting(node_id)
 
     def _lingers(self, node_id: int) -> bool:
         """Whether the keys that wait for a server go on waiting for others."""
@@ -150,9 +240,9 @@ class _Dispatcher(ABC, Generic[T]):
             self._send(node_id, batch)
 
     def _send(self, node_id: int, batch: list[_Item[T]]) -> None:
-        link = self._link(node_id)
+        link = self._cluster.ready_node(node_id)
         if link is None:  # it was lost while the keys waited
-            self._unready(batch)
+            self._find_all(batch)
             return
         by_bucket: dict[TableBucket, list[_Item[T]]] = {}
         for item in batch:
@@ -169,7 +259,7 @@ class _Dispatcher(ABC, Generic[T]):
             if isinstance(answer, FlussError):
                 metrics.add("request_errors_total")
                 if isinstance(answer, NetworkError):
-                    self._lost(node_id)
+                    self._cluster.invalidate_node(node_id)
                 self._failed(batch, answer)
             else:
                 self._take(by_bucket, answer)
@@ -180,10 +270,8 @@ class _Dispatcher(ABC, Generic[T]):
         except FlussError as error:
             on_answer(error)
 
-    def _lost(self, node_id: int) -> None:
-        """The connection to a server broke."""
-
     def _take(self, by_bucket: dict[TableBucket, list[_Item[T]]], answer: list[Found]) -> None:
+        self._retry_logged = False
         done: list[Promise[T]] = []
         for bucket, error, results in answer:
             items = by_bucket.pop(bucket, None)
@@ -214,155 +302,6 @@ class _Dispatcher(ABC, Generic[T]):
             item.promise.fail_quietly(error.replace())
         wake([item.promise for item in items])
 
-
-_shared: weakref.WeakKeyDictionary[Cluster, weakref.WeakValueDictionary[tuple[int, type[Wire]], LookupQueue[Any]]]
-_shared = weakref.WeakKeyDictionary()
-_shared_lock = threading.Lock()
-
-
-class LookupQueue(_Dispatcher[T]):
-    """The lookups of one table. `put` may be called from any thread; the rest is on the cluster's loop."""
-
-    def __init__(self, cluster: Cluster, state: TableState, wire: Wire, missing: T) -> None:
-        super().__init__(cluster, state, wire)
-        self._missing = missing
-        self._inbox: Inbox[_Item[T]] = Inbox(cluster.loop, self._deliver)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
-        self._retry_logged = False
-        """Whether a warning about lookups that fail was logged since the last answer."""
-        self._sweeping: asyncio.TimerHandle | None = None
-        self._dispatchers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopDispatcher[T]] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    @classmethod
-    def shared(cls, cluster: Cluster, state: TableState, wire: type[Wire], missing: T) -> LookupQueue[T]:
-        """The queue of all lookupers of a connection that ask for the same table in the same way: their keys travel
-        together, however many lookupers a program creates.
-        """
-        with _shared_lock:
-            queues = _shared.setdefault(cluster, weakref.WeakValueDictionary())
-            queue = queues.get((state.table_id, wire))
-            if queue is None or queue.closed:
-                queue = queues[state.table_id, wire] = cls(cluster, state, wire(), missing)
-                cluster.attach_soon(queue)
-            else:
-                queue._state = state  # the newest description; the buckets of a table never change
-            return queue
-
-    def pending(self) -> int:
-        return super().pending() + len(self._inbox)
-
-    @property
-    def closed(self) -> bool:
-        return self._closed or self._cluster.closed
-
-    async def get(self, key: Key, deadline: Deadline) -> T:
-        """Look a key up and wait for it, until the deadline at most."""
-        promise = self.put(key, deadline)
-        try:
-            return await wait_for(promise.wait(), deadline.remaining_ms / 1000.0 + _SWEEP_S)
-        except FlussError:
-            raise  # before the next clause: a deadline error of ours is a TimeoutError too
-        except asyncio.TimeoutError:
-            text = f"Lookup in table '{self._state.table_path}' did not finish within {deadline.total_ms:.0f} ms"
-            raise DeadlineExceededError(text) from None
-
-    def put(self, key: Key, deadline: Deadline | None = None) -> Promise[T]:
-        """Look a key up; the promise gives what the servers say."""
-        if self.closed:
-            raise ConnectionClosedError("The connection is closed; lookups need an open one")
-        promise: Promise[T] = Promise()
-        partition, bucket, encoded = key
-        item = _Item((partition, bucket), encoded, promise, deadline or Deadline(self._cluster.call_timeout_ms))
-        loop = asyncio._get_running_loop()
-        if loop is not None and loop is not self._cluster.loop:
-            dispatcher = self._dispatchers.get(loop) or self._new_dispatcher(loop)
-            if dispatcher.put(loop, item):
-                return promise
-        if self.pending() >= self._pending_max:
-            raise DeadlineExceededError(f"More than {self._pending_max} lookups are waiting; await some of them first")
-        try:
-            self._inbox.put(item)
-        except RuntimeError:
-            raise ConnectionClosedError("The connection is closed; lookups need an open one") from None
-        return promise
-
-    def _new_dispatcher(self, loop: asyncio.AbstractEventLoop) -> _LoopDispatcher[T]:
-        dispatcher = _LoopDispatcher(
-            self, self._cluster.loop_connections.of(loop), self._cluster, self._state, self._wire
-        )
-        self._dispatchers[loop] = dispatcher
-        return dispatcher
-
-    def take_over(self, items: Iterable[_Item[T]]) -> None:
-        """Go on with keys that could not be looked up on the loop of their caller."""
-        items = list(items)
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
-            if not self.closed:
-                for item in items:
-                    self._inbox.put(item)
-                return
-        self._fail(items, ConnectionClosedError("The connection was closed before the lookup was answered"))
-
-    # -- on the loop ----------------------------------------------------------------------------------------------
-
-    def _deliver(self, items: Iterable[_Item[T]]) -> None:
-        ready: set[int] = set()
-        items = list(items)
-        if self._closed:
-            self._fail(items, ConnectionClosedError("The connection was closed"))
-            return
-        self._cluster.metrics.add("lookups_total", sum(not item.attempts for item in items))
-        for item in items:
-            self._pending[item] = None
-            node_id = self._node_of(item)
-            if node_id is None:
-                self._spawn(self._find(item))
-            else:
-                self._waiting.setdefault(node_id, []).append(item)
-                ready.add(node_id)
-        for node_id in ready:
-            self._pump(node_id)
-        if self._sweeping is None:
-            self._start_sweep()
-
-    def _link(self, node_id: int) -> Link | None:
-        return self._cluster.ready_node(node_id)
-
-    def _unready(self, items: Iterable[_Item[T]]) -> None:
-        for item in items:
-            self._spawn(self._find(item))
-
-    async def _find(self, item: _Item[T]) -> None:
-        """Find the partition and the leader of a key, connect, then queue the key."""
-        try:
-            partition, bucket_id = item.place
-            if partition is not None and item.bucket is None:
-                known = await self._cluster.partition(self._state.table_path, partition, deadline=item.deadline)
-                if known is None:
-                    self._resolve(item, self._missing)
-                    wake((item.promise,))
-                    return
-                item.bucket = known.bucket(bucket_id)
-            bucket = item.bucket if item.bucket is not None else self._state.bucket(bucket_id)
-            item.bucket = bucket
-            node_id = await self._cluster.leader_id(bucket, self._state.table_path, item.deadline)
-            await self._cluster.node(node_id, item.deadline)
-        except FlussError as error:
-            self._failed((item,), error)
-            return
-        self._waiting.setdefault(node_id, []).append(item)
-        self._pump(node_id)
-
-    def _pump(self, node_id: int) -> None:
-        if not self._closed:
-            super()._pump(node_id)
-
-    def _lost(self, node_id: int) -> None:
-        self._cluster.invalidate_node(node_id)
-
     def _failed(self, items: Sequence[_Item[T]], error: FlussError) -> None:
         """Retry keys after a pause, or fail them if the error is final or their deadline has passed."""
         items = [item for item in items if not item.promise.done]
@@ -381,7 +320,7 @@ class LookupQueue(_Dispatcher[T]):
                 continue
             again.append(item)
             if error.is_stale_metadata and item.bucket is not None:
-                self._forget_place(item)
+                self._invalidate_place(item)
         self._cluster.metrics.add("retries_total")
         if again:
             # A partition that was dropped is found out with the next attempt.
@@ -391,7 +330,7 @@ class LookupQueue(_Dispatcher[T]):
                 log_retry(f"Lookup in table '{self._state.table_path}'", error, again[0].deadline)
             self._spawn(self._later(delay_ms / 1000.0, again))
 
-    def _forget_place(self, item: _Item[T]) -> None:
+    def _invalidate_place(self, item: _Item[T]) -> None:
         """Look up where a key is again; its partition may have been dropped, or created again."""
         partition, _ = item.place
         if partition is None:
@@ -400,10 +339,6 @@ class LookupQueue(_Dispatcher[T]):
         else:
             self._cluster.invalidate(PhysicalTablePath(self._state.table_path, partition))
             item.bucket = None
-
-    def _take(self, by_bucket: dict[TableBucket, list[_Item[T]]], answer: list[Found]) -> None:
-        self._retry_logged = False
-        super()._take(by_bucket, answer)
 
     def _final_error(self, item: _Item[T]) -> FlussError:
         where = f"table '{self._state.table_path}'"
@@ -440,7 +375,7 @@ class LookupQueue(_Dispatcher[T]):
 
     async def _later(self, delay: float, items: list[_Item[T]]) -> None:
         await asyncio.sleep(delay)
-        self._unready(items)
+        self._find_all(items)
 
     def _spawn(self, coro: Any) -> None:
         task = start_eagerly(self._cluster.loop, coro)
@@ -465,59 +400,3 @@ class LookupQueue(_Dispatcher[T]):
         self._waiting.clear()
         for timer in self._lingering.values():
             timer.cancel()
-
-
-class _LoopDispatcher(_Dispatcher[T]):
-    """Sends the keys that are asked for on a loop which has connections of its own."""
-
-    def __init__(
-        self, queue: LookupQueue[T], connections: LoopConnections, cluster: Cluster, state: TableState, wire: Wire
-    ) -> None:
-        super().__init__(cluster, state, wire)
-        self._queue = queue
-        self._connections = connections
-        self._batching = False
-        """Whether the last request had several keys, or was not the only one."""
-        self._scheduled = False
-
-    def put(self, loop: asyncio.AbstractEventLoop, item: _Item[T]) -> bool:
-        """Take a key; False if the queue on the cluster's loop has to."""
-        if len(self._pending) >= self._pending_max:
-            return False
-        node_id = self._node_of(item)
-        if node_id is None:
-            return False
-        self._pending[item] = None
-        self._waiting.setdefault(node_id, []).append(item)
-        in_flight = self._in_flight.get(node_id, 0)
-        if not in_flight and not self._batching:
-            self._pump(node_id)
-        elif in_flight < self._requests_max and not self._scheduled:
-            # Tasks that are started or woken together ask one after the other, in this turn of the loop.
-            self._scheduled = True
-            loop.call_soon(self._pump_all)
-        return True
-
-    def _pump_all(self) -> None:
-        self._scheduled = False
-        for node_id in list(self._waiting):
-            self._pump(node_id)
-
-    def _send(self, node_id: int, batch: list[_Item[T]]) -> None:
-        self._batching = len(batch) > 1 or bool(self._in_flight.get(node_id))
-        self._cluster.metrics.add("lookups_total", len(batch))
-        super()._send(node_id, batch)
-
-    def _link(self, node_id: int) -> Link | None:
-        return self._connections.get(node_id)
-
-    def _unready(self, items: Iterable[_Item[T]]) -> None:
-        items = list(items)
-        for item in items:
-            item.attempts += 1
-            self._pending.pop(item, None)
-        self._queue.take_over(items)
-
-    def _failed(self, items: Sequence[_Item[T]], error: FlussError) -> None:
-        self._fail([item for item in items if item.deadline.expired], error)
-        self._unready(item for item in items if not item.deadline.expired)

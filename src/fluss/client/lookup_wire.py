@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from fluss.errors import FlussError, error_for_code
+from fluss.errors import FlussError, FormatError, error_for_code
 from fluss.metadata import TableBucket
 from fluss.net.pending import Waiter
 from fluss.protocol import Api, apis
@@ -38,7 +38,7 @@ class Wire(Protocol):
 
 
 class _LookupReply:
-    """Decodes an answer where it arrives: a task that waits for it would take two more turns of the loop."""
+    """Decodes an answer where it arrives: a task that waits for it would take two more iterations of the loop."""
 
     __slots__ = ("_decode", "_on_answer", "_table_id")
 
@@ -60,6 +60,18 @@ class _LookupReply:
 
     def set_exception(self, error: FlussError, /) -> None:
         self._on_answer(error)
+
+
+def values_of(answer: Iterable[Found], bucket: TableBucket, count: int) -> Sequence[Any]:
+    """Return the results of the one bucket that was asked for; raise its error, or refuse a wrong answer."""
+    for answered, error, values in answer:
+        if answered == bucket:
+            if error is not None:
+                raise error
+            if len(values) != count:
+                raise FormatError(f"The server answered {len(values)} results for {count} keys of {bucket}")
+            return values
+    raise FormatError(f"The server said nothing about {bucket}")
 
 
 class LookupWire:

@@ -13,19 +13,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
+
+from fluss.net.bridge import running_loop
 
 T = TypeVar("T")
 
 _Loop = asyncio.AbstractEventLoop
-
-
-class TurnedLoop(Protocol):
-    """A loop that runs only while its thread waits for something: `fluss.net.background.LoopHere`."""
-
-    def create_future(self) -> asyncio.Future[Any]: ...
-
-    def turn_until(self, is_done: Callable[[], bool]) -> None: ...
 
 
 def _set_futures(futures: Iterable[asyncio.Future[None]]) -> None:
@@ -88,16 +82,6 @@ class Promise(Generic[T]):
                     self._forget(future)
         return self.get()
 
-    def wait_on(self, loop: TurnedLoop) -> T:
-        """The result, while the calling thread turns a loop of its own: what comes in on that loop may make it."""
-        if not self.done:
-            future = loop.create_future()
-            self._waiters.append(future)  # wakes the loop if the result is made elsewhere
-            if self.done:
-                wake((self,))
-            loop.turn_until(lambda: self.done)
-        return self.get()
-
     def get(self) -> T:
         """The result of a promise that is done, or its error raised."""
         if self._error is not None:
@@ -122,7 +106,7 @@ def wake(promises: Iterable[Promise[Any]]) -> None:
             by_loop.setdefault(waiter.get_loop(), []).append(waiter)
     if not by_loop:
         return
-    here = asyncio._get_running_loop()
+    here = running_loop()
     for loop, futures in by_loop.items():
         if loop is here:
             _set_futures(futures)
@@ -154,7 +138,7 @@ class Inbox(Generic[T]):
         self._items.append(item)
         if self._scheduled:
             return
-        here = asyncio._get_running_loop()
+        here = running_loop()
         if here is self._loop:
             self._scheduled = True
             self._loop.call_soon(self._drain)

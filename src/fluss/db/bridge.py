@@ -3,24 +3,21 @@
 
 The client lives on a loop in a thread of its own. A blocking call runs its coroutine there and waits. Two kinds of
 calls need more: rows are taken from the caller's iterators in the caller's thread (a database cursor, for instance, may
-be used in no other), and single lookups run on a loop in the caller's thread, because two changes of thread take longer
-than a lookup.
+be used in no other), and single lookups are sent by the caller's thread, because two changes of thread take longer than
+a lookup.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import queue
-import threading
-import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from fluss.client.blocking_connections import BlockingConnections
 from fluss.errors import ConnectionClosedError
-from fluss.net.background import LoopHere
 from fluss.net.bridge import Bridge
 
 if TYPE_CHECKING:
@@ -51,28 +48,12 @@ async def offload(function: Callable[[], T]) -> T:
     return await asyncio.wrap_future(done)
 
 
-class _NearLoop:
-    """The loop of one thread; it ends with the thread."""
-
-    def __init__(self) -> None:
-        self.loop = LoopHere()
-
-    def close(self) -> None:
-        if not self.loop.is_running():
-            self.loop.close()
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the interpreter may be about to end
-            self.close()
-
-
 class DatabaseBridge(Bridge):
     """Runs coroutines of the asynchronous API for callers that wait with their whole thread."""
 
     def __init__(self, background: Background) -> None:
         self.background = background
-        self._near = threading.local()
-        self._near_loops: weakref.WeakSet[_NearLoop] = weakref.WeakSet()
+        self._lookup_connections = BlockingConnections(background)
 
     @property
     def closed(self) -> bool:
@@ -122,21 +103,11 @@ class DatabaseBridge(Bridge):
             raise
 
     def lookup(self, lookuper: Lookuper, key: object) -> dict[str, Any] | None:
-        """Look a key up, on a loop of this thread if it has none running."""
-        if asyncio._get_running_loop() is not None:
-            return self.run(lookuper.lookup(key))
-        near: _NearLoop | None = getattr(self._near, "loop", None)
-        if near is None or near.loop.closed:
-            near = self._near.loop = _NearLoop()
-            self._near_loops.add(near)
-        loop = near.loop
-        is_known, row = loop.call(lambda: lookuper.lookup_on(loop, key))
-        return cast("dict[str, Any] | None", row if is_known else self.run(row))
+        """Look a key up, over a socket that this thread waits on where that is possible."""
+        return lookuper.lookup_blocking(key, self._lookup_connections)
 
     def close(self) -> None:
-        """End the loops of all threads and the client."""
-        for near in list(self._near_loops):
-            near.close()
+        self._lookup_connections.close()
         self.background.close()
 
 

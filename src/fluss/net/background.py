@@ -219,7 +219,7 @@ class LoopThread(Bridge):
             loop.run_forever()
         finally:
             try:
-                _wind_up(loop)
+                _shut_down(loop)
             finally:
                 asyncio.set_event_loop(None)
                 loop.close()
@@ -234,19 +234,17 @@ class LoopThread(Bridge):
         self._lock = threading.Lock()  # another thread of the parent may have held it
 
 
-class LoopHere(asyncio.SelectorEventLoop, Bridge):
+class CallerLoop(asyncio.SelectorEventLoop, Bridge):
     """A loop that runs in the thread of its caller, and only while that waits for something.
 
     Its clock stands still with it: no deadline of a request passes while the caller is busy with what it got.
     """
 
-    _thread_id: int | None
-
     def __init__(self) -> None:
         self._stood_s = 0.0
         self._left_at = time.monotonic()
         super().__init__()
-        _loops_here.add(self)
+        _caller_loops.add(self)
 
     def time(self) -> float:
         return time.monotonic() - self._stood_s
@@ -263,35 +261,14 @@ class LoopHere(asyncio.SelectorEventLoop, Bridge):
         finally:
             self._left_at = time.monotonic()
 
-    def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function for which this is the running loop, and which may turn it with `turn_until`."""
-        self._stood_s += time.monotonic() - self._left_at
-        self._check_closed()  # type: ignore[attr-defined]
-        self._thread_id = threading.get_ident()
-        asyncio._set_running_loop(self)
-        try:
-            return function(*arguments)
-        finally:
-            asyncio._set_running_loop(None)
-            self._thread_id = None
-            self._left_at = time.monotonic()
-
-    def turn_until(self, is_done: Callable[[], bool]) -> None:
-        """Run what is ready and wait for what comes, until `is_done`. Only inside `call`.
-
-        A task with a callback, as `run` makes them, takes four turns and twice the time for one answer of a server.
-        """
-        while not is_done():
-            self._run_once()  # type: ignore[attr-defined]
-
     def close(self) -> None:
         """Cancel everything and end. Closing twice is fine."""
         if not self.closed:
-            _wind_up(self)
+            _shut_down(self)
             super().close()
 
 
-def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
+def _shut_down(loop: asyncio.AbstractEventLoop) -> None:
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
@@ -301,14 +278,14 @@ def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
 
 
 _instances: weakref.WeakSet[LoopThread] = weakref.WeakSet()
-_loops_here: weakref.WeakSet[LoopHere] = weakref.WeakSet()
+_caller_loops: weakref.WeakSet[CallerLoop] = weakref.WeakSet()
 _loops_of_parent: list[asyncio.AbstractEventLoop] = []
 
 
 def _after_fork_in_child() -> None:
     for instance in list(_instances):
         instance._after_fork_in_child()
-    _loops_of_parent.extend(_loops_here)  # for the same reason; whose they are must not use them any more
+    _loops_of_parent.extend(_caller_loops)  # for the same reason; whose they are must not use them any more
 
 
 def _close_all() -> None:

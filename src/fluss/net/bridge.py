@@ -15,6 +15,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread; None if there is none."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 class Bridge(ABC):
     """Carries out work on an event loop for a caller that waits for it."""
 

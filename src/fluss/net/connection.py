@@ -11,7 +11,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from operator import methodcaller
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import EncodeError, Message
@@ -28,9 +27,9 @@ from fluss.errors import (
     RetriableAuthenticateError,
     UnsupportedVersionError,
 )
+from fluss.net.blocking_connection import BlockingConnection
 from fluss.net.buffers import FrameBuffers
 from fluss.net.deadline import wait_for
-from fluss.net.loop_connection import LoopConnection
 from fluss.net.pending import PendingRequests, Waiter
 from fluss.net.transport import FrameTransport
 from fluss.protocol import fluss_pb2 as pb
@@ -56,7 +55,6 @@ _AUTH_BACKOFF_MAX_S = 5.0
 _AUTH_BACKOFF_JITTER = 0.2
 
 _log = logging.getLogger(__name__)
-_cancel = methodcaller("cancel")  # the timers of other loops than asyncio's are not derived from asyncio's
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -72,7 +70,7 @@ class Connection:
         """What the server says it is; None if it does not say, or says something unknown."""
         self._request_timeout_ms = request_timeout_ms
         self._loop = asyncio.get_running_loop()
-        self._pending: PendingRequests[asyncio.TimerHandle] = PendingRequests(_cancel)
+        self._pending = PendingRequests()
         self._versions: dict[int, tuple[int, int]] | None = None
         self._chosen_versions: dict[int, int] = {}
         self._lost_reason: FlussError | None = None
@@ -188,8 +186,11 @@ class Connection:
         self._pending.fail_all(reason)
         await self._transport.close()
 
-    async def hand_over(self) -> LoopConnection:
-        """Give the socket to another loop. This connection is then closed; nothing may be in flight on it."""
+    async def hand_over(self) -> BlockingConnection:
+        """Give the socket to a thread that waits for answers, and close this connection.
+
+        Nothing may be in flight on it.
+        """
         sock = self._transport.release()
         try:
             await self.close()
@@ -198,15 +199,8 @@ class Connection:
                 sock.close()
             raise
         if sock is None:
-            raise NetworkError(f"The connection to server {self.host}:{self.port} cannot be given to another loop")
-        peer = f"{self.host}:{self.port}"
-        return LoopConnection(
-            sock,
-            peer,
-            self.version_of,
-            request_timeout_ms=self._request_timeout_ms,
-            max_frame_bytes=self._max_frame_bytes,
-        )
+            raise NetworkError(f"The connection to server {self.host}:{self.port} cannot be used by a thread")
+        return BlockingConnection(sock, f"{self.host}:{self.port}", self.version_of, self._max_frame_bytes)
 
     def abandon(self, reason: str) -> None:
         """Abandon the connection because the server no longer answers. Calls in flight fail with `NetworkError`."""

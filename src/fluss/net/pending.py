@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from fluss.errors import FlussError, FormatError, error_for_code
 from fluss.protocol.frames import ResponseKind, parse_error, parse_response
-
-M = TypeVar("M")
 
 _REQUEST_ID_MAX = 0x7FFF_FFFF
 
@@ -26,18 +23,20 @@ class Waiter(Protocol):
     def set_exception(self, error: FlussError, /) -> None: ...
 
 
-class PendingRequests(Generic[M]):
-    """Waiters by request id. `M` is what a connection keeps for the timeout of a request: a timer, or a time.
+class Timer(Protocol):
+    """What ends a request that takes too long; the timers of other loops are not derived from asyncio's."""
 
-    `release` is called with it when the request is over, whatever came of it.
-    """
+    def cancel(self) -> None: ...
 
-    __slots__ = ("_entries", "_next_id", "_release")
 
-    def __init__(self, release: Callable[[M], object] | None = None) -> None:
-        self._entries: dict[int, tuple[Waiter, M]] = {}
+class PendingRequests:
+    """Waiters and timers by request id."""
+
+    __slots__ = ("_entries", "_next_id")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[Waiter, Timer]] = {}
         self._next_id = 0
-        self._release = release
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -51,28 +50,17 @@ class PendingRequests(Generic[M]):
         self._next_id = (request_id + 1) & _REQUEST_ID_MAX
         return request_id
 
-    def add(self, request_id: int, waiter: Waiter, mark: M) -> None:
-        self._entries[request_id] = waiter, mark
-
-    def oldest(self) -> M | None:
-        """Return the mark of the oldest request; None if none is pending."""
-        for _, mark in self._entries.values():
-            return mark
-        return None
+    def add(self, request_id: int, waiter: Waiter, timer: Timer) -> None:
+        self._entries[request_id] = waiter, timer
 
     def remove(self, request_id: int) -> Waiter | None:
         """Take a request out; None if it is not there, or its outcome is no longer wanted."""
         found = self._entries.pop(request_id, None)
         if found is None:
             return None
-        waiter, mark = found
-        if self._release is not None:
-            self._release(mark)
+        waiter, timer = found
+        timer.cancel()
         return None if waiter.done() else waiter
-
-    def clear(self) -> None:
-        """Forget all requests without telling their waiters."""
-        self._entries.clear()
 
     def dispatch(self, frame: memoryview) -> None:
         """Hand a response to its waiter.

@@ -11,7 +11,7 @@ from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.metadata import TableBucket
 from fluss.net.background import LoopThread
-from fluss.net.bridge import Bridge, RunningLoop
+from fluss.net.bridge import Bridge, RunningLoop, running_loop
 from fluss.net.deadline import Deadline
 
 
@@ -25,7 +25,7 @@ def blocking_batches(
 
     Which thread reads is known when the first batch is asked for.
     """
-    if asyncio._get_running_loop() is loop:
+    if running_loop() is loop:
         yield from _with_own_connection(plan, start_offsets, deadline)
     else:
         yield from _batches(plan, start_offsets, RunningLoop(loop), deadline)

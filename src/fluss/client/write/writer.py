@@ -39,6 +39,7 @@ from fluss.client.write.sender import Sender
 from fluss.client.write.sizing import BatchSizer
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
+from fluss.net.bridge import running_loop
 from fluss.net.deadline import wait_for
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ class WriterBase:
     # -- rows in, any thread --------------------------------------------------------------------------------------
 
     def _on_loop(self) -> bool:
-        return asyncio._get_running_loop() is self._loop
+        return running_loop() is self._loop
 
     def _check_open(self) -> None:
         if self._shut:
