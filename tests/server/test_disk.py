@@ -20,12 +20,11 @@ from fluss.server.datadir import CLEAN_NAME, DataDir
 SERVER = Path(fluss.server.__file__).parent
 
 # What they open is not the data of the server: they run in the process of the caller, before there is a data folder,
-# tell other processes its address, ask the system about this process, or map memory without a file.
+# tell other processes its address, or ask the system about this process.
 ELSEWHERE = {
     "address_file.py",
     "config.py",
     "inspection.py",
-    "kv/row_cache.py",
     "local.py",
     "process_metrics.py",
     "disk.py",

@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
-from unittest import mock
 
 from tests.simulation.disk import SimDisk, some_error
 from tests.simulation.loop import Process, SimExecutor, SimLoop, SimWorker, run_in
@@ -24,7 +23,6 @@ import fluss.aio as fluss
 from fluss.server.clock import Clock
 from fluss.server.config import Endpoint
 from fluss.server.environment import Environment, Worker
-from fluss.server.kv import row_cache
 from fluss.server.listener import Accept, Listener
 from fluss.server.server import Server
 
@@ -94,8 +92,6 @@ class World:
         with ExitStack() as stack:
             stack.enter_context(self.disk.installed())
             stack.enter_context(_virtual_time(self.loop))
-            # As if batches were large: rows that went to disk are read from memory, where it knows them.
-            stack.enter_context(mock.patch.multiple(row_cache, _KEYS_MIN=1, _SAMPLE_STEP=1))
             asyncio.set_event_loop(self.loop)
             stack.callback(asyncio.set_event_loop, None)
             stack.callback(self._end)

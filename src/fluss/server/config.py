@@ -115,8 +115,8 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     *(_o(key, kind, None, doc, aliases=aliases, secret=secret) for key, kind, doc, aliases, secret in STORE_ROWS),
     # Key-value state.
     _o("kv.memory-size", Size(1), 256 * MB, "rows of primary-key tables kept in memory before they move to disk"),
-    _o("kv.cache-size", Size(), 192 * MB, "memory for the rows that moved to disk last, so that an update of many rows "
-       "need not read them from there; 0 turns it off"),
+    _o("kv.cache-size", Size(), 256 * MB, "memory for blocks of RocksDB that were read, of all primary-key tables; 0 "
+       "turns it off"),
     _o("kv.snapshot.interval", Duration(1), 10 * MINUTE_MS, "time between two snapshots of a bucket's state",
        dynamic=True),
     _o("kv.snapshot.num-retained", Whole(1), 2, "newest snapshots of a bucket that are kept; those that are leased are "

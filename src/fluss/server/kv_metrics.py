@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluss.metadata import TableBucket
-from fluss.server.kv import engine
 from fluss.server.kv.store import Store
 from fluss.server.metrics import Labels
 
@@ -85,7 +84,8 @@ class KvMetrics:
 
     def _engine_memory(self) -> float:
         names = ("rocksdb.size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
-        return engine.cache_bytes() + sum(store.engine_property(name) for store in self._stores() for name in names)
+        kv = self._services.kv
+        return kv.cache_bytes + sum(store.engine_property(name) for store in self._stores() for name in names)
 
     def _add_engine_series(self, name: str, engine_name: str, combine: Callable[[list[int]], float]) -> None:
         def series() -> Series:

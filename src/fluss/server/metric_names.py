@@ -80,7 +80,7 @@ METRICS: dict[str, Metric] = {
     "tabletserver_delayedFetchCount": Metric("gauge", "Fetches that wait for rows."),
     "tabletserver_delayedFetchFromClientExpires_total": Metric("counter", "Fetches whose wait for rows ended empty."),
     "tabletserver_kvMemorySize": Metric("gauge", "Bytes of rows of primary-key tables in memory."),
-    "tabletserver_kvCacheSize": Metric("gauge", "Bytes of rows that are on disk and still known to memory."),
+    "tabletserver_kvCacheSize": Metric("gauge", "Bytes of the blocks of RocksDB that are kept in memory."),
     "tabletserver_kvRowCount": Metric("gauge", "Rows of primary-key tables whose stores are open."),
     "tabletserver_kvFlush_total": Metric("counter", "How often rows were moved from memory to RocksDB."),
     "tabletserver_kvFlushLatencyMs": Metric("histogram", "Milliseconds that moving rows to RocksDB took."),

@@ -100,7 +100,7 @@ def test_a_store_that_finds_no_file_handle_is_opened_later(tmp_path: Path, monke
             await bucket.put([(i, "disk", None) for i in range(100)])
             await bucket.spill()
 
-        def fail(folder: Path) -> None:
+        def fail(folder: Path, blocks: object) -> None:
             raise RuntimeError(f"IO error: While open a file for random read: {folder}/9.sst: Too many open files")
 
         monkeypatch.setattr(engine, "open_db", fail)

@@ -56,7 +56,7 @@ from fluss.server.config import ServerConfig
 from fluss.server.kv.aggregate import aggregate_of, column_aggregate_of
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursor, Cursors
-from fluss.server.kv.engine import _CACHE_BYTES, DamagedStoreError
+from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.keys import decode_keys, rows_of_keys
 from fluss.server.kv.sequence import FILE_NAME, BlockSource, NumberSequence
 from fluss.server.kv.store import META_NAME, Store
@@ -115,13 +115,13 @@ def test_a_store_is_opened_again_with_its_filter_and_the_shared_cache(tmp_path: 
     """Neither is written down in the files, so a store that was there before once had to do without them."""
     with ThreadPoolExecutor(1) as executor:
         for offset in (1, 2, 3):
-            store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
+            store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor, cache_bytes=12345678))
             store.open()
             store.apply({b"%d" % offset: b"v"}, offset, 1)
             store.close(keep=True)
             log = (tmp_path / "kv" / "LOG").read_text()
             assert "filter_policy: bloomfilter" in log
-            assert f"capacity : {_CACHE_BYTES}" in log
+            assert "capacity : 12345678" in log
 
 
 def test_a_store_with_a_damaged_head(tmp_path: Path) -> None:

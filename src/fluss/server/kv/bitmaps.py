@@ -4,6 +4,8 @@
 A bitmap is kept in parts: the low 16 bits of its values lie in one container per high part. ``rbm32`` values have the
 portable format of the roaring bitmap specification. ``rbm64`` values have the format of Java's ``Roaring64Bitmap``,
 where a radix tree over the high 48 bits leads to the containers.
+
+Written here because the Python libraries for roaring bitmaps do not read the format of ``rbm64``.
 """
 
 from __future__ import annotations

@@ -12,10 +12,11 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any, Protocol
 
+from rocksdict import Cache
+
 from fluss.errors import StorageBackpressureError
 from fluss.net.deadline import wait_for
 from fluss.server.distribution import Distribution
-from fluss.server.kv.row_cache import RowCache
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -61,7 +62,8 @@ class StoreBudget:
     def __init__(self, limit_bytes: int, executor: Executor, cache_bytes: int = 0) -> None:
         self.limit_bytes = limit_bytes
         self.executor = executor
-        self.cache = RowCache(cache_bytes)
+        self.blocks = Cache(cache_bytes)
+        """Blocks of RocksDB that were read, of all stores."""
         self._stores: set[SpillableStore] = set()
         self._lock = threading.Lock()
         self.memory_bytes = 0

@@ -42,23 +42,21 @@ _GET_KEYS = 4_096
 fewer, a thread would wait for the others more often, because it lets them run while RocksDB reads."""
 _PAUSE_TIMES_MAX = 4.0
 """How many times as long as it writes, a thread pauses at most."""
-_CACHE_BYTES = 64 * 1024 * 1024
 _BLOCK_BYTES = 2048
 _FORMAT_VERSION = 5
-_cache: Cache | None = None
 
 
 class DamagedStoreError(Exception):
     """The files of a store cannot be read, or were replaced meanwhile; its contents are rebuilt from the log."""
 
 
-def open_db(folder: Path) -> Rdict:
-    """Open the database in a folder, and create it if there is none."""
-    global _cache
-    if _cache is None:
-        _cache = Cache(_CACHE_BYTES)
+def open_db(folder: Path, blocks: Cache | None = None) -> Rdict:
+    """Open the database in a folder, and create it if there is none. Blocks that are read stay in `blocks`."""
     table = BlockBasedOptions()
-    table.set_block_cache(_cache)
+    if blocks is None:
+        table.disable_cache()
+    else:
+        table.set_block_cache(blocks)
     # Most keys of an insert are not there yet: a bloom filter answers that without reading a block.
     table.set_bloom_filter(10, False)
     # Rows are asked for one by one: found by hash in a small block, which need not be decompressed for one row.
@@ -75,11 +73,6 @@ def open_db(folder: Path) -> Rdict:
     # Without naming the column family, a store that is there already would be opened as it once was, and without its
     # filter and cache, which are not written down.
     return Rdict(str(folder), options, column_families={"default": options})
-
-
-def cache_bytes() -> int:
-    """What the cache of blocks takes, which all databases of this process share."""
-    return 0 if _cache is None else _cache.get_usage()
 
 
 def get_many(db: Rdict, keys: list[bytes]) -> list[bytes | None]:

@@ -129,8 +129,8 @@ class Kv:
 
     @property
     def cache_bytes(self) -> int:
-        """What rows take in memory that are on disk as well."""
-        return self._budget.cache.size_bytes
+        """What blocks of RocksDB take in memory."""
+        return int(self._budget.blocks.get_usage())
 
     @property
     def memory_bytes(self) -> int:

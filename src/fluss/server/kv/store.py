@@ -18,7 +18,7 @@ import os
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice, repeat
 from pathlib import Path
@@ -33,7 +33,6 @@ from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, Layer
 from fluss.server.kv.ordered import DiskReaders, DiskReading, DiskRows, DiskValues, OrderedValues, Values
-from fluss.server.kv.row_cache import UNKNOWN, Addition
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -48,9 +47,6 @@ _REPLAY_OFFSETS_MAX = 4_000_000
 
 _TRANSIENT = tuple(os.strerror(code) for code in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EDQUOT))
 """RocksDB tells errors of the operating system by their text only."""
-
-_WINDOW_ROWS = 1_024
-"""Rows that are read from disk at a time, while other threads wait."""
 
 _MISSING: Any = object()
 
@@ -105,9 +101,6 @@ class Store:
         self.budget = budget
         self._memory = Layer()
         self._spilling = Layer()
-        self._cached = budget.cache.join()
-        self._addition: Addition | None = None
-        """What the present spill adds to it."""
         self._spill: Future[Checkpointed | Exception | None] | None = None
         self._identity = uuid.uuid4().hex
         self._db: Rdict | None = None
@@ -149,7 +142,7 @@ class Store:
             return
         try:
             meta = StoreMeta.read(self._folder)
-            self._db = engine.open_db(self._folder)
+            self._db = engine.open_db(self._folder, self.budget.blocks)
             self._on_disk = True
             self._make_private()
             if self._db.latest_sequence_number() < meta.sequence:
@@ -176,7 +169,6 @@ class Store:
         self._on_disk = self._write_failed = False
         disk.remove_tree(self._folder)
         self._memory, self._spilling = Layer(), Layer()
-        self._cached.clear()
         self._written, self._identity = StoreMeta(), uuid.uuid4().hex
         self._unspilled_bytes = 0
         self._count(0, 0)
@@ -195,7 +187,6 @@ class Store:
                 if not self._wait_for_spill():
                     break  # the log has it all
         self.budget.leave(self)
-        self._cached.clear()
         if keep:
             self._close_db()
         elif self._spill is not None and not self._spill.cancel():
@@ -274,41 +265,6 @@ class Store:
         return found
 
     def _from_disk(self, keys: list[bytes]) -> list[bytes | None]:
-        """Values of rows that are on disk, from memory where that knows them too."""
-        known = self._cached.get_many(keys)
-        if known is None:
-            if self._cached.begin_load(len(keys)):
-                self._go_on_loading(self._cached.load(self._disk_windows()))
-            return self._from_engine(keys)
-        at = [i for i, value in enumerate(known) if value is UNKNOWN]
-        if at:
-            for i, value in zip(at, self._from_engine([keys[i] for i in at])):
-                known[i] = value
-        return known
-
-    def _go_on_loading(self, steps: Iterator[None]) -> None:
-        """Let a thread take the next step of reading rows on disk into the cache; others may come before it."""
-
-        def step() -> None:
-            for _ in steps:
-                self._go_on_loading(steps)
-                break
-
-        with contextlib.suppress(RuntimeError):  # the threads have ended
-            self.budget.executor.submit(step)
-
-    def _disk_windows(self) -> Iterator[dict[bytes, bytes]]:
-        with contextlib.suppress(DamagedStoreError, KvStorageError):  # said to those who need the rows
-            self._readers.begin()
-            try:
-                rows = DiskRows(self._open_part(), self._folder, self._readers, b"", many=True)
-                self._reading.add(rows)
-            finally:
-                self._readers.end()
-            while not self.closed and rows.fill(_WINDOW_ROWS):
-                yield rows.take()
-
-    def _from_engine(self, keys: list[bytes]) -> list[bytes | None]:
         self._readers.begin()
         try:
             return engine.get_many(self._open_part(), keys)
@@ -446,9 +402,6 @@ class Store:
             raise
         finally:
             self._make_private()
-        if not self.closed:
-            with contextlib.suppress(MemoryError):
-                self._addition = self._cached.prepare(changes)
         return None if checkpoint is None else self._take_checkpoint(checkpoint, reached)
 
     def _reopen(self) -> None:
@@ -467,7 +420,7 @@ class Store:
                 with contextlib.suppress(Exception):  # it says again that it could not write
                     db.close()
                 del db
-            self._db = engine.open_db(self._folder)
+            self._db = engine.open_db(self._folder, self.budget.blocks)
         self._write_failed = False
 
     def _make_private(self) -> None:
@@ -485,7 +438,7 @@ class Store:
         disk.make_folders(self._folder)
         begun.write(self._folder)
         if self._db is None:
-            self._db = engine.open_db(self._folder)
+            self._db = engine.open_db(self._folder, self.budget.blocks)
             self._on_disk = True
         # A server that stops waits for it.
         engine.write_rows(self._db, changes, lambda: 1.0 if self.closed else self.budget.urgency)
@@ -516,9 +469,8 @@ class Store:
             self._count(self.memory_bytes + self.spilling_bytes, 0)
             return False
         self._spilled_offset = self._reached.offset
-        # Readers look here first, so it may go only when the rows can be found on disk and are not older in the cache.
-        self._cached.add(self._addition)
-        self._addition, self._spilling = None, Layer()
+        # Readers look here first, so it may go only when the rows can be found on disk.
+        self._spilling = Layer()
         self._count(self.memory_bytes, 0)
         return True
 
