@@ -199,9 +199,9 @@ LONG = "x" * 11_000_000
 @pytest.mark.parametrize(
     ("data", "options", "problem"),
     [
-        ({"id": [1, None]}, {"primary_key": "id"}, "row 1: has no value .*'id'; nothing was written"),
-        ({"id": np.array([1, 2**64 - 1], "uint64")}, {}, "row 1: column 'id': .*does not fit bigint"),
-        ({"at": [dt.time(1, 2, 3, 456_789)]}, {}, "'at': a time of day is kept in milliseconds"),
+        ({"id": [1, None]}, {"primary_key": "id"}, "row 1, column 'id' .*: no value .*; nothing was written"),
+        ({"id": np.array([1, 2**64 - 1], "uint64")}, {}, r"row 1, column 'id' \(bigint\): .*does not fit"),
+        ({"at": [dt.time(1, 2, 3, 456_789)]}, {}, "'at' .*: a time of day is kept in milliseconds"),
         ({"id": [1], "day": ["not/a/name"]}, {"partition_by": "day"}, "row 0: .*partition value"),
     ],
     ids=["null key", "large number", "time", "partition"],
@@ -215,7 +215,7 @@ def test_data_that_does_not_fit_leaves_no_table(db: fluss.Database, data, option
 @pytest.mark.parametrize(
     ("data", "options", "problem"),
     [
-        ({"id": [2, None]}, {"primary_key": "id"}, r"row 1: .*nothing was written"),
+        ({"id": [2, None]}, {"primary_key": "id"}, r"row 1, .*nothing was written"),
         ({"id": ["a", "b/c"]}, {"partition_by": "id"}, r"row 1: .*partition value.*nothing was written"),
         ({"id": [[1]]}, {"partition_by": "id"}, "partition"),
         ({"id": [2]}, {"properties": {"table.log.ttl": "later"}}, "table.log.ttl"),

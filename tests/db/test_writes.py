@@ -201,7 +201,7 @@ def test_a_bad_row_is_reported_with_its_position(db: fluss.Database, bad_at: int
     rows[bad_at] = {"id": "seven", "name": "x"}
     rows[3_999] = {"id": None, "nome": 1}
     table = db.create_table("t", "id bigint not null, name string", buckets=2)
-    with pytest.raises(fluss.InvalidRowError, match=f"^row {bad_at}: column 'id'.*seven") as caught:
+    with pytest.raises(fluss.InvalidRowError, match=f": row {bad_at}, column 'id'.*seven") as caught:
         table.append(make(rows))
     assert caught.value.position == bad_at  # type: ignore[attr-defined]
     assert caught.value.written == bad_at  # type: ignore[attr-defined]
@@ -216,7 +216,7 @@ def test_bad_rows_of_all_kinds(db: fluss.Database) -> None:
         ([(1, "a"), 7], "row 1: a row is a dict, a tuple"),
         ([row for _, row in pd.DataFrame(ONE).iterrows()], r"row 0: a row is .*, not Series: give its to_dict\(\); "),
         ([{"id": 1}, {"id": 2, "nam": "x"}], "row 1: .*no column 'nam'; did you mean 'name'"),
-        ([{"id": 1}, {"name": "x"}], "row 1: .*NOT NULL"),
+        ([{"id": 1}, {"name": "x"}], "row 1, .*NOT NULL"),
         ({"id": 1, "name": 3}, "row 0: column 'name'"),
         (pa.table({"id": [1, None], "name": ["a", "b"]}), "row 1: .*non-nullable.*nothing was written"),
         (pd.DataFrame({"id": [1, 2], "name": ["a", 7]}), "row 1: .*name"),
@@ -224,7 +224,7 @@ def test_bad_rows_of_all_kinds(db: fluss.Database) -> None:
         with pytest.raises(fluss.InvalidRowError, match=problem):
             table.append(rows)
     days = db.create_table("days", "id int, day string", partition_by="day")
-    with pytest.raises(fluss.InvalidRowError, match=r"^row 1: .*partition value") as caught:
+    with pytest.raises(fluss.InvalidRowError, match=r": row 1.*: .*partition value") as caught:
         days.append([(1, "a"), (2, "not/a/name")])
     assert caught.value.position == 1  # type: ignore[attr-defined]
     with pytest.raises(fluss.InvalidArgumentError, match="rows are a dict"):
@@ -239,11 +239,11 @@ def test_none_among_rows_or_keys_is_refused_at_any_place(db: fluss.Database, mak
     for position in (0, 1):
         rows: list[Any] = [(1, "a"), (2, "b")]
         rows.insert(position, None)
-        with pytest.raises(fluss.InvalidRowError, match=f"^row {position}: a row is a dict.*not NoneType None"):
+        with pytest.raises(fluss.InvalidRowError, match=f": row {position}: a row is a dict.*not NoneType None"):
             table.upsert(make(rows))
         assert len(table) == position
     table.upsert([(1, "a"), (2, "b")])
-    with pytest.raises(fluss.InvalidRowError, match=r"^row 0: column 'id'.*null"):
+    with pytest.raises(fluss.InvalidRowError, match=r": row 0, column 'id'.*null"):
         table.delete(make([None, 2]))
     assert len(table) == 2
 
@@ -417,3 +417,19 @@ def test_results_show_themselves() -> None:
     assert repr(result) == "1000 rows in 0.500 s"
     assert "1,000" in result._repr_html_()
     assert result.rows_per_second == 2_000
+
+
+def test_errors_are_read_from_attributes_and_not_from_text(db: fluss.Database) -> None:
+    """The name of a column may look like the position of a row."""
+    table = db.create_table("t", {"row 7": "int", "n": "int"})
+    with pytest.raises(fluss.InvalidRowError, match="unknown column 'row 8'"):
+        table.append(pa.table({"row 8": [1]}))
+    with pytest.raises(RowRejectedError) as caught:
+        table.append(pa.table({"row 7": [1, 2**40]}))
+    error = caught.value
+    assert (error.row, error.column, error.column_type, error.table) == (1, "row 7", "int", "fluss.t")
+    assert (error.position, error.written) == (1, 0)
+    with pytest.raises(RowRejectedError) as caught:
+        table.append([{"n": 1}, {"n": "x"}])
+    assert (caught.value.row, caught.value.column, caught.value.written) == (1, "n", 1)
+    assert caught.value.hint == "the row before it was written, it and those after it were not"

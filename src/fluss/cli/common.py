@@ -25,6 +25,7 @@ from fluss.errors import (
     LakeSnapshotNotExistError,
     NetworkError,
     PartitionNotExistsError,
+    TableAlreadyExistError,
     TableNotExistError,
 )
 
@@ -39,14 +40,11 @@ _TIMEOUT_S = 10.0
 _NOT_FOUND = (DatabaseNotExistError, TableNotExistError, PartitionNotExistsError, LakeSnapshotNotExistError)
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LISTED_PORT = re.compile(r":(\d+)$")
-_PYTHON_HINTS = (
-    (re.compile(r"; create it with db\.create_table\(\)"), '; create it with "fluss create"'),
-    (
-        re.compile(r"; open it with db\.table\(.*?\), or create it with exist_ok=True or replace=True"),
-        "; add --if-not-exists, or drop it first",
-    ),
-)
-"""Advice of the Python API, and what to say in its place."""
+_HINTS: dict[type[FlussError], str] = {
+    TableNotExistError: 'create it with "fluss create"',
+    TableAlreadyExistError: "add --if-not-exists, or drop it first",
+}
+"""What to do next on the command line, in place of a hint about the Python API."""
 
 
 class Failure(click.ClickException):
@@ -65,9 +63,9 @@ class NotFound(Failure):
 def failure_of(error: BaseException) -> click.ClickException | None:
     """The message for an error that a user can cause; None if it is a defect and needs its traceback."""
     if isinstance(error, FlussError):
+        if error.hint is not None and type(error) in _HINTS:
+            error = error.replace(hint=_HINTS[type(error)])
         text = " ".join(error.message.split())
-        for pattern, words in _PYTHON_HINTS:
-            text = pattern.sub(words, text)
         from fluss.tools.profile_store import UnknownProfileError
 
         return NotFound(text) if isinstance(error, (*_NOT_FOUND, UnknownProfileError)) else Failure(text)
@@ -105,8 +103,7 @@ class CliTarget:
                 servers, user=user, password=password, database=name, timeout=_TIMEOUT_S, options=options
             )
         except NetworkError as error:
-            reason = re.sub(r"\. Start one with.*", "", error.message)
-            raise Failure(f"{reason}; is this the address of a Fluss server?") from None
+            raise error.replace(hint="is this the address of a Fluss server?") from None
         with db:
             yield db
 

@@ -132,7 +132,7 @@ def load(
                 report = work.run()
         except RejectedRowError as error:
             written = count_text(work.report.written, "row")
-            raise Failure(f"{error.message}; {written} written before it") from None
+            raise error.replace(hint=f"{written} written before it") from None
         except FlussError as error:
             raise with_rows_written(error, work.report.written) from None
         except KeyboardInterrupt:

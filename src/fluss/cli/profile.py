@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from fluss.cli.common import Failure, check_servers, json_option, note, print_json
+from fluss.cli.common import check_servers, json_option, note, print_json
 from fluss.cli.show import grid
 
 
@@ -69,8 +69,7 @@ def profile_add(
     Example: fluss profile add staging fluss-1:9123 --user alice --password-env STAGING_PASSWORD
     """
     from fluss.db.profiles import Profile
-    from fluss.errors import ConfigError
-    from fluss.tools.profile_store import save_profile
+    from fluss.tools.profile_store import ProfileExistsError, save_profile
 
     sources = [one for one in (password_env, password_file, password_command) if one is not None]
     if len(sources) > 1:
@@ -80,8 +79,8 @@ def profile_add(
     made = Profile(name, check_servers(servers), user, password_env, password_file, password_command)
     try:
         active = save_profile(made, replace=replace)
-    except ConfigError as error:
-        raise Failure(error.message.replace("replace it", "add --replace")) from None
+    except ProfileExistsError as error:
+        raise error.replace(hint="add --replace, or choose another name") from None
     if as_json:
         print_json({"name": name, "active": active})
     else:

@@ -54,7 +54,7 @@ def put(link: CliTarget, table: str, rows: tuple[str, ...], file: str | None, de
             report = load.run()
         except RejectedRowError as error:
             done = load.report.written
-            raise Failure(f"{error.message}; {count_text(done, 'row')} {word} before it") from None
+            raise error.replace(hint=f"{count_text(done, 'row')} {word} before it") from None
         except KeyboardInterrupt:
             raise Failure(f"interrupted; {count_text(load.report.written, 'row')} {word}") from None
     if link.as_json:

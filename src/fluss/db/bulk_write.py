@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from fluss.metadata import TableInfo
 
 _PROGRESS_ROWS = 65_536
-_ROW_IN_TEXT = re.compile(r"\brow (\d+)\b[,:]?\s*")
 
 
 class Sink:
@@ -55,7 +53,7 @@ class Sink:
         if isinstance(data, pa.Table):
             missing = [name for name in self.rows.names if name not in data.column_names]
             if missing:
-                raise InvalidRowError(f"{self.rows.what}: the keys to delete lack column {missing[0]!r}")
+                raise InvalidRowError(f"the keys to delete lack column {missing[0]!r}", table=self.rows.table)
             data = data.select(self.rows.names).combine_chunks()
             data = data.to_batches()[0] if data.num_rows else pa.RecordBatch.from_pylist([], data.schema)
         return self.writer.delete_arrow_batch(data)
@@ -71,8 +69,8 @@ class BulkWrite:
         """Of what is not known to be durable yet; an iterable may have no end."""
         self._given = 0
         self._written = 0
-        self._error: tuple[int, str] | None = None
-        """The first row that does not fit, and why."""
+        self._rejected: FlussError | None = None
+        """The error about the first row that does not fit, with its position among all."""
 
     async def run(self, data: Any) -> WriteResult:
         """Write everything, and wait until it is durable."""
@@ -87,12 +85,11 @@ class BulkWrite:
                 await offload(lambda: self._feed(data))
         except Exception as error:
             failure = error
-        written = await self._settle()
+        written = await self._wait()
         if failure is not None:
             raise with_rows_written(failure, written)
-        if self._error is not None:
-            position, reason = self._error
-            raise rejected(position, written, reason)
+        if self._rejected is not None:
+            raise rejected(self._rejected, self._rejected.row or 0, written)
         return WriteResult(written, time.perf_counter() - started)
 
     async def _run_async(self, data: Any) -> None:
@@ -113,7 +110,7 @@ class BulkWrite:
         if chunk:
             await offload(lambda: self._chunk(chunk))
 
-    async def _settle(self) -> int:
+    async def _wait(self) -> int:
         written = self._written
         failure: FlussError | None = None
         for rows, handle in self._handles:
@@ -123,10 +120,9 @@ class BulkWrite:
             except FlussError as error:
                 failure = failure or error
         if failure is not None:
-            # Told here; the next flush of the connection must not tell it again.
+            # Raised here: the next flush of the connection must not raise it again.
             self._sink.writer._failures.take()
-            text = f"{failure.message}; {written} of {self._given} rows were written for certain"
-            raise type(failure)(text, failure.error_code)
+            raise failure.replace(hint=f"{written} of {self._given} rows were written for certain")
         return written
 
     # -- in the caller's thread -----------------------------------------------------------------------------------
@@ -134,7 +130,7 @@ class BulkWrite:
     def _feed(self, data: Any) -> None:
         frame = frame_of(data, self._sink.rows.names)
         total = len(frame) if frame is not None else len(data) if hasattr(data, "__len__") else None
-        with _bar(self._progress, self._sink.rows.what, total) as advance:
+        with _bar(self._progress, self._sink.rows.table, total) as advance:
             if frame is not None:
                 pieces = _slices(frame) if self._progress else iter([frame])
                 for piece in pieces:
@@ -153,10 +149,9 @@ class BulkWrite:
         try:
             handle = self._sink.write(data)
         except (InvalidRowError, PartitionSpecInvalidError, RecordTooLargeError) as error:
-            found = _row_and_reason(error, self._sink.rows.what)
-            if found is None:
+            if error.row is None:
                 raise
-            self._error = (self._given + found[0], found[1])
+            self._rejected = error.replace(row=self._given + error.row)
             return False
         self._handles.append((rows, handle))
         self._given += rows
@@ -171,20 +166,11 @@ class BulkWrite:
         try:
             batch = self._sink.rows.convert(rows)
         except BadRow as bad:
-            self._error = (self._given + bad.position, bad.error.message)
+            self._rejected = bad.error.replace(row=self._given + bad.position, table=self._sink.rows.table)
             if bad.before is None:
                 return False
             batch = bad.before
-        return self._whole(batch) and self._error is None
-
-
-def _row_and_reason(error: FlussError, what: str) -> tuple[int, str] | None:
-    """The position of the row that an error of the client is about, and the reason without it."""
-    match = _ROW_IN_TEXT.search(error.message)
-    if match is None:
-        return None
-    reason = error.message[: match.start()] + error.message[match.end() :]
-    return int(match[1]), reason.removeprefix(f"{what}: ")
+        return self._whole(batch) and self._rejected is None
 
 
 def checked_table(data: pa.Table, info: TableInfo, config: Config) -> pa.Table:
@@ -198,7 +184,6 @@ def checked_table(data: pa.Table, info: TableInfo, config: Config) -> pa.Table:
     from fluss.client.write.routing import BadRows, partition_codes
     from fluss.client.write.row_sizes import check_row_sizes
 
-    what = f"table {info.table_path}"
     reader = BatchReader(str(info.table_path), info.schema.columns)
     keys = [info.schema.column(key) for key in info.partition_keys]
     # The server has the word on columns that no table can be partitioned by.
@@ -208,21 +193,16 @@ def checked_table(data: pa.Table, info: TableInfo, config: Config) -> pa.Table:
         try:
             batch = reader.read(given, first)
         except InvalidRowError as error:
-            raise _rejection(error, what) from None
+            raise error if error.row is None else rejected(error, error.row, 0) from None
         try:
             if is_partitioned:
                 partition_codes(info, [batch.column(key.name) for key in keys], config.client_bucketing)
             check_row_sizes(info, batch, config.writer_request_max_size)
         except BadRows as error:
-            raise _rejection(error, what, first) from None
+            raise rejected(error.replace(table=reader.table), first + (error.row or 0), 0) from None
         batches.append(batch)
         first += batch.num_rows
     return pa.Table.from_batches(batches, reader.schema)
-
-
-def _rejection(error: FlussError, what: str, first: int = 0) -> FlussError:
-    found = _row_and_reason(error, what)
-    return error if found is None else rejected(first + found[0], 0, found[1])
 
 
 def _slices(frame: Any) -> Iterator[Any]:
@@ -234,7 +214,7 @@ def _slices(frame: Any) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _bar(show: bool, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def _bar(show: bool, table: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A progress bar on standard error, if it is wanted."""
     if not show:
         yield lambda rows: None
@@ -244,5 +224,5 @@ def _bar(show: bool, what: str, total: int | None) -> Iterator[Callable[[int], N
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(what, total=total)
+        task = progress.add_task(f"table {table}", total=total)
         yield lambda rows: progress.advance(task, rows)

@@ -18,7 +18,7 @@ from fluss.db.reads import close_lake_session
 from fluss.db.results import RowRejectedError
 from fluss.db.schemas import TableSource, names, source_of, split_properties
 from fluss.db.session import DatabaseSession
-from fluss.db.suggest import did_you_mean
+from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.db.table import Table
 from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, check_arguments, find_target, reach
 from fluss.errors import (
@@ -127,10 +127,8 @@ class Database(DatabaseSession):
             if exist_ok:
                 return await self.table(path)
             if not replace:
-                raise TableAlreadyExistError(
-                    f"table {path} exists already; open it with db.table({str(name)!r}), or create it with "
-                    "exist_ok=True or replace=True"
-                ) from None
+                hint = f"open it with db.table({str(name)!r}), or create it with exist_ok=True or replace=True"
+                raise TableAlreadyExistError(f"table {path} exists already", hint=hint) from None
             # Only now: servers refuse a table that they cannot create before they look whether one exists.
             await self._admin.drop_table(path, ignore_if_not_exists=True)
             await self._admin.create_table(path, descriptor, ignore_if_exists=False)
@@ -258,8 +256,11 @@ class Database(DatabaseSession):
                 hint = did_you_mean(path.database_name, databases)
                 return DatabaseNotExistError(f"there is no database {path.database_name!r}{hint}")
             known = await self._admin.list_tables(path.database_name)
-        hint = did_you_mean(path.table_name, known) or "; create it with db.create_table()"
-        return TableNotExistError(f"there is no table {path.table_name!r} in {path.database_name!r}{hint}")
+        near = did_you_mean(path.table_name, known)
+        return TableNotExistError(
+            f"there is no table {path.table_name!r} in {path.database_name!r}{near}",
+            hint=None if near else CREATE_HINT,
+        )
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -51,10 +51,10 @@ class BadRow(Exception):
 
 
 class RowInput:
-    """Turns rows into Arrow batches of given columns of a table."""
+    """Converts rows to Arrow batches of given columns of a table."""
 
-    def __init__(self, what: str, columns: Sequence[Column], known: Sequence[str]) -> None:
-        self.what = what
+    def __init__(self, table: str, columns: Sequence[Column], known: Sequence[str]) -> None:
+        self.table = table
         self.columns = list(columns)
         self.names = [column.name for column in columns]
         self._known = frozenset(known)
@@ -119,7 +119,8 @@ class RowInput:
 
     def _unknown(self, row: Mapping[str, Any]) -> InvalidRowError:
         name = next(name for name in row if name not in self._known)
-        return InvalidRowError(f"{self.what} has no column {name!r}{did_you_mean(str(name), sorted(self._known))}")
+        near = did_you_mean(str(name), sorted(self._known))
+        return InvalidRowError(f"the table has no column {name!r}{near}", table=self.table)
 
 
 def _to_arrow(converter: ColumnConverter, values: list[Any]) -> pa.Array:

@@ -39,37 +39,47 @@ class RowRejectedError(InvalidRowError):
         try:
             orders.append(rows)
         except fluss.InvalidRowError as error:
-            print(error.position, error.written)
+            print(error.row, error.column, error.written)
     """
 
-    position: int = 0
-    """The position of the row among those given, from 0."""
     written: int = 0
     """How many rows before it were written; they are durable."""
 
+    @property
+    def position(self) -> int:
+        """The position of the row among those given, from 0: the attribute `row`."""
+        return self.row or 0
 
-def rejected(position: int, written: int, reason: str) -> RowRejectedError:
-    """The error about a row, with what was written before it."""
+
+def rejected(cause: FlussError, row: int, written: int) -> RowRejectedError:
+    """The error about a row of a write, with what was written before it."""
     outcome = "nothing was written"
     if written:
         before = f"the {written} rows before it were" if written > 1 else "the row before it was"
         outcome = f"{before} written, it and those after it were not"
-    error = RowRejectedError(f"row {position}: {reason}; {outcome}")
-    error.position, error.written = position, written
+    error = RowRejectedError(
+        cause.reason,
+        table=cause.table,
+        row=row,
+        column=cause.column,
+        column_type=cause.column_type,
+        hint=f"{cause.hint}; {outcome}" if cause.hint else outcome,
+    )
+    error.written = written
     return error
 
 
 def with_rows_written(failure: Exception, written: int) -> Exception:
     """An error that ended a write, with what was written before it, if anything was.
 
-    An error of ours says so in its message. One of the caller's own iterable keeps its message and gets a note; so does
-    that of another write in it, which says already what that one has written.
+    An error of ours has it in its message. One of the caller's own iterable keeps its message and gets a note; so does
+    that of another write in it, which has already what that one has written.
     """
     if not written:
         return failure
     outcome = "the row before it was written" if written == 1 else f"the {written} rows before it were written"
     if isinstance(failure, FlussError) and not isinstance(failure, RowRejectedError):
-        return type(failure)(f"{failure.message}; {outcome}", failure.error_code)
+        return failure.replace(hint=f"{failure.hint}; {outcome}" if failure.hint else outcome)
     if hasattr(failure, "add_note"):  # Python 3.11
         failure.add_note(f"fluss: {outcome}")
     return failure

@@ -21,7 +21,7 @@ import pyarrow as pa
 from fluss.client.arguments import wrong_argument
 from fluss.db.log_cache import LogCache
 from fluss.db.streams import Submit
-from fluss.db.suggest import did_you_mean
+from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.errors import (
     ConnectionClosedError,
     DatabaseNotExistError,
@@ -300,9 +300,10 @@ class Engine:
                 if missing is None:
                     raise
                 name = missing["name"].strip('"')
-                hint = did_you_mean(name, tables.known) or "; create it with db.create_table()"
+                near = did_you_mean(name, tables.known)
                 raise TableNotExistError(
-                    f"there is no table {name!r} in {self._host.default_database!r}, nor a data frame so named{hint}"
+                    f"there is no table {name!r} in {self._host.default_database!r}, nor a data frame so named{near}",
+                    hint=None if near else CREATE_HINT,
                 ) from error
         if result is None:  # statements such as SET have none
             result = self._connection.sql('select true as "Success"')

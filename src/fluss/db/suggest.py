@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from fluss.metadata import TableInfo
 
 _NAMES_SHOWN = 20
+CREATE_HINT = "create it with db.create_table()"
+"""What to do about a table that does not exist, where no other has a similar name."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

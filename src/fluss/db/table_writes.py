@@ -159,7 +159,7 @@ class TableWrites(TableReads[T]):
                 wanted = [
                     name for name in schema.column_names if name not in generated and (not names or name in names)
                 ]
-            rows = RowInput(f"table {self.path}", [schema.column(name) for name in wanted], schema.column_names)
+            rows = RowInput(str(self.path), [schema.column(name) for name in wanted], schema.column_names)
             if kind == "append":
                 sink = Sink(self._handle.new_append().create_writer(), rows)
             else:

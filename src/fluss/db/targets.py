@@ -280,7 +280,7 @@ async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitabl
             raise
         reason = f": {error.message}" if isinstance(error, FlussError) else ""
         raise NetworkError(
-            f"Cannot reach a Fluss server at {target.servers} ({target.origin}) within {timeout_s:g} s{reason}. "
-            f"Start one with 'fluss server --port {target.servers.rpartition(':')[2]}', or use an embedded server with "
-            "fluss.connect('./folder')"
+            f"Cannot reach a Fluss server at {target.servers} ({target.origin}) within {timeout_s:g} s{reason}",
+            hint=f"start one with 'fluss server --port {target.servers.rpartition(':')[2]}', or use an embedded server "
+            "with fluss.connect('./folder')",
         ) from None

@@ -18,6 +18,10 @@ class UnknownProfileError(ConfigError):
     """There is no profile of this name."""
 
 
+class ProfileExistsError(ConfigError):
+    """There is a profile of this name already."""
+
+
 def named_profile(name: str | None = None) -> Profile | None:
     """The profile with this name; without one the active profile, or None if there is none.
 
@@ -38,7 +42,8 @@ def save_profile(profile: Profile, *, replace: bool = False) -> bool:
     """
     profiles, active = load_profiles()
     if profile.name in profiles and not replace:
-        raise ConfigError(f"there is a profile {profile.name!r} already; replace it, or choose another name")
+        hint = "replace it, or choose another name"
+        raise ProfileExistsError(f"there is a profile {profile.name!r} already", hint=hint)
     profiles[profile.name] = profile
     active = active or profile.name
     _write(profiles, active)
@@ -56,7 +61,7 @@ def use_profile(name: str) -> None:
 
 
 def remove_profile(name: str) -> None:
-    """Forget a profile; if it is the active one, none is active afterwards.
+    """Remove a profile; if it is the active one, none is active afterwards.
 
     Example:
         remove_profile("staging")

@@ -339,7 +339,7 @@ class RowFile:
             try:
                 converted.append(None if text is None else _text_value(text, kind, column.name, target))
             except InvalidRowError as error:
-                errors.setdefault(position, (column.name, _without_column(error.message, column.name)))
+                errors.setdefault(position, (column.name, error.reason))
                 converted.append(None)
         return self._converted(converted, column, target, errors)
 
@@ -380,7 +380,7 @@ class RowFile:
                 try:
                     values.append(None if value is None else from_json(value, column.data_type, column.name))
                 except InvalidRowError as error:
-                    errors.setdefault(position, (column.name, _without_column(error.message, column.name)))
+                    errors.setdefault(position, (column.name, error.reason))
                     values.append(None)
             arrays.append(self._converted(values, column, target.type, errors))
         return self._piece(
@@ -399,7 +399,7 @@ class RowFile:
             return converter.to_arrow(values)
         except BadValues as found:
             for position, error in found.errors.items():
-                errors.setdefault(position, (column.name, _without_column(error.message, column.name)))
+                errors.setdefault(position, (column.name, error.reason))
             left = [None if position in errors else value for position, value in enumerate(values)]
             nullable = ColumnConverter(column.data_type.with_nullable(True), column.name)
             array = nullable.to_arrow(left)
@@ -462,9 +462,3 @@ def _text_value(text: str, kind: DataType, name: str, target: pa.DataType) -> An
 
 def _does_not_fit(value: Any, kind: DataType) -> str:
     return f"{value!r:.{_TEXT_SHOWN}} is not a value of type {kind}"
-
-
-def _without_column(message: str, name: str) -> str:
-    for prefix in (f"column '{name}': ", f'column "{name}": '):
-        message = message.removeprefix(prefix)
-    return message
