@@ -68,6 +68,13 @@ DEFAULTS = {
     "security.sasl.username": ("security_sasl_username", ""),
     "security.sasl.password": ("security_sasl_password", ""),
     "security.sasl.jaas.config": ("security_sasl_jaas_config", ""),
+    "security.ssl.enabled": ("security_ssl_enabled", False),
+    "security.ssl.truststore.location": ("security_ssl_truststore_location", ""),
+    "security.ssl.keystore.location": ("security_ssl_keystore_location", ""),
+    "security.ssl.key.location": ("security_ssl_key_location", ""),
+    "security.ssl.key.password": ("security_ssl_key_password", ""),
+    "security.ssl.endpoint.identification.algorithm": ("security_ssl_endpoint_identification_algorithm", "https"),
+    "security.ssl.fingerprint": ("security_ssl_fingerprint", ""),
 }
 
 

@@ -292,9 +292,17 @@ class Config:
     )
     metrics_enabled = ConfigOption("metrics.enabled", Boolean(), True, "Count what the client does.")
     security_protocol = ConfigOption(
-        "security.protocol", Choice("PLAINTEXT", "sasl"), "PLAINTEXT", "Whether to authenticate."
+        "security.protocol",
+        Choice("PLAINTEXT", "sasl", "ssl", "sasl_ssl"),
+        "PLAINTEXT",
+        "Whether to authenticate (`sasl`), to encrypt (`ssl`), or both (`sasl_ssl`).",
     )
-    security_sasl_mechanism = ConfigOption("security.sasl.mechanism", Choice("PLAIN"), "PLAIN", "How to authenticate.")
+    security_sasl_mechanism = ConfigOption(
+        "security.sasl.mechanism",
+        Choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "PLAIN",
+        "How to authenticate. PLAIN sends the password as it is: use it over TLS, or on one machine.",
+    )
     security_sasl_username = ConfigOption(
         "security.sasl.username", Text(), "", "The user that authenticates; needed with `sasl`."
     )
@@ -307,6 +315,37 @@ class Config:
         "",
         'A login module line with `username="…"` and `password="…"`; it sets the two options above.',
         secret=True,
+    )
+
+    security_ssl_enabled = ConfigOption(
+        "security.ssl.enabled", Boolean(), False, "Encrypt connections with TLS, whatever `security.protocol` says."
+    )
+    security_ssl_truststore_location = ConfigOption(
+        "security.ssl.truststore.location",
+        Text(),
+        "",
+        "PEM file of the authorities that sign certificates of servers; those of the system if it is not set.",
+    )
+    security_ssl_keystore_location = ConfigOption(
+        "security.ssl.keystore.location", Text(), "", "PEM file of the client's certificate, and of its key."
+    )
+    security_ssl_key_location = ConfigOption(
+        "security.ssl.key.location", Text(), "", "PEM file of the key, where it lies apart from the certificate."
+    )
+    security_ssl_key_password = ConfigOption(
+        "security.ssl.key.password", Text(), "", "The password of the key.", secret=True
+    )
+    security_ssl_endpoint_identification_algorithm = ConfigOption(
+        "security.ssl.endpoint.identification.algorithm",
+        Choice("https", ""),
+        "https",
+        "Check that the certificate is for the host that was asked for; empty for no check.",
+    )
+    security_ssl_fingerprint = ConfigOption(
+        "security.ssl.fingerprint",
+        Text(),
+        "",
+        "SHA-256 of the server's certificate: exactly this one is accepted, and no authority is needed.",
     )
 
     __slots__ = ("_values",)
@@ -359,7 +398,12 @@ class Config:
     @property
     def is_sasl(self) -> bool:
         """Tell whether connections authenticate."""
-        return self.security_protocol == "sasl"
+        return self.security_protocol in ("sasl", "sasl_ssl")
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Tell whether connections use TLS."""
+        return self.security_ssl_enabled or self.security_protocol in ("ssl", "sasl_ssl")
 
     @property
     def required_acks(self) -> int:

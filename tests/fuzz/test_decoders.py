@@ -68,7 +68,8 @@ from fluss.records import (
 from fluss.records.arrow import EncodedBody
 from fluss.rows import aligned, compacted, indexed, vector
 from fluss.rows.slices import Slices
-from fluss.server.auth import authenticate_plain
+from fluss.server.auth import Accounts
+from fluss.server.config import ServerConfig
 
 INPUTS_PER_FAMILY = 100_000
 SECONDS_PER_INPUT_MAX = 2.0
@@ -311,8 +312,11 @@ def _protocol_targets() -> list[Target]:
     ]
 
 
+_ACCOUNTS = Accounts(lambda: ServerConfig({"security.sasl.plain.credentials": {"user": "secret"}}))
+
+
 def _log_in(token: bytes) -> None:
-    authenticate_plain(token, {"user": "secret"})
+    _ACCOUNTS.log_in_plain("FLUSS", token)
 
 
 def _create_table() -> bytes:

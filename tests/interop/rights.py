@@ -32,7 +32,7 @@ from fluss.metadata.acl import AclBinding, OperationType, Resource
 from fluss.net.connection import Connection
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.sasl import PlainCredentials
+from fluss.protocol.sasl import Credentials
 from fluss.server.handlers.rights import RIGHTS, Scope
 
 USER = "alice"
@@ -126,7 +126,7 @@ def _message(rule: AclBinding) -> pb.PbAclInfo:
 
 @asynccontextmanager
 async def opened(plain: str, sasl: str) -> AsyncIterator[Walk]:
-    async def each(addresses: str, credentials: PlainCredentials | None) -> list[Connection]:
+    async def each(addresses: str, credentials: Credentials | None) -> list[Connection]:
         found = []
         for address in addresses.split(","):
             host, _, port = address.rpartition(":")
@@ -138,7 +138,7 @@ async def opened(plain: str, sasl: str) -> AsyncIterator[Walk]:
         return found
 
     admins = await each(plain, None)
-    users = await each(sasl, PlainCredentials(USER, USERS[USER]))
+    users = await each(sasl, Credentials(USER, USERS[USER]))
     try:
         yield Walk(admins, users)
     finally:

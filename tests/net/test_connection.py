@@ -29,9 +29,9 @@ from fluss.net import Connection
 from fluss.protocol import apis, frames
 from fluss.protocol import messages as pb
 from fluss.protocol.apis import ServerType
-from fluss.protocol.sasl import PlainCredentials
+from fluss.protocol.sasl import Credentials
 
-ALICE = PlainCredentials("alice", "open sesame")
+ALICE = Credentials("alice", "open sesame")
 T_LOG = pb.PbTablePath(database_name="fluss", table_name="t_log")
 
 
@@ -426,7 +426,7 @@ def test_server_failure_fails_every_call(serving: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "Frame length 1213486160 .* may not speak this protocol"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not the Fluss protocol: the server answers HTTP"),
         (b"\xff\xff\xff\xff", "Frame length -1"),
         (b"\0\0\0\0", "Frame length 0"),
         (b"\0\0\0\x06\x09\0\0\0\0\0", "unknown kind 9"),

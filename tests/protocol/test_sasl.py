@@ -4,11 +4,11 @@ from __future__ import annotations
 import pytest
 
 from fluss.errors import InvalidArgumentError
-from fluss.protocol.sasl import PLAIN, PlainCredentials, encode_plain_token
+from fluss.protocol.sasl import PLAIN, Credentials, encode_plain_token
 
 
 def test_a_token_has_any_letters() -> None:
-    credentials = PlainCredentials("jürgen", "pass word €")
+    credentials = Credentials("jürgen", "pass word €")
     assert encode_plain_token(credentials) == "\0jürgen\0pass word €".encode()
     assert credentials.mechanism == PLAIN
 
@@ -25,12 +25,12 @@ def test_a_token_has_any_letters() -> None:
 )
 def test_credentials_that_cannot_travel(username: str, password: str, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message) as caught:
-        encode_plain_token(PlainCredentials(username, password))
+        encode_plain_token(Credentials(username, password))
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
 
 
 def test_the_password_is_not_shown() -> None:
-    credentials = PlainCredentials("bob", "topsecret")
+    credentials = Credentials("bob", "topsecret")
     assert "topsecret" not in repr(credentials)
     assert "topsecret" not in str(credentials)

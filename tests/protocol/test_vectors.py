@@ -28,7 +28,7 @@ from fluss.protocol.record_messages import (
     encode_produce_log,
     encode_put_kv,
 )
-from fluss.protocol.sasl import PlainCredentials, encode_plain_token
+from fluss.protocol.sasl import Credentials, encode_plain_token
 
 VECTORS = {
     "V1": "0000001b03e80000000000000a0a666c7573732d727573741205312e302e30",
@@ -443,7 +443,7 @@ def test_error_frames(frame_hex: str, request_id: int, code: int, message: str |
 
 def test_plain_token() -> None:
     request = pb.AuthenticateRequest.FromString(bytes(frames.parse_request(only_frame(frame("V8"))).body))
-    alice = PlainCredentials("alice", "secret")
+    alice = Credentials("alice", "secret")
     assert encode_plain_token(alice) == request.token
 
 

@@ -19,7 +19,7 @@ from fluss.metadata.acl import OperationType, Resource
 from fluss.metadata.cluster_config import AlterConfigOp
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.sasl import PlainCredentials
+from fluss.protocol.sasl import Credentials
 from fluss.server.audit import LINES_MAX, REPEAT_SECONDS, AuditLog, printable
 from fluss.server.auth import Principal
 from fluss.server.datadir import CLEAN_NAME
@@ -109,7 +109,7 @@ def test_the_log_of_a_server_says_what_happened_and_no_secret(tmp_path: Path, ca
 
     async def work() -> None:
         async with running_server(tmp_path, **options) as server:
-            root = PlainCredentials("root", SECRETS["jaas"])
+            root = Credentials("root", SECRETS["jaas"])
             async with connected(server, "CLIENT", credentials=root) as client:
                 await client.call(
                     apis.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name="d", ignore_if_exists=False)
@@ -148,9 +148,7 @@ def test_the_log_of_a_server_says_what_happened_and_no_secret(tmp_path: Path, ca
                     permission_type=2,
                 )
                 await client.call(apis.CREATE_ACLS, pb.CreateAclsRequest(acl=[rule]))
-            async with connected(
-                server, "CLIENT", credentials=PlainCredentials("bob", SECRETS["credentials"])
-            ) as client:
+            async with connected(server, "CLIENT", credentials=Credentials("bob", SECRETS["credentials"])) as client:
                 for _ in range(3):
                     with pytest.raises(FlussError):
                         await client.call(
@@ -158,7 +156,7 @@ def test_the_log_of_a_server_says_what_happened_and_no_secret(tmp_path: Path, ca
                         )
             for user in ("bob", "bob", "mallory"):
                 with pytest.raises(AuthenticateError):
-                    async with connected(server, "CLIENT", credentials=PlainCredentials(user, SECRETS["guess"])):
+                    async with connected(server, "CLIENT", credentials=Credentials(user, SECRETS["guess"])):
                         pass
             raw = await RawClient.open(server, "CLIENT")
             await raw.request(apis.GET_METADATA.key)

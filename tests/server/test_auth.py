@@ -6,9 +6,10 @@ from __future__ import annotations
 import pytest
 
 from fluss.errors import AuthenticateError
-from fluss.server.auth import Principal, authenticate_plain, user_of_token
+from fluss.server.auth import Accounts, Principal, user_of_token
+from fluss.server.config import ServerConfig
 
-USERS = {"alice": "alice-secret", "bob": "pässword"}
+CONFIG = ServerConfig({"security.sasl.plain.credentials": {"alice": "alice-secret", "bob": "pässword"}})
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ USERS = {"alice": "alice-secret", "bob": "pässword"}
     ],
 )
 def test_users_log_in(token: bytes, user: str) -> None:
-    assert authenticate_plain(token, USERS) == Principal(user)
+    assert Accounts(lambda: CONFIG).log_in_plain("FLUSS", token) == Principal(user)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_users_log_in(token: bytes, user: str) -> None:
 )
 def test_refusals_have_the_texts_of_the_java_server(token: bytes, text: str) -> None:
     with pytest.raises(AuthenticateError) as caught:
-        authenticate_plain(token, USERS)
+        Accounts(lambda: CONFIG).log_in_plain("FLUSS", token)
     assert caught.value.message == text
 
 

@@ -61,7 +61,7 @@ def test_every_option_has_a_meaning_and_a_default_that_parses() -> None:
         ("bind.listeners", "CLIENT://x:1", "lacks the internal listener"),
         ("bind.listeners", "FLUSS://x:70000", "NAME://host:port"),
         ("advertised.listeners", "OTHER://x:1", "'OTHER', which is not bound"),
-        ("security.protocol.map", "FLUSS:tls", "PLAINTEXT and SASL"),
+        ("security.protocol.map", "FLUSS:tls", "PLAINTEXT, SASL, SSL"),
         ("security.sasl.enabled.mechanisms", "PLAIN,SCRAM", "'SCRAM'"),
     ],
 )

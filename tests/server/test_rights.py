@@ -33,7 +33,7 @@ from fluss.metadata import DataTypes, Schema, TableBucket, TableDescriptor, Tabl
 from fluss.metadata.acl import OperationType, Resource, ResourceType
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.sasl import PlainCredentials
+from fluss.protocol.sasl import Credentials
 from fluss.server.catalog.producers import ProducerEntry
 from fluss.server.handlers.registry import register_all
 from fluss.server.handlers.request import RequestContext
@@ -81,7 +81,7 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
     async with (
         running_server(tmp_path, **OPTIONS) as server,
         connected(server) as admin,
-        connected(server, "CLIENT", credentials=PlainCredentials("bob", "bob-secret")) as bob,
+        connected(server, "CLIENT", credentials=Credentials("bob", "bob-secret")) as bob,
     ):
         for database in ("hidden", "elsewhere"):
             await admin.call(

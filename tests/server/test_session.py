@@ -22,7 +22,7 @@ from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import encode_request, parse_error, parse_response
 from fluss.protocol.record_messages import encode_produce_log
-from fluss.protocol.sasl import PlainCredentials
+from fluss.protocol.sasl import Credentials
 from fluss.server.handlers.request import DirectHandler, Reply, RequestContext
 from fluss.server.log.files import SegmentFile
 from fluss.server.log.tablet import LogTablet
@@ -160,7 +160,7 @@ class TestSasl:
         async def work() -> None:
             async with running_server(tmp_path, **SASL) as server:
                 for user, password in (("alice", "alice-secret"), ("bob", 'b"ob')):
-                    async with connected(server, "CLIENT", credentials=PlainCredentials(user, password)) as client:
+                    async with connected(server, "CLIENT", credentials=Credentials(user, password)) as client:
                         answer = await client.call(apis.GET_METADATA, pb.MetadataRequest())
                         # Clients are told the port of the listener through which they came.
                         assert answer.tablet_servers[0].port == server.listeners["CLIENT"].port
@@ -176,7 +176,7 @@ class TestSasl:
         async def work() -> None:
             async with running_server(tmp_path, **SASL) as server:
                 with pytest.raises(AuthenticateError, match="Authentication failed: Invalid username or password"):
-                    async with connected(server, "CLIENT", credentials=PlainCredentials(user, password)):
+                    async with connected(server, "CLIENT", credentials=Credentials(user, password)):
                         pass
 
         run(work())
@@ -249,7 +249,7 @@ class TestSasl:
                 assert 3 <= checked <= 20
                 # Others, from the same address, get in.
                 started = time.monotonic()
-                async with connected(server, "CLIENT", credentials=PlainCredentials("bob", 'b"ob')) as client:
+                async with connected(server, "CLIENT", credentials=Credentials("bob", 'b"ob')) as client:
                     await client.call(apis.GET_METADATA, pb.MetadataRequest())
                 assert time.monotonic() - started < 8
                 pending = set(attackers)
@@ -264,7 +264,7 @@ class TestSasl:
         async def work() -> None:
             async with running_server(tmp_path) as server:
                 with pytest.raises(FlussError):
-                    async with connected(server, credentials=PlainCredentials("alice", "alice-secret")):
+                    async with connected(server, credentials=Credentials("alice", "alice-secret")):
                         pass
                 raw = await RawClient.open(server)
                 message = pb.AuthenticateRequest(protocol="plaintext", token=b"")

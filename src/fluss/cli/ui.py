@@ -13,7 +13,6 @@ from fluss.console.serving import serve as serve_console
 from fluss.console.settings import DEFAULT_PORT, Settings
 from fluss.errors import FlussError
 from fluss.server import command as server_command
-from fluss.server.auth import users_of
 from fluss.server.runner import run, set_up_logging
 
 _UI_OPTIONS = (
@@ -53,9 +52,7 @@ def _serve(
                 allowed_hosts=ui_allow_host,
             )
             listener = client_listener(config)
-            check_exposure(
-                settings, server_has_users=config.protocol_of(listener) == "SASL" and bool(users_of(config, listener))
-            )
+            check_exposure(settings, server_has_users=config.asks_login(listener))
             companion = partial(beside, settings=settings)
         run(config, watch_stdin=watch_stdin, companion=companion)
     except FlussError as error:

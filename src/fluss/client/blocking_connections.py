@@ -36,7 +36,9 @@ class BlockingConnections:
         self._queued = 0
         """Lookups that went through the queue since a connection was last asked for."""
         self._closed = False
-        self._lingers = self._cluster.config.lookup_batch_timeout_ms > 0
+        config = self._cluster.config
+        # The state of TLS belongs to the event loop, so such a socket cannot be handed over.
+        self._queue_only = config.lookup_batch_timeout_ms > 0 or config.is_encrypted
         self._cluster.metrics.gauge("connections_open", self.open_count)
 
     def open_count(self) -> int:
@@ -45,7 +47,7 @@ class BlockingConnections:
     def take(self, node_id: int) -> BlockingConnection | None:
         """Return a connection to a server that no other thread uses; None if the queue has to be used."""
         thread = self._background.thread
-        if self._lingers or thread.closed or thread.in_loop_thread():
+        if self._queue_only or thread.closed or thread.in_loop_thread():
             return None
         with self._lock:
             idle = self._idle.get(node_id)

@@ -39,9 +39,10 @@ from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
 from fluss.net.bridge import running_loop
 from fluss.net.connection import SOFTWARE_NAME, Connection
 from fluss.net.deadline import Deadline
+from fluss.net.tls import ClientTls, TlsFiles
 from fluss.protocol import Api, ServerType, apis
 from fluss.protocol import messages as pb
-from fluss.protocol.sasl import PlainCredentials
+from fluss.protocol.sasl import Credentials
 
 if TYPE_CHECKING:
     from fluss.client.write.failures import Failures
@@ -81,6 +82,7 @@ class Cluster:
         self.map_pairs = False
         """Whether rows give a MAP as a list of (key, value) pairs, as release 1.0 of the official client does."""
         self.closed = False
+        self._tls = _tls(config)
         self._pool = NodePool(self._open, self.metrics)
         self._flights = SingleFlight()
         self._changes = 0
@@ -114,6 +116,7 @@ class Cluster:
                 connect_timeout_ms=deadline.limit_ms(config.connect_timeout_ms),
                 request_timeout_ms=config.request_timeout_ms,
                 credentials=_credentials(config),
+                tls=self._tls,
                 max_frame_bytes=MAX_FRAME_BYTES,
                 expected_server_type=role,
             )
@@ -562,7 +565,23 @@ class Cluster:
             raise ConnectionClosedError(_CLOSED)
 
 
-def _credentials(config: Config) -> PlainCredentials | None:
+def _credentials(config: Config) -> Credentials | None:
     if not config.is_sasl:
         return None
-    return PlainCredentials(config.security_sasl_username, config.security_sasl_password)
+    return Credentials(config.security_sasl_username, config.security_sasl_password, config.security_sasl_mechanism)
+
+
+def _tls(config: Config) -> ClientTls | None:
+    if not config.is_encrypted:
+        return None
+    files = TlsFiles(
+        certificate=config.security_ssl_keystore_location,
+        key=config.security_ssl_key_location,
+        key_password=config.security_ssl_key_password,
+        ca=config.security_ssl_truststore_location,
+    )
+    return ClientTls(
+        files,
+        check_hostname=bool(config.security_ssl_endpoint_identification_algorithm),
+        fingerprint=config.security_ssl_fingerprint,
+    )

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
+import ssl
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
@@ -17,7 +19,6 @@ from google.protobuf.message import EncodeError, Message
 
 from fluss._version import VERSION
 from fluss.errors import (
-    AuthenticateError,
     ConnectionClosedError,
     DeadlineExceededError,
     FlussError,
@@ -31,6 +32,7 @@ from fluss.net.blocking_connection import BlockingConnection
 from fluss.net.buffers import FrameBuffers
 from fluss.net.deadline import wait_for
 from fluss.net.pending import PendingRequests, Waiter
+from fluss.net.tls import ClientTls, tls_failure
 from fluss.net.transport import FrameTransport
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, Api, ServerType
@@ -41,7 +43,7 @@ from fluss.protocol.frames import (
     body_size,
     encode_request,
 )
-from fluss.protocol.sasl import PlainCredentials, encode_plain_token
+from fluss.protocol.sasl import Credentials
 from fluss.protocol.wire import parse_message
 
 SOFTWARE_NAME: Final = "fluss-python"
@@ -92,7 +94,8 @@ class Connection:
         software_name: str = SOFTWARE_NAME,
         connect_timeout_ms: float = 120_000,
         request_timeout_ms: int = 60_000,
-        credentials: PlainCredentials | None = None,
+        credentials: Credentials | None = None,
+        tls: ClientTls | None = None,
         max_frame_bytes: int = RESPONSE_BYTES_MAX,
         expected_server_type: ServerType | int | None = None,
         api_versions_timeout_ms: int = _API_VERSIONS_TIMEOUT_MS,
@@ -101,7 +104,7 @@ class Connection:
         connection = cls(host, port, request_timeout_ms=request_timeout_ms, max_frame_bytes=max_frame_bytes)
         try:
             await wait_for(
-                connection._establish(software_name, credentials, expected_server_type, api_versions_timeout_ms),
+                connection._establish(software_name, credentials, tls, expected_server_type, api_versions_timeout_ms),
                 connect_timeout_ms / 1000,
             )
         except asyncio.TimeoutError as error:
@@ -277,12 +280,25 @@ class Connection:
     async def _establish(
         self,
         software_name: str,
-        credentials: PlainCredentials | None,
+        credentials: Credentials | None,
+        tls: ClientTls | None,
         expected_server_type: ServerType | int | None,
         api_versions_timeout_ms: int,
     ) -> None:
         try:
-            await self._loop.create_connection(lambda: self._transport, self.host, self.port)
+            await self._loop.create_connection(
+                lambda: self._transport, self.host, self.port, ssl=None if tls is None else tls.context
+            )
+            if tls is not None:
+                tls.check(f"{self.host}:{self.port}", self._transport.peer_certificate)
+        except ssl.SSLError as error:
+            raise tls_failure(f"{self.host}:{self.port}", error) from error
+        except ConnectionError as error:
+            hint = "check that the server runs and that the address is right"
+            if tls is not None and not isinstance(error, ConnectionRefusedError):
+                hint = "it may not use TLS on this port"
+            reason = error.strerror or str(error) or "it closed the connection during the handshake"
+            raise NetworkError(f"Cannot connect to server {self.host}:{self.port}: {reason}; {hint}") from error
         except OSError as error:
             raise NetworkError(
                 f"Cannot connect to server {self.host}:{self.port}: {error.strerror or error}; "
@@ -325,26 +341,27 @@ class Connection:
                 "the cluster may have changed, refresh metadata"
             )
 
-    async def _authenticate(self, credentials: PlainCredentials) -> None:
-        token = encode_plain_token(credentials)
+    async def _authenticate(self, credentials: Credentials) -> None:
         backoff_s = _AUTH_BACKOFF_FIRST_S
         while True:
             try:
-                response = await self._send_token(credentials.mechanism, token)
-                break
+                await self._log_in(credentials)
+                return
             except RetriableAuthenticateError as error:
                 self._refused_for_now = error
                 _log.debug("%s:%d asks to authenticate again: %s", self.host, self.port, error)
                 await asyncio.sleep(backoff_s * random.uniform(1 - _AUTH_BACKOFF_JITTER, 1 + _AUTH_BACKOFF_JITTER))
                 backoff_s = min(backoff_s * 2, _AUTH_BACKOFF_MAX_S)
-        if not response.HasField("challenge"):
-            return
-        if response.challenge:
-            raise AuthenticateError(
-                f"Server {self.host}:{self.port} sent a challenge, but {credentials.mechanism} has none to answer"
-            )
-        # An empty challenge is how servers acknowledge PLAIN; some wait for it to be acknowledged in turn.
-        await self._send_token(credentials.mechanism, b"")
+
+    async def _log_in(self, credentials: Credentials) -> None:
+        login = credentials.login(secrets.token_urlsafe(24))
+        token: bytes | None = login.first()
+        while token is not None:
+            response = await self._send_token(credentials.mechanism, token)
+            if not response.HasField("challenge"):
+                break
+            token = login.answer(response.challenge)
+        login.finish()
 
     async def _send_token(self, mechanism: str, token: bytes) -> pb.AuthenticateResponse:
         request = pb.AuthenticateRequest(protocol=mechanism, token=token)

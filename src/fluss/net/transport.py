@@ -61,6 +61,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             _set_socket_options(sock)
+        if sock is not None and transport.get_extra_info("ssl_object") is None:
             self._wake_mark = WakeMark(sock)
             self._direct = _second_handle(sock)
             # As soon as asyncio keeps a byte for later, nothing may overtake it.
@@ -106,6 +107,12 @@ class FrameTransport(asyncio.BufferedProtocol):
         self._on_lost(error)
 
     # ---- called by the connection ----
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The certificate (DER) of the server; None without TLS."""
+        secured = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        return None if secured is None else cast("bytes | None", secured.getpeercert(binary_form=True))
 
     def send(self, parts: Sequence[Buffer], size_bytes: int) -> None:
         """Queue one frame. Frames are sent in the order of the calls."""

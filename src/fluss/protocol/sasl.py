@@ -1,29 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PLAIN mechanism: how user name and password travel inside an Authenticate request."""
+"""SASL logins: which tokens a client sends inside Authenticate requests, by mechanism."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-from fluss.errors import InvalidArgumentError
+from fluss.errors import AuthenticateError, InvalidArgumentError
+from fluss.protocol.scram import ScramClient
 
 PLAIN: Final = "PLAIN"
 
 
+class SaslLogin(Protocol):
+    """One login: `first`, then `answer` with each challenge of the server until it returns None, then `finish`."""
+
+    def first(self) -> bytes: ...
+
+    def answer(self, challenge: bytes) -> bytes | None: ...
+
+    def finish(self) -> None:
+        """Check that the server has done its part."""
+
+
 @dataclass(frozen=True, slots=True)
-class PlainCredentials:
+class Credentials:
     """A user name and a password. The password is kept out of `repr` and out of every error."""
 
     username: str
     password: str = field(repr=False)
+    mechanism: str = PLAIN
 
-    @property
-    def mechanism(self) -> str:
-        return PLAIN
+    def login(self, nonce: str) -> SaslLogin:
+        """Start a login. `nonce` is random text that no other login has; PLAIN does not use it."""
+        if self.mechanism == PLAIN:
+            return _PlainLogin(self)
+        return _ScramLogin(ScramClient(self.mechanism, self.username, self.password, nonce))
 
 
-def encode_plain_token(credentials: PlainCredentials) -> bytes:
+class _PlainLogin:
+    def __init__(self, credentials: Credentials) -> None:
+        self._token = encode_plain_token(credentials)
+        self._acknowledged = False
+
+    def first(self) -> bytes:
+        return self._token
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        if challenge:
+            raise AuthenticateError("The server sent a challenge, but PLAIN has none to answer")
+        if self._acknowledged:
+            return None
+        # An empty challenge is how servers acknowledge PLAIN; some wait for it to be acknowledged in turn.
+        self._acknowledged = True
+        return b""
+
+    def finish(self) -> None:
+        pass
+
+
+class _ScramLogin:
+    def __init__(self, client: ScramClient) -> None:
+        self._client = client
+        self._challenges = 0
+
+    def first(self) -> bytes:
+        return self._client.first()
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        self._challenges += 1
+        if self._challenges == 1:
+            return self._client.final(challenge)
+        if self._challenges == 2:
+            self._client.verify(challenge)
+        return None
+
+    def finish(self) -> None:
+        if self._challenges < 2:
+            raise AuthenticateError("The server ended the login without proving that it knows the password")
+
+
+def encode_plain_token(credentials: Credentials) -> bytes:
     """NUL user NUL password; the authorization id before the first NUL stays empty."""
     for name, value in (("user name", credentials.username), ("password", credentials.password)):
         if not value:

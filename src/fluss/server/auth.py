@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may log in: SASL/PLAIN users per listener, read from the options."""
+"""Who may log in: users of the options, per listener, and users of the file of users."""
 
 from __future__ import annotations
 
+import functools
 import hmac
+import ipaddress
 import re
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from fluss.errors import AuthenticateError, ConfigError
+from fluss.protocol.scram import ITERATIONS_DEFAULT, SCRAM_SHA_256, ScramKeys
 from fluss.server.config import ServerConfig
+from fluss.server.users import USERS_FILE, UserFile
 
 _USER_ENTRY = re.compile(r'user_([^\s="]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _TOKEN_PARTS = 3
-_WRONG = "Authentication failed: Invalid username or password"
 _NAME_BYTES_MAX = 256
 
 
@@ -28,7 +34,10 @@ class Principal:
 
 
 class WrongCredentialsError(AuthenticateError):
-    """A login that looked right and was not: perhaps a guess."""
+    """A login that looked right and was not: perhaps a guess. One text for a wrong user and a wrong password."""
+
+    def __init__(self) -> None:
+        super().__init__("Authentication failed: Invalid username or password")
 
 
 ANONYMOUS = Principal("ANONYMOUS")
@@ -57,46 +66,120 @@ def users_of(config: ServerConfig, listener: str) -> dict[str, str]:
     return users
 
 
+def user_file_of(config: ServerConfig) -> UserFile:
+    """The file of users that the options name."""
+    return UserFile(config.text("security.users.file") or Path(str(config.get("data.dir"))) / USERS_FILE)
+
+
 def check_users(config: ServerConfig) -> None:
-    """Refuse a configuration with a SASL listener on which no user could log in."""
+    """Refuse a configuration in which no user could log in, or in which passwords cross a network in clear text."""
+    file = user_file_of(config)
+    file.check()
     for endpoint in config.bind_endpoints:
-        if config.protocol_of(endpoint.listener) == "SASL" and not users_of(config, endpoint.listener):
+        if not config.asks_login(endpoint.listener):
+            continue
+        if not users_of(config, endpoint.listener) and not file.names():
             raise ConfigError(
                 f"listener '{endpoint.listener}' uses SASL but no user is configured; "
-                "set 'security.sasl.plain.jaas.config'."
+                "add one with 'fluss user add NAME', or set 'security.sasl.plain.jaas.config'."
             )
+        if _sends_passwords(config, endpoint.listener) and not _is_loopback(endpoint.host):
+            raise ConfigError(
+                f"listener '{endpoint.listener}' would take passwords in clear text on "
+                f"{endpoint.host or 'all addresses'}. Use TLS (protocol SASL_SSL, --tls-cert), or only SCRAM "
+                "(security.sasl.enabled.mechanisms: "
+                "SCRAM-SHA-256), or set 'security.sasl.plain.allow-unencrypted' on a network that is trusted."
+            )
+
+
+def _sends_passwords(config: ServerConfig, listener: str) -> bool:
+    offers_plain = "PLAIN" in {name.upper() for name in config.strings("security.sasl.enabled.mechanisms")}
+    return (
+        offers_plain
+        and not config.is_encrypted(listener)
+        and not config.boolean("security.sasl.plain.allow-unencrypted")
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Accounts:
+    """Checks logins against the users of the options and of the file of users.
+
+    Keys of unknown users are made up, the same for the same name, so that neither answers nor times show which users
+    exist. Deriving keys takes milliseconds: `log_in_plain` and `scram_keys` run in a thread.
+    """
+
+    def __init__(self, config: Callable[[], ServerConfig]) -> None:
+        self._config = config
+        self._file = user_file_of(config())
+        self._secret = secrets.token_bytes(32)
+        self._derive = functools.lru_cache(maxsize=256)(ScramKeys.derive)
+
+    def names(self, listener: str) -> list[str]:
+        return sorted({*users_of(self._config(), listener), *self._file.names()})
+
+    def log_in_plain(self, listener: str, token: bytes) -> Principal:
+        """Check ``authzid NUL user NUL password``.
+
+        The texts are those of the Java server, which clients and their tests compare.
+        """
+        parts = token.split(b"\0", _TOKEN_PARTS)
+        if len(parts) != _TOKEN_PARTS:
+            raise AuthenticateError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        try:
+            authorization_id, name, password = (part.decode("utf-8") for part in parts)
+        except UnicodeDecodeError:
+            # No name or password that was configured is like this one.
+            raise WrongCredentialsError from None
+        if not name:
+            raise AuthenticateError("Authentication failed: username not specified")
+        if not password:
+            raise AuthenticateError("Authentication failed: password not specified")
+        if not self._is_password(listener, name, password):
+            raise WrongCredentialsError
+        if authorization_id and authorization_id != name:
+            raise AuthenticateError(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        return Principal(name)
+
+    def _is_password(self, listener: str, name: str, password: str) -> bool:
+        configured = users_of(self._config(), listener).get(name)
+        # Comparisons run for unknown users too: the time taken must not show which users exist.
+        is_configured = hmac.compare_digest(password.encode(), (configured or "\0").encode())
+        if configured is not None and is_configured:
+            return True
+        if not self._file.names():
+            return False
+        keys = self._file.find(name, SCRAM_SHA_256)
+        is_stored = (keys or self._made_up(name)).matches(SCRAM_SHA_256, password)
+        return keys is not None and is_stored
+
+    def scram_keys(self, listener: str, name: str, mechanism: str) -> ScramKeys:
+        """The keys that a login of this name has to fit; those of an unknown user fit no password."""
+        keys = self._file.find(name, mechanism)
+        if keys is None:
+            configured = users_of(self._config(), listener).get(name)
+            if configured is not None:
+                keys = self._derive(mechanism, configured, self._salt(name))
+        return keys or self._made_up(name)
+
+    def _made_up(self, name: str) -> ScramKeys:
+        return ScramKeys(self._salt(name), ITERATIONS_DEFAULT, secrets.token_bytes(32), secrets.token_bytes(32))
+
+    def _salt(self, name: str) -> bytes:
+        return hmac.digest(self._secret, name.encode("utf-8", "replace"), "sha256")[:16]
 
 
 def user_of_token(token: bytes) -> str:
     """The user name of a PLAIN token, as it stands there, shortened; empty if it has none."""
     parts = token.split(b"\0", 2)
     return parts[1][:_NAME_BYTES_MAX].decode("utf-8", "replace") if len(parts) == _TOKEN_PARTS else ""
-
-
-def authenticate_plain(token: bytes, users: dict[str, str]) -> Principal:
-    """Check ``authzid NUL user NUL password``. One text for a wrong user and a wrong password: no hints.
-
-    The texts are those of the Java server, which clients and their tests compare.
-    """
-    parts = token.split(b"\0", _TOKEN_PARTS)
-    if len(parts) != _TOKEN_PARTS:
-        raise AuthenticateError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
-    try:
-        authorization_id, name, password = (part.decode("utf-8") for part in parts)
-    except UnicodeDecodeError:
-        # No name or password that was configured is like this one.
-        raise WrongCredentialsError(_WRONG) from None
-    if not name:
-        raise AuthenticateError("Authentication failed: username not specified")
-    if not password:
-        raise AuthenticateError("Authentication failed: password not specified")
-    expected = users.get(name)
-    # The comparison also runs for unknown users, so that the time taken does not tell which users exist.
-    same = hmac.compare_digest(password.encode(), (expected if expected is not None else "\0").encode())
-    if expected is None or not same:
-        raise WrongCredentialsError(_WRONG)
-    if authorization_id and authorization_id != name:
-        raise AuthenticateError(
-            "Authentication failed: Client requested an authorization id that is different from username"
-        )
-    return Principal(name)

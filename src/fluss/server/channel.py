@@ -21,6 +21,7 @@ from fluss.net.sockets import WakeMark
 from fluss.protocol.frames import FrameReader
 from fluss.server.log.files import FileRange
 from fluss.server.memory import UnsentAnswers
+from fluss.server.tls import TlsSocket
 
 Buffer = bytes | bytearray | memoryview
 
@@ -45,7 +46,7 @@ class Channel:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        sock: socket.socket,
+        sock: socket.socket | TlsSocket,
         reader: FrameReader,
         *,
         on_frame: Callable[[memoryview], None],
@@ -68,6 +69,7 @@ class Channel:
         self._frames: deque[memoryview] = deque()
         """Received in one piece with a frame after which reading was paused, or whose handling took long."""
         self._handing_out = False
+        self._reading_again = False
         self._writing = False
         self.reading = False
         self._closing = False
@@ -108,6 +110,7 @@ class Channel:
                 self._loop.add_reader(self.fd, self._readable)
             if self._frames:
                 self._hand_out_later()
+            self._read_decrypted()
 
     def unblock(self) -> None:
         """Receive the large frame that waited for memory."""
@@ -120,6 +123,7 @@ class Channel:
             return
         if self.reading:
             self._loop.add_reader(self.fd, self._readable)
+            self._read_decrypted()
 
     def pause_reading(self) -> None:
         if self.reading:
@@ -148,7 +152,7 @@ class Channel:
 
     def _sent_at_once(self, parts: Sequence[Buffer | FileRange]) -> bool:
         """Small answers, which nearly always fit: one copy and one system call, and no queue."""
-        if len(parts) != 2:
+        if len(parts) != 2 or isinstance(self._sock, TlsSocket):
             return False
         head, body = parts
         if type(head) is not bytes or type(body) is not bytes or len(body) > _JOIN_BYTES_MAX:
@@ -179,8 +183,20 @@ class Channel:
         try:
             if not self._frames:
                 self._read()
+            self._read_decrypted()
         except Exception as error:
             self._fail(error)
+
+    def _read_decrypted(self) -> None:
+        """Read again soon if bytes of TLS are decrypted already: the event loop sees those of the socket only."""
+        if isinstance(self._sock, TlsSocket) and not self._reading_again and self.reading and self._sock.has_decrypted:
+            self._reading_again = True
+            self._loop.call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        self._reading_again = False
+        if self.reading and not self._reader.blocked_bytes:
+            self._readable()
 
     def _fail(self, error: Exception) -> None:
         """End this connection because of an error of this server or a lack of memory."""
@@ -304,7 +320,10 @@ class Channel:
         return sent
 
     def _send_file(self, part: FileRange) -> int:
-        sent = os.sendfile(self.fd, part.file.fd, part.position, min(part.size_bytes, _SEND_BYTES_MAX))
+        if isinstance(self._sock, TlsSocket):
+            sent = self._sock.send_file(part.file.fd, part.position, part.size_bytes)
+        else:
+            sent = os.sendfile(self.fd, part.file.fd, part.position, min(part.size_bytes, _SEND_BYTES_MAX))
         if sent == 0:
             # The length of the frame is already promised; only closing the connection says that the rest is missing.
             raise OSError(errno.EIO, f"the file '{part.file.path}' is shorter than it was")

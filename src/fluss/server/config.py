@@ -31,6 +31,7 @@ from fluss.options import (
     Text,
     Whole,
 )
+from fluss.protocol.scram import SCRAM_HASHES
 from fluss.server.exposure import REDACTED, is_hidden_lake_setting
 from fluss.server.foreign_options import PASSED_OVER, REFUSED
 from fluss.server.store_options import STORE_ROWS, store_options
@@ -39,6 +40,8 @@ _log = logging.getLogger("fluss.server")
 
 T = TypeVar("T")
 
+LISTENER_PROTOCOLS = ("PLAINTEXT", "SASL", "SSL", "SASL_SSL", "MTLS")
+SASL_MECHANISMS = ("PLAIN", *SCRAM_HASHES)
 DEFAULT_PORT = 9123
 DEFAULT_LISTENER = "FLUSS"
 DEFAULT_METRICS_PORT = 9249
@@ -65,8 +68,26 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     _o("tablet-server.id", Whole(), 0, "node id of the tablet server role in metadata answers"),
     _o("tablet-server.rack", Text(), None, "rack of the tablet server role in metadata answers"),
     # Security.
-    _o("security.protocol.map", Pairs(), {}, "NAME:protocol per listener, protocol PLAINTEXT or SASL"),
-    _o("security.sasl.enabled.mechanisms", Names(), ("PLAIN",), "SASL mechanisms offered; only PLAIN exists"),
+    _o("security.protocol.map", Pairs(), {}, "NAME:protocol per listener: PLAINTEXT, SASL (login), SSL (TLS), "
+       "SASL_SSL (both), MTLS (TLS, clients log in by certificate)"),
+    _o("security.sasl.enabled.mechanisms", Names(), SASL_MECHANISMS, "SASL mechanisms offered"),
+    _o("security.sasl.plain.allow-unencrypted", Boolean(), False, "accept passwords in clear text (PLAIN without TLS) "
+       "on addresses other than loopback"),
+    _o("security.users.file", Text(), None, "file of users with hashed passwords, which 'fluss user' writes; "
+       "users.json in the data folder if it is not set"),
+    _o("security.ssl.enabled.listeners", Names(), (), "listeners that use TLS beside what the protocol map says"),
+    _o("security.ssl.keystore.location", Text(), None, "PEM file of the certificate with its chain, and of its key"),
+    _o("security.ssl.keystore.password", Text(), None, "password of the key", secret=True),
+    _o("security.ssl.keystore.type", Choice("PEM"), "PEM", "form of the file"),
+    _o("security.ssl.key.location", Text(), None, "PEM file of the key, where it lies apart from the certificate"),
+    _o("security.ssl.key.password", Text(), None, "password of the key", secret=True),
+    _o("security.ssl.truststore.location", Text(), None, "PEM file of the authorities that sign client certificates"),
+    _o("security.ssl.truststore.type", Choice("PEM"), "PEM", "form of the file"),
+    _o("security.ssl.enabled.protocols", Names(), ("TLSv1.2", "TLSv1.3"), "versions of TLS"),
+    _o("security.ssl.cipher.suites", Names(), (), "cipher suites of TLS 1.2, as OpenSSL names them"),
+    _o("security.ssl.principal.mapping.rules", Text(), "DEFAULT", "how the subject of a client certificate becomes a "
+       "user: RULE:pattern/replacement/[LU] or DEFAULT (the whole name), the first that fits"),
+    _o("security.ssl.reload.interval", Duration(), 5 * MINUTE_MS, "time between two looks for renewed certificates"),
     _o("security.sasl.plain.jaas.config", Text(), None, 'login module line with user_NAME="PASSWORD" entries',
        secret=True),
     _o("security.sasl.plain.credentials", Pairs(), {}, "user:password pairs, an alternative to the login module line",
@@ -322,11 +343,20 @@ class ServerConfig:
         return str(self.get("internal.listener.name")).upper()
 
     def protocol_of(self, listener: str) -> str:
-        """``PLAINTEXT`` or ``SASL``."""
+        """One of `LISTENER_PROTOCOLS`."""
         for name, protocol in self.mapping("security.protocol.map").items():
             if name.upper() == listener.upper():
                 return protocol.upper()
         return "PLAINTEXT"
+
+    def asks_login(self, listener: str) -> bool:
+        """Tell whether clients log in by SASL on this listener."""
+        return self.protocol_of(listener) in ("SASL", "SASL_SSL")
+
+    def is_encrypted(self, listener: str) -> bool:
+        """Tell whether a listener uses TLS."""
+        encrypted = {name.upper() for name in self.strings("security.ssl.enabled.listeners")}
+        return self.protocol_of(listener) in ("SSL", "SASL_SSL", "MTLS") or listener.upper() in encrypted
 
     def _check_listeners(self) -> None:
         bound = {endpoint.listener for endpoint in self.bind_endpoints}
@@ -339,15 +369,16 @@ class ServerConfig:
             if name not in bound:
                 raise ConfigError(f"server option 'advertised.listeners' names '{name}', which is not bound.")
         for name, protocol in self.mapping("security.protocol.map").items():
-            if protocol.upper() not in ("PLAINTEXT", "SASL"):
+            if protocol.upper() not in LISTENER_PROTOCOLS:
                 raise ConfigError(
                     f"server option 'security.protocol.map' gives listener '{name}' the protocol "
-                    f"'{protocol}'; known are PLAINTEXT and SASL."
+                    f"'{protocol}'; known are {', '.join(LISTENER_PROTOCOLS)}."
                 )
         for mechanism in self.strings("security.sasl.enabled.mechanisms"):
-            if mechanism.upper() != "PLAIN":
+            if mechanism.upper() not in SASL_MECHANISMS:
                 raise ConfigError(
-                    f"server option 'security.sasl.enabled.mechanisms' names '{mechanism}'; only PLAIN is known."
+                    f"server option 'security.sasl.enabled.mechanisms' names '{mechanism}'; "
+                    f"known are {', '.join(SASL_MECHANISMS)}."
                 )
 
     def _check_reporters(self) -> None:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from fluss._version import VERSION
 from fluss.metadata import TableBucket
 from fluss.server import disk
-from fluss.server.auth import users_of
 
 if TYPE_CHECKING:
     from fluss.server.connections import OpenSession
@@ -172,7 +171,7 @@ class Inspector:
     def _users(self, _: dict[str, Any]) -> dict[str, Any]:
         config = self._server.config
         listeners = {
-            name: {"protocol": config.protocol_of(name), "users": sorted(users_of(config, name))}
+            name: {"protocol": config.protocol_of(name), "users": self._server.accounts.names(name)}
             for name in self._server.listeners
         }
         return {"listeners": listeners}

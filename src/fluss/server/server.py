@@ -15,7 +15,7 @@ from functools import partial
 from fluss._version import VERSION
 from fluss.metadata import TableBucket
 from fluss.net.deadline import wait_for
-from fluss.server.auth import check_users, users_of
+from fluss.server.auth import check_users
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.commit import GroupCommitter
@@ -34,6 +34,7 @@ from fluss.server.process_metrics import add_process_gauges
 from fluss.server.services import Services
 from fluss.server.session import ServerSession
 from fluss.server.tablets import Tablets
+from fluss.server.tls import TlsListener, TlsSocket, check_tls
 
 logger = logging.getLogger("fluss.server")
 
@@ -48,6 +49,7 @@ class Server(Services):
     ) -> None:
         initial = config if isinstance(config, ServerConfig) else ServerConfig(config)
         check_users(initial)
+        check_tls(initial)
         check_remote_dir(initial.text("remote.data.dir"))
         super().__init__(initial, environment or Environment())
         self.handlers: dict[int, Handler] = {}
@@ -59,6 +61,7 @@ class Server(Services):
         self.metrics_page: MetricsPage | None = None
         self._data_dir: DataDir | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._tls: dict[str, TlsListener] = {}
         self._started = False
         self._configured = asyncio.Event()
         """Set when options changed."""
@@ -109,6 +112,10 @@ class Server(Services):
             for dropped in self.catalog.unfinished_drops:
                 await self.catalog.notify(self.catalog.on_table_dropped, dropped)
             for endpoint in self.config.bind_endpoints:
+                if self.config.is_encrypted(endpoint.listener):
+                    self._tls[endpoint.listener] = TlsListener(
+                        self.config, endpoint.listener, self.executor, self._serve
+                    )
                 self.listeners[endpoint.listener] = self.environment.listen(
                     endpoint, self._accept, self.connections.make_room
                 )
@@ -133,6 +140,8 @@ class Server(Services):
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
         self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)
+        if self._tls:
+            self._every("security.ssl.reload.interval", self._reload_certificates)
         self._tasks.append(loop.create_task(self._take_snapshots()))
         self._tasks.append(loop.create_task(self.connections.watch()))
         self.loop_watch.start()
@@ -151,7 +160,7 @@ class Server(Services):
         listeners = []
         for name, listener in self.listeners.items():
             protocol = self.config.protocol_of(name)
-            users = f" with {len(users_of(self.config, name))} users" if protocol == "SASL" else ""
+            users = f" with {len(self.accounts.names(name))} users" if self.config.asks_login(name) else ""
             internal = ", internal" if name == self.config.internal_listener else ""
             listeners.append(f"{name}://{listener.address} ({protocol}{users}{internal})")
         folder = self._data_dir.path if self._data_dir is not None else "-"
@@ -169,6 +178,8 @@ class Server(Services):
         self.loop_watch.stop()
         for listener in self.listeners.values():
             listener.close()
+        for encrypted in self._tls.values():
+            encrypted.close()
         if self.metrics_page is not None:
             await self.metrics_page.stop()
         for session in tuple(self.sessions):
@@ -212,6 +223,12 @@ class Server(Services):
             self._data_dir = None
 
     def _accept(self, sock: socket.socket, listener: str, peer: str) -> None:
+        if listener in self._tls:
+            self._tls[listener].begin(sock, peer)
+        else:
+            self._serve(sock, listener, peer)
+
+    def _serve(self, sock: socket.socket | TlsSocket, listener: str, peer: str) -> None:
         if not self.connections.admit(peer):
             sock.close()
             return
@@ -229,6 +246,10 @@ class Server(Services):
         seconds = self.config.integer(option) / 1000
         if seconds > 0:
             self._tasks.append(asyncio.get_running_loop().create_task(_repeat(option, seconds, work)))
+
+    async def _reload_certificates(self) -> None:
+        for listener in self._tls.values():
+            await listener.reload()
 
     def _expire_writers(self) -> None:
         self.tablets.expire_writers(self.config.integer("server.writer-id.expiration-time"))

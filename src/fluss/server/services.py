@@ -11,6 +11,7 @@ from typing import Any
 
 from fluss.net.buffers import FrameBuffers
 from fluss.server.audit import AuditLog
+from fluss.server.auth import Accounts
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.acl import Authorizer
 from fluss.server.config import Endpoint, ServerConfig
@@ -48,6 +49,7 @@ class Services:
         # thread keeps the memory of the largest message it had.
         self.codec = environment.executor(1, "fluss-codec")
         self.turns = Turns()
+        self.accounts = Accounts(lambda: self.config)
         self.login_throttle = LoginThrottle()
         self.listeners: dict[str, Listener] = {}
         self.disk_full = False

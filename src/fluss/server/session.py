@@ -27,6 +27,7 @@ from fluss.protocol.frames import (
     encode_response,
     parse_request,
 )
+from fluss.protocol.scram import ScramKeys, ScramServer
 from fluss.server.auth import ANONYMOUS, Principal
 from fluss.server.channel import Channel
 from fluss.server.connections import Connections
@@ -35,6 +36,7 @@ from fluss.server.handlers.answers import wire_error
 from fluss.server.handlers.request import Buffer, DirectHandler, Handler, RequestContext
 from fluss.server.memory import LARGE_BYTES_MIN
 from fluss.server.services import Services
+from fluss.server.tls import TlsSocket, user_of_certificate
 
 logger = logging.getLogger("fluss.server.session")
 
@@ -60,7 +62,7 @@ class ServerSession:
         services: Services,
         connections: Connections,
         handlers: Mapping[int, Handler],
-        sock: socket.socket,
+        sock: socket.socket | TlsSocket,
         listener: str,
         peer: str,
     ) -> None:
@@ -70,8 +72,11 @@ class ServerSession:
         self.listener = listener
         self.peer = peer
         self.host = peer.rpartition(":")[0].strip("[]") or peer
-        self.sasl = services.config.protocol_of(listener) == "SASL"
-        self.principal: Principal = ANONYMOUS
+        self.sasl = services.config.asks_login(listener)
+        self.login: tuple[ScramServer, ScramKeys] | None = None
+        """A login whose last message has not come."""
+        subject = sock.subject if isinstance(sock, TlsSocket) else None
+        self.principal = ANONYMOUS if subject is None else Principal(user_of_certificate(services.config, subject))
         self.authenticated = not self.sasl
         self.software = ""
         """What the client says it is."""

@@ -23,7 +23,7 @@ from fluss.errors import FlussError, NetworkError
 from fluss.net.connection import Connection
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.sasl import PlainCredentials
+from fluss.protocol.sasl import Credentials
 from fluss.server.server import Server
 
 SECURE = {
@@ -47,7 +47,7 @@ async def running(folder: Path, **options: object) -> AsyncIterator[Server]:
 
 @contextlib.asynccontextmanager
 async def connected(host: str, port: int, user: str | None = None) -> AsyncIterator[Connection]:
-    credentials = None if user is None else PlainCredentials(user, f"{user}-secret")
+    credentials = None if user is None else Credentials(user, f"{user}-secret")
     connection = await Connection.open(host, port, credentials=credentials)
     try:
         yield connection

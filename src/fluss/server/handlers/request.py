@@ -15,6 +15,7 @@ from fluss.errors import FormatError, UnknownServerError
 from fluss.protocol import wire
 from fluss.protocol.apis import CREATE_TABLE, Api
 from fluss.protocol.fluss_pb2 import FetchLogRequest
+from fluss.protocol.scram import ScramKeys, ScramServer
 from fluss.server.auth import Principal
 from fluss.server.catalog.acl import Caller
 from fluss.server.handlers.audited import AUDITED
@@ -29,6 +30,8 @@ class ClientSession(Caller, Protocol):
 
     peer: str
     sasl: bool
+    login: tuple[ScramServer, ScramKeys] | None
+    """A login whose last message has not come."""
     authenticated: bool
     failed_logins: int
     software: str

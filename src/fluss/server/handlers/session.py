@@ -4,17 +4,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import secrets
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TypeVar
 
 from fluss.errors import AuthenticateError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import API_VERSIONS, APIS, AUTHENTICATE
-from fluss.server.auth import Principal, WrongCredentialsError, authenticate_plain, user_of_token, users_of
+from fluss.protocol.sasl import PLAIN
+from fluss.protocol.scram import ScramServer
+from fluss.server.auth import Principal, WrongCredentialsError, user_of_token
 from fluss.server.handlers.request import Handler, RequestContext, proto_handler
 from fluss.server.throttle import FAILURES_PER_CONNECTION_MAX
 
 _SOFTWARE_CHARS_MAX = 120
+
+T = TypeVar("T")
 
 
 async def api_versions(
@@ -35,7 +41,9 @@ async def authenticate(context: RequestContext, request: pb.AuthenticateRequest)
     try:
         return await _authenticate(context, request)
     except AuthenticateError as error:
-        user = (user_of_token(request.token) or None) if session.sasl else None
+        user = None if session.login is None else session.login[0].username
+        if session.sasl and request.protocol.upper() == PLAIN:
+            user = user_of_token(request.token) or None
         context.server.audit.login_failed(session.peer, session.listener, user, error.message)
         raise
 
@@ -57,32 +65,76 @@ async def _authenticate(context: RequestContext, request: pb.AuthenticateRequest
     if session.authenticated:
         # Some clients answer the empty challenge below with a second round.
         return pb.AuthenticateResponse()
-    session.authenticate(await _log_in(context, request.token))
+    mechanism = request.protocol.upper()
+    if mechanism == PLAIN:
+        return await _log_in_plain(context, request.token)
+    if session.login is None:
+        return await _begin_scram(context, mechanism, request.token)
+    return _finish_scram(context, request.token)
+
+
+async def _log_in_plain(context: RequestContext, token: bytes) -> pb.AuthenticateResponse:
+    session, accounts = context.session, context.server.accounts
+    await _wait_for_attempt(context, user_of_token(token))
+    try:
+        principal = await _in_thread(context, partial(accounts.log_in_plain, session.listener, token))
+    except WrongCredentialsError:
+        _count_failure(context, user_of_token(token))
+        raise
+    _succeed(context, principal)
     # Present and empty: the Java client tells this apart from absent.
     return pb.AuthenticateResponse(challenge=b"")
 
 
-async def _log_in(context: RequestContext, token: bytes) -> Principal:
-    """Check a password, not more often than guesses may come; a connection with several wrong ones is closed."""
-    session, throttle = context.session, context.server.login_throttle
-    user = user_of_token(token)
-    wait_seconds = throttle.reserve(session.host, user)
+async def _begin_scram(context: RequestContext, mechanism: str, token: bytes) -> pb.AuthenticateResponse:
+    session, accounts = context.session, context.server.accounts
+    login = ScramServer(mechanism, token, secrets.token_urlsafe(24))
+    await _wait_for_attempt(context, login.username)
+    keys = await _in_thread(context, partial(accounts.scram_keys, session.listener, login.username, mechanism))
+    session.login = login, keys
+    return pb.AuthenticateResponse(challenge=login.challenge(keys))
+
+
+def _finish_scram(context: RequestContext, token: bytes) -> pb.AuthenticateResponse:
+    session = context.session
+    assert session.login is not None
+    (login, keys), session.login = session.login, None
+    proof = login.finish(token, keys)
+    if proof is None:
+        _count_failure(context, login.username)
+        raise WrongCredentialsError
+    _succeed(context, Principal(login.username))
+    return pb.AuthenticateResponse(challenge=proof)
+
+
+async def _in_thread(context: RequestContext, work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(context.server.executor, work)
+
+
+async def _wait_for_attempt(context: RequestContext, user: str) -> None:
+    """Check passwords no more often than guesses may come."""
+    session = context.session
+    wait_seconds = context.server.login_throttle.reserve(session.host, user)
     if wait_seconds is None:
         session.close_soon()
         raise AuthenticateError("too many failed logins of this user from this address; try again in a minute")
     if wait_seconds:
         await asyncio.sleep(wait_seconds)
-    try:
-        principal = authenticate_plain(token, users_of(context.server.config, session.listener))
-    except WrongCredentialsError:
-        throttle.failed(session.host, user)
-        context.server.metrics.add("tabletserver_failedLogins_total")
-        session.failed_logins += 1
-        if session.failed_logins >= FAILURES_PER_CONNECTION_MAX:
-            session.close_soon()
-        raise
-    throttle.succeeded(session.host, user)
-    return principal
+
+
+def _count_failure(context: RequestContext, user: str) -> None:
+    """A connection with several wrong passwords is closed."""
+    session = context.session
+    context.server.login_throttle.failed(session.host, user)
+    context.server.metrics.add("tabletserver_failedLogins_total")
+    session.failed_logins += 1
+    if session.failed_logins >= FAILURES_PER_CONNECTION_MAX:
+        session.close_soon()
+
+
+def _succeed(context: RequestContext, principal: Principal) -> None:
+    context.server.login_throttle.succeeded(context.session.host, principal.name)
+    context.session.authenticate(principal)
 
 
 def register(registry: dict[int, Handler]) -> None:

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS for both ends of a connection: contexts from files, and what a client checks of a server's certificate."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fluss.errors import AuthenticateError, ConfigError, FlussError
+
+TLS_PROTOCOLS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_JKS_MAGIC = bytes.fromhex("feedfeed")
+_PEM = b"-----BEGIN "
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Where certificates and keys are (PEM files), and which versions and ciphers of TLS are used."""
+
+    certificate: str = ""
+    """The own certificate with its chain, and the key if `key` is empty."""
+    key: str = ""
+    key_password: str = field(default="", repr=False)
+    ca: str = ""
+    """The certificates that sign those of the other side. A client without them trusts those of the system."""
+    protocols: Sequence[str] = tuple(TLS_PROTOCOLS)
+    ciphers: Sequence[str] = ()
+
+
+class ClientTls:
+    """How a client checks servers, and what it shows to them.
+
+    With a `fingerprint` (SHA-256 of the certificate, as hex) exactly that certificate is accepted, whatever it says and
+    whoever signed it; without one it must be signed by a trusted authority, and for the host that was asked for.
+    """
+
+    def __init__(self, files: TlsFiles, *, check_hostname: bool = True, fingerprint: str = "") -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._fingerprint = parse_fingerprint(fingerprint) if fingerprint else ""
+        if self._fingerprint:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE  # the certificate itself is compared, in `check`
+        else:
+            context.check_hostname = check_hostname
+            if files.ca:
+                _load_ca(context, files.ca)
+            else:
+                context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        _configure(context, files)
+        self.context = context
+
+    def check(self, peer: str, certificate: bytes | None) -> None:
+        """Compare the certificate (DER) of a server with the pinned one, before anything is sent."""
+        if not self._fingerprint:
+            return
+        found = hashlib.sha256(certificate or b"").hexdigest()
+        if not hmac.compare_digest(found, self._fingerprint):
+            raise AuthenticateError(
+                f"Server {peer} has a certificate with the fingerprint {found}, but {self._fingerprint} is expected. "
+                "If its certificate was renewed, use the new fingerprint; otherwise it may not be your server"
+            )
+
+
+def tls_failure(peer: str, error: ssl.SSLError) -> FlussError:
+    """Say why a handshake failed, and what to do. Trying again does not help, so the error is not retriable."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return AuthenticateError(
+            f"The certificate of server {peer} is not trusted: {error.verify_message}. Name the authority that signed "
+            "it (ca=, option client.security.ssl.truststore.location), or pin the certificate (fingerprint=)"
+        )
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE"):
+        return ConfigError(f"Server {peer} does not use TLS on this port; connect without tls, or to its TLS port")
+    return AuthenticateError(
+        f"The TLS handshake with server {peer} failed: {_reason(error)}. A server that asks for certificates of "
+        "clients needs client.security.ssl.keystore.location"
+    )
+
+
+def server_context(files: TlsFiles, *, require_client_certificate: bool = False) -> ssl.SSLContext:
+    """Make the context of a listener. Clients need a certificate if `require_client_certificate`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if not files.certificate:
+        raise ConfigError(
+            "TLS needs a certificate: set 'security.ssl.keystore.location', or use --tls-cert or --tls-self-signed."
+        )
+    if files.ca:
+        _load_ca(context, files.ca)
+        context.verify_mode = ssl.CERT_REQUIRED if require_client_certificate else ssl.CERT_OPTIONAL
+    elif require_client_certificate:
+        raise ConfigError(
+            "a listener that asks clients for certificates needs the authorities that sign them: set "
+            "'security.ssl.truststore.location', or use --tls-client-ca."
+        )
+    _configure(context, files)
+    return context
+
+
+def parse_fingerprint(text: str) -> str:
+    """Read a SHA-256 fingerprint: 64 hex digits, with or without colons, in any case."""
+    found = text.strip().lower().removeprefix("sha256:").replace(":", "")
+    if not _FINGERPRINT.fullmatch(found):
+        raise ConfigError(
+            "client.security.ssl.fingerprint takes the SHA-256 of a certificate as 64 hex digits, as "
+            "'fluss server' prints it"
+        )
+    return found
+
+
+def certificate_fingerprint(path: str | Path) -> str:
+    """The SHA-256 of the first certificate of a PEM file, as hex."""
+    text = _read_pem(str(path)).decode("ascii", "replace")
+    start = text.index("-----BEGIN CERTIFICATE-----")
+    end = text.index("-----END CERTIFICATE-----", start) + len("-----END CERTIFICATE-----")
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[start:end])).hexdigest()
+
+
+def _configure(context: ssl.SSLContext, files: TlsFiles) -> None:
+    versions = [TLS_PROTOCOLS[name] for name in files.protocols if name in TLS_PROTOCOLS]
+    if not versions or len(versions) != len(files.protocols):
+        raise ConfigError(
+            f"TLS versions {', '.join(files.protocols) or '(none)'}: known are {' and '.join(TLS_PROTOCOLS)}."
+        )
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    if files.ciphers:
+        try:
+            context.set_ciphers(":".join(files.ciphers))
+        except ssl.SSLError:
+            raise ConfigError(
+                f"TLS cipher suites {', '.join(files.ciphers)}: none is known; use the names of OpenSSL, which "
+                "'openssl ciphers' lists."
+            ) from None
+    if files.certificate:
+        _load_certificate(context, files)
+
+
+def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
+    for path in filter(None, (files.certificate, files.key)):
+        _read_pem(path)
+    try:
+        # A function, not the text: with None OpenSSL would ask on the terminal.
+        context.load_cert_chain(files.certificate, files.key or None, password=lambda: files.key_password)
+    except (OSError, ValueError) as error:
+        where = f"'{files.certificate}'" + (f" and '{files.key}'" if files.key else "")
+        raise ConfigError(
+            f"cannot use the certificate and key in {where}: {_reason(error)}. They must belong together, and an "
+            "encrypted key needs its password."
+        ) from None
+
+
+def _load_ca(context: ssl.SSLContext, path: str) -> None:
+    if not Path(path).is_dir():
+        _read_pem(path)
+    try:
+        context.load_verify_locations(*((None, path) if Path(path).is_dir() else (path, None)))
+    except OSError as error:
+        raise ConfigError(f"cannot read the certificates of authorities in '{path}': {_reason(error)}.") from None
+
+
+def _read_pem(path: str) -> bytes:
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the TLS file '{path}': {error.strerror or error}.") from None
+    if _PEM in content:
+        return content
+    if content.startswith(_JKS_MAGIC):
+        raise ConfigError(
+            f"'{path}' is a Java key store. Convert it once: keytool -importkeystore -srckeystore {path} -destkeystore "
+            "keys.p12 -deststoretype PKCS12, then openssl pkcs12 -in keys.p12 -out keys.pem -nodes."
+        )
+    raise ConfigError(
+        f"'{path}' is not a PEM file. A PKCS#12 store is converted by: openssl pkcs12 -in {path} -out keys.pem -nodes."
+    )
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)).lower().replace("_", " ")

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS between our client and our server: what is encrypted, refused, renewed and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.server.log_support import run, running_server
+from tests.tls_support import Authority
+
+import fluss
+from fluss.errors import AuthenticateError, ConfigError, NetworkError
+from fluss.net.tls import certificate_fingerprint
+from fluss.server import tls
+from fluss.server.certificates import ensure_self_signed
+from fluss.server.config import ServerConfig
+from fluss.server.local import LocalServer
+from fluss.server.tls import parse_mapping_rules, user_of_certificate
+
+CN_RULE = "RULE:.*?CN=([^,]+).*/$1/L,DEFAULT"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Iterator[LocalServer]:
+    options = {
+        "bind.listeners": "FLUSS://127.0.0.1:0,PLAIN://127.0.0.1:0,CERT://127.0.0.1:0",
+        "security.protocol.map": "FLUSS:ssl,CERT:mtls",
+        "security.ssl.keystore.location": authority.issue("shared", host="127.0.0.1"),
+        "security.ssl.truststore.location": authority.ca,
+        "security.ssl.principal.mapping.rules": CN_RULE,
+        "internal.listener.name": "PLAIN",
+        "authorizer.enabled": "true",
+        "super.users": "User:alice",
+    }
+    with LocalServer(options=options) as started:
+        yield started
+
+
+def client(server: LocalServer, listener: int, **options: object) -> fluss.Database:
+    named = {f"client.security.ssl.{name.replace('_', '.')}": value for name, value in options.items()}
+    return fluss.connect(server.addresses[listener], options={"client.security.ssl.enabled": True, **named}, timeout=20)
+
+
+def test_rows_travel_encrypted_in_both_directions(server: LocalServer, authority: Authority) -> None:
+    alice = authority.issue("Alice", organization="Shop")
+    with client(server, 2, truststore_location=authority.ca, keystore_location=alice) as db:
+        rows = pa.table({"id": pa.array(range(300_000)), "text": [os.urandom(20).hex() for _ in range(300_000)]})
+        table = db.create_table("big", rows.schema, properties={"table.log.arrow.compression.type": "none"})
+        table.append(rows)
+        assert table.to_arrow().sort_by("id").equals(rows)
+        keyed = db.create_table("keyed", {"id": "bigint", "text": "string"}, primary_key="id")
+        keyed.upsert([{"id": number, "text": str(number)} for number in range(2000)])
+        assert [keyed.get(number)["text"] for number in (0, 7, 1999)] == ["0", "7", "1999"]
+        assert keyed.to_arrow().num_rows == 2000
+
+
+def test_nothing_readable_is_on_the_wire(authority: Authority) -> None:
+    secret = "a-row-that-no-listener-may-read"
+    seen = bytearray()
+    options = {
+        "security.protocol.map": "FLUSS:ssl",
+        "security.ssl.keystore.location": authority.issue("server", host="127.0.0.1"),
+    }
+    with LocalServer(options=options) as server:
+        host, _, port = server.addresses[0].rpartition(":")
+
+        async def relay() -> None:
+            async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                while data := await reader.read(65536):
+                    seen.extend(data)
+                    writer.write(data)
+                writer.close()
+
+            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                upstream = await asyncio.open_connection(host, int(port))
+                await asyncio.gather(pump(reader, upstream[1]), pump(upstream[0], writer))
+
+            proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
+            address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+            config = fluss.Config(
+                {
+                    "bootstrap.servers": address,
+                    "client.security.ssl.enabled": True,
+                    "client.security.ssl.truststore.location": authority.ca,
+                }
+            )
+            conn = await fluss.aio.FlussConnection.create(config)
+            admin = await conn.get_admin()
+            await admin.create_database(secret.replace("-", "_"))
+            await conn.close()
+            proxy.close()
+
+        run(relay())
+    assert len(seen) > 500
+    assert secret.replace("-", "_").encode() not in seen
+
+
+def test_a_server_that_is_not_trusted_is_refused_at_once(server: LocalServer, tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(AuthenticateError, match=r"not trusted.*truststore"):
+        client(server, 0, truststore_location=Authority(tmp_path, "others").ca)
+    with pytest.raises(AuthenticateError, match="not trusted"):
+        client(server, 0)
+    assert time.monotonic() - began < 10
+
+
+def test_a_certificate_for_another_host_is_refused(authority: Authority) -> None:
+    options = {
+        "security.protocol.map": "FLUSS:ssl",
+        "security.ssl.keystore.location": authority.issue("elsewhere", host="127.0.0.9"),
+    }
+    with LocalServer(options=options) as server:
+        with pytest.raises(AuthenticateError, match=r"not trusted.*127\.0\.0\.1"):
+            client(server, 0, truststore_location=authority.ca)
+        unchecked = {"endpoint.identification.algorithm": ""}
+        with client(server, 0, truststore_location=authority.ca, **unchecked) as db:
+            assert db.tables() == []
+
+
+def test_a_pinned_certificate_needs_no_authority(server: LocalServer, authority: Authority) -> None:
+    found = certificate_fingerprint(authority.folder / "shared.pem")
+    with client(server, 0, fingerprint=":".join(found[at : at + 2] for at in range(0, 64, 2)).upper()):
+        pass
+    with pytest.raises(AuthenticateError, match=r"fingerprint.*is expected"):
+        client(server, 0, fingerprint="ab" * 32)
+    with pytest.raises(ConfigError, match="64 hex digits"):
+        client(server, 0, fingerprint="abc")
+
+
+def test_both_sides_say_when_only_one_uses_tls(server: LocalServer, authority: Authority) -> None:
+    with pytest.raises(fluss.FlussError, match="not use TLS"):
+        client(server, 1, truststore_location=authority.ca)
+    with pytest.raises(fluss.FlussError, match="uses TLS on this port"):
+        fluss.connect(server.addresses[0], timeout=20)
+
+
+def test_a_client_is_who_its_certificate_says(server: LocalServer, authority: Authority) -> None:
+    bob = authority.issue("bob")
+    with (
+        client(server, 2, truststore_location=authority.ca, keystore_location=bob) as db,
+        pytest.raises(fluss.AuthorizationError, match="User:bob"),
+    ):
+        db.create_table("of_bob", {"id": "bigint"})
+    with pytest.raises((AuthenticateError, NetworkError)):
+        client(server, 2, truststore_location=authority.ca)
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path, authority: Authority) -> None:
+    served = tmp_path / "served.pem"
+    shutil.copy(authority.issue("one", host="127.0.0.1"), served)
+    options = {"security_protocol_map": "FLUSS:ssl", "security_ssl_keystore_location": str(served)}
+
+    async def work() -> None:
+        async with running_server(tmp_path / "data", **options) as server:
+            listener = server.listeners["FLUSS"]
+
+            async def fingerprint() -> bytes | None:
+                context = ssl.create_default_context(cafile=authority.ca)
+                _, writer = await asyncio.open_connection(listener.host, listener.port, ssl=context)
+                found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+                writer.close()
+                return bytes(found)
+
+            first = await fingerprint()
+            shutil.copy(authority.issue("two", host="127.0.0.1"), served)
+            await server._reload_certificates()
+            second = await fingerprint()
+            assert second != first
+            served.write_text("-----BEGIN nonsense")
+            await server._reload_certificates()
+            assert await fingerprint() == second
+
+    run(work())
+
+
+def test_unfinished_handshakes_end_and_keep_no_others_out(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "HANDSHAKE_SECONDS_MAX", 1.0)
+    options = {
+        "security_protocol_map": "FLUSS:ssl",
+        "security_ssl_keystore_location": authority.issue("server", host="127.0.0.1"),
+    }
+
+    async def work() -> None:
+        async with running_server(tmp_path, **options) as server:
+            listener = server.listeners["FLUSS"]
+            silent = [socket.create_connection((listener.host, listener.port)) for _ in range(50)]
+            for number, sock in enumerate(silent):
+                if number % 2:
+                    sock.sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a client hello
+            context = ssl.create_default_context(cafile=authority.ca)
+            for _ in range(20):
+                _, writer = await asyncio.wait_for(
+                    asyncio.open_connection(listener.host, listener.port, ssl=context), 5
+                )
+                writer.close()
+            began = time.monotonic()
+            for sock in silent:
+                sock.setblocking(False)
+                assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 1), 5) == b""
+                sock.close()
+            assert time.monotonic() - began < 4
+
+    run(work())
+
+
+def test_a_certificate_for_development_is_made_once(tmp_path: Path) -> None:
+    path = ensure_self_signed(tmp_path, ["10.1.2.3", "shop.example"])
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert ensure_self_signed(tmp_path, []).read_bytes() == path.read_bytes()
+    options = {"security.protocol.map": "FLUSS:ssl", "security.ssl.keystore.location": str(path)}
+    with LocalServer(options=options) as server:
+        with client(server, 0, fingerprint=certificate_fingerprint(path)) as db:
+            assert db.tables() == []
+        with client(server, 0, truststore_location=str(path)) as db:
+            assert db.tables() == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "subject", "user"),
+    [
+        ("DEFAULT", "CN=bob,O=Shop", "CN=bob,O=Shop"),
+        (CN_RULE, "CN=Bob,O=Shop", "bob"),
+        (CN_RULE, "O=Shop", "O=Shop"),
+        ("RULE:CN=(.*?),O=(.*)/$2-$1/U", "CN=bob,O=Shop", "SHOP-BOB"),
+    ],
+)
+def test_mapping_rules(rules: str, subject: str, user: str) -> None:
+    config = ServerConfig({"security.ssl.principal.mapping.rules": rules})
+    assert user_of_certificate(config, subject) == user
+
+
+def test_mapping_rules_that_fit_nothing(authority: Authority) -> None:
+    config = ServerConfig({"security.ssl.principal.mapping.rules": "RULE:CN=(x)/$1/"})
+    with pytest.raises(AuthenticateError, match="no rule"):
+        user_of_certificate(config, "CN=bob")
+    with pytest.raises(AuthenticateError, match="no certificate"):
+        user_of_certificate(config, None)
+    for text in ("RULE:broken", "ANY", "RULE:(/x/"):
+        with pytest.raises(ConfigError, match=r"rule|pattern"):
+            parse_mapping_rules(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs a certificate"),
+        ({"security.ssl.keystore.location": "missing.pem"}, "cannot read the TLS file 'missing.pem'"),
+        ({"security.ssl.keystore.location": "store.jks"}, "Java key store.*keytool"),
+        ({"security.ssl.keystore.location": "store.p12"}, "openssl pkcs12"),
+        ({"security.ssl.keystore.location": "ca.pem"}, "cannot use the certificate and key"),
+        ({"security.ssl.keystore.location": "good.pem", "security.ssl.enabled.protocols": "SSLv3"}, "TLSv1.2"),
+        ({"security.ssl.keystore.location": "good.pem", "security.ssl.cipher.suites": "none-such"}, "openssl ciphers"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(
+    options: dict[str, str], message: str, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("store.jks").write_bytes(bytes.fromhex("feedfeed00000002"))
+    Path("store.p12").write_bytes(b"0\x82\x04")
+    shutil.copy(authority.ca, "ca.pem")
+    shutil.copy(authority.issue("server", host="127.0.0.1"), "good.pem")
+    with pytest.raises(ConfigError, match=message):
+        tls.check_tls(ServerConfig({"security.protocol.map": "FLUSS:ssl", **options}))
