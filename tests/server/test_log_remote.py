@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import threading
@@ -25,7 +26,7 @@ from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.catalog import databases
-from fluss.server.log.remote import RemoteLog
+from fluss.server.log.remote import MANIFEST_NAME, RemoteLog
 from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
 
@@ -278,6 +279,48 @@ def test_damaged_local_manifest_is_found_again(tmp_path: Path, how: str) -> None
         else:
             del data[30:]
         manifest.write_bytes(data)
+        async with remote_server(tmp_path) as (server, client):
+            assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
+
+    run(work())
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_a_manifest_that_cannot_be_read_takes_no_copies_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Its bucket is out of service until the next start. A log that took it for empty would sweep the copies."""
+
+    async def work() -> None:
+        async with remote_server(tmp_path) as (server, client):
+            table = await client.create_table()
+            await fill(client, table, 6)
+            await server.tablets.move_to_remote()
+            log = server.tablets.tablet(TableBucket(table, 0))
+            assert log.remote is not None
+            assert log.start_offset > 0
+            name = log.folder / MANIFEST_NAME
+            if where == "remote":
+                name.write_bytes(b"not a manifest")
+                name = Path(log.remote.manifest_path or "")
+        copies = sorted((tmp_path / "remote").rglob("*.log"))
+        real = disk.open_file
+
+        def open_file(path: disk.StrPath, flags: int) -> int:
+            if Path(path) == name:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            return real(path, flags)
+
+        monkeypatch.setattr(disk, "open_file", open_file)
+        async with remote_server(tmp_path) as (server, client):
+            answer = await client.fetch(table, 0)
+            assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+            assert "remote log" in answer.error_message
+            await fill(client, table, 6, 6)
+            await server.tablets.move_to_remote()
+            await server.tablets.expire_segments()
+            assert sorted((tmp_path / "remote").rglob("*.log")) == copies
+        monkeypatch.undo()
         async with remote_server(tmp_path) as (server, client):
             assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
 

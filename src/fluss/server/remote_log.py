@@ -14,6 +14,7 @@ from fluss.metadata.documents import RemoteLogManifestFile
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
+from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.remote import RemoteLog, remote_folder
 from fluss.server.log.tablet import LogTablet
 from fluss.server.remote_files import RemoteFiles
@@ -68,8 +69,12 @@ class RemoteLogManager:
         tablet.remote = RemoteLog(self.store, remote_folder(self.store.root, empty), tablet.folder, empty)
         try:
             tablet.remote.load()
-        except OSError as error:
-            logger.error("cannot read the remote log of %s: %s", tablet.bucket, self.store.explain(error))
+        except (DamagedLogError, OSError) as error:
+            # Taken for empty, the remote log would be swept.
+            reason = self.store.explain(error)
+            tablet.put_out_of_service(
+                DamagedLogError(f"the remote log of {tablet.bucket} cannot be read: {reason}. Restart to try again.")
+            )
 
     async def run_round(self, tablets: list[LogTablet]) -> None:
         """One round over all logs; what fails is tried again in the next one."""

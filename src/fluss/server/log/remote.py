@@ -75,7 +75,7 @@ class RemoteLog:
         return ()
 
     def load(self) -> None:
-        """Read the manifest in force."""
+        """Read the manifest in force. Raises DamagedLogError or OSError when it is not known which copies there are."""
         path = self._local_folder / MANIFEST_NAME
         if not disk.exists(path):
             return
@@ -95,11 +95,13 @@ class RemoteLog:
             path = f"{self.folder}/metadata/{name}"
             try:
                 manifest = RemoteLogManifestFile.from_json_bytes(self._store.read(path))
-            except (FormatError, OSError) as error:
+            except FormatError as error:
                 logger.warning("the manifest '%s' is unusable: %s", path, error)
                 continue
             if manifest.end_offset > self.manifest.end_offset:
                 self.manifest, self.manifest_path = manifest, path
+        if self.manifest_path is None:
+            raise DamagedLogError(f"there is no usable manifest in '{self.folder}/metadata'")
 
     # Changes -----------------------------------------------------------------------------------------------------
 
