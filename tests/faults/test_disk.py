@@ -25,7 +25,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("share", [0.35, 0.7])
-@pytest.mark.parametrize("kind", ["open", "write", "fsync", "rename", "mkdir"])
+@pytest.mark.parametrize("kind", ["open", "write", "fsync", "rename", "mkdir", "read"])
 def test_one_operation_fails(folder: Path, counts: Counter[str], kind: str, share: float) -> None:
     trial = run_trial(folder, kind, int(counts[kind] * share))
     assert trial.faults.failed

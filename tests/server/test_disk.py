@@ -36,7 +36,6 @@ OS_ALLOWED = {
     "getpid",
     "name",
     "cpu_count",
-    "sendfile",
     "strerror",
     "read",
     "register_at_fork",

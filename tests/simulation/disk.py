@@ -169,9 +169,10 @@ class SimDisk:
     def sync_data(self, fd: int) -> None:
         self.sync(fd)
 
-    def map_file(self, fd: int, size_bytes: int, flags: int, offset: int) -> Any:
-        self._check("mmap")
-        return self._real["map_file"](fd, size_bytes, flags, offset)
+    def read_into_at(self, fd: int, buffers: Sequence[memoryview], position: int) -> int:
+        self._check("read")
+        count: int = self._real["read_into_at"](fd, buffers, position)
+        return count
 
     def _change(self, fd: int, change: _Change) -> None:
         status = os.fstat(fd)

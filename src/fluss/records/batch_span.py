@@ -49,8 +49,11 @@ class NeedMoreBytes(Exception):
         self.size_bytes = size_bytes
 
 
-def read_span(view: memoryview, pos: int) -> BatchSpan:
+def read_span(view: memoryview, pos: int, *, whole: bool = True) -> BatchSpan:
     """The batch at ``pos``.
+
+    Args:
+        whole: Whether the buffer must have all of the batch, and not its header only.
 
     Raises:
         NeedMoreBytes: the buffer ends before the batch does (the needed size, as far as it is known).
@@ -79,7 +82,7 @@ def read_span(view: memoryview, pos: int) -> BatchSpan:
         raise ValueError(f"the length field is {length}, less than a header")
     if base < 0 or delta < 0 or count < 0 or not 0 <= statistics <= size - header:
         raise ValueError("a header field is out of range")
-    if left < size:
+    if whole and left < size:
         raise NeedMoreBytes(size)
     return BatchSpan(
         pos, pos + size, base, base + delta, timestamp, writer, sequence, count, schema_id, crc,

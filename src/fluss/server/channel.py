@@ -9,8 +9,6 @@ are sent from the file by the operating system.
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +17,7 @@ from time import monotonic
 from fluss.errors import FormatError
 from fluss.net.sockets import WakeMark
 from fluss.protocol.frames import FrameReader
+from fluss.server import disk
 from fluss.server.log.files import FileRange
 from fluss.server.memory import UnsentAnswers
 from fluss.server.tls import TlsSocket
@@ -137,7 +136,7 @@ class Channel:
         held_bytes = 0
         for part in parts:
             if isinstance(part, FileRange):
-                self._queue.append(FileRange(part.file, part.position, part.size_bytes))
+                self._queue.append(part.copy())
                 self.unsent_bytes += part.size_bytes
                 continue
             view = memoryview(part)
@@ -320,19 +319,15 @@ class Channel:
         return sent
 
     def _send_file(self, part: FileRange) -> int:
-        if isinstance(self._sock, TlsSocket):
-            sent = self._sock.send_file(part.file.fd, part.position, part.size_bytes)
-        else:
-            sent = os.sendfile(self.fd, part.file.fd, part.position, min(part.size_bytes, _SEND_BYTES_MAX))
-        if sent == 0:
-            # The length of the frame is already promised; only closing the connection says that the rest is missing.
-            raise OSError(errno.EIO, f"the file '{part.file.path}' is shorter than it was")
-        if sent == part.size_bytes:
+        sent = part.send(self._send_from, _SEND_BYTES_MAX)
+        if not part.size_bytes:
             self._queue.popleft()
-        else:
-            part.position += sent
-            part.size_bytes -= sent
         return sent
+
+    def _send_from(self, file: int, position: int, size_bytes: int) -> int:
+        if isinstance(self._sock, TlsSocket):
+            return self._sock.send_file(file, position, size_bytes)
+        return disk.send_file(self.fd, file, position, size_bytes)
 
     def _writable(self) -> None:
         try:

@@ -15,7 +15,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import mmap
 import os
 import shutil
 import stat
@@ -30,9 +29,6 @@ READ = os.O_RDONLY
 READ_WRITE = os.O_RDWR
 CREATE = os.O_CREAT
 REPLACE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-MAP_SHARED = mmap.MAP_SHARED
-MAP_POPULATE: int = getattr(mmap, "MAP_POPULATE", 0)
-MAP_ALIGNMENT = mmap.ALLOCATIONGRANULARITY
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
 _SYNC_FILE_RANGE_WRITE = 2
@@ -43,11 +39,14 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "fsync": ("sync", "sync_data"),
     "rename": ("rename", "link"),
     "unlink": ("unlink", "remove_folder"),
-    "mmap": ("map_file",),
+    "read": ("read_into_at",),
     "mkdir": ("make_folder",),
     "truncate": ("truncate",),
 }
-"""The primitives that can fail, by kind. All that changes the disk is among them."""
+"""The primitives that can fail, by kind. All that changes the disk is among them.
+
+Files are read, never mapped: a page of a mapping that the disk cannot give ends or hangs the process, a read fails.
+"""
 
 
 # Primitives: open files -----------------------------------------------------------------------------------------------
@@ -66,6 +65,7 @@ write: Callable[[int, Buffer], int] = os.write
 write_at: Callable[[int, Buffer, int], int] = os.pwrite
 write_parts_at: Callable[[int, Sequence[Buffer], int], int] = os.pwritev
 read_into_at: Callable[[int, Sequence[memoryview], int], int] = os.preadv
+send_file: Callable[[int, int, int, int], int] = os.sendfile
 truncate: Callable[[int, int], None] = os.ftruncate
 sync: Callable[[int], None] = os.fsync
 sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
@@ -83,10 +83,6 @@ def inode(fd: int) -> int:
 def inode_of(path: StrPath) -> int:
     """The same of what has a name now."""
     return os.stat(path).st_ino
-
-
-def map_file(fd: int, size_bytes: int, flags: int, offset: int) -> mmap.mmap:
-    return mmap.mmap(fd, size_bytes, flags=flags, prot=mmap.PROT_READ, offset=offset)
 
 
 def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:

@@ -6,13 +6,14 @@ from __future__ import annotations
 import errno
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fluss.server import disk
 from fluss.server.disk import Buffer
+from fluss.server.log.errors import DamagedLogError
 
 _IOV_MAX = 512
 HANDLES_MAX = 640
@@ -53,10 +54,16 @@ class SegmentFile:
         return self.read_into(np.empty(size_bytes, dtype=np.uint8).data, position)
 
     def read_into(self, buffer: memoryview, position: int) -> memoryview:
-        """Fill the buffer; returns the part that was filled."""
+        """Fill the buffer; returns the part that was filled. Raises DamagedLogError for bytes that cannot be read."""
         filled, size_bytes = 0, len(buffer)
         while filled < size_bytes:
-            count = disk.read_into_at(self.fd, [buffer[filled:]], position + filled)
+            try:
+                count = disk.read_into_at(self.fd, [buffer[filled:]], position + filled)
+            except OSError as error:
+                raise DamagedLogError(
+                    f"the log file '{self.path}' cannot be read at byte {position + filled}: {error.strerror}. "
+                    "Restore the file from a copy, or drop the table."
+                ) from None
             if count == 0:
                 break
             filled += count
@@ -99,14 +106,20 @@ class FileRange:
     """Bytes of a log file that go to a socket without passing through this process.
 
     Stands among the parts of an answer; ``len`` is all that the encoders of messages ask of a part.
+
+    Args:
+        on_unreadable: Called when the bytes cannot be read.
     """
 
-    __slots__ = ("file", "position", "size_bytes")
+    __slots__ = ("_on_unreadable", "file", "position", "size_bytes")
 
-    def __init__(self, file: SegmentFile, position: int, size_bytes: int) -> None:
+    def __init__(
+        self, file: SegmentFile, position: int, size_bytes: int, on_unreadable: Callable[[], None] = lambda: None
+    ) -> None:
         self.file = file
         self.position = position
         self.size_bytes = size_bytes
+        self._on_unreadable = on_unreadable
 
     def __len__(self) -> int:
         return self.size_bytes
@@ -114,30 +127,28 @@ class FileRange:
     def __bytes__(self) -> bytes:
         return bytes(self.file.read(self.position, self.size_bytes))
 
+    def copy(self) -> FileRange:
+        """Return the same range, to be sent in steps."""
+        return FileRange(self.file, self.position, self.size_bytes, self._on_unreadable)
 
-class MappedFile:
-    """Reads a file by mapping it: looking at bytes that are then sent from the file costs no copy.
+    def send(self, send: Callable[[int, int, int], int], bytes_max: int) -> int:
+        """Send some of the bytes, which leave the range; returns how many.
 
-    The size is asked for before every read. A file that shrinks under a mapping would otherwise end the process. Who
-    will read all the bytes, not only a few of them, asks for them to be mapped `whole`, which is cheaper then.
-    """
-
-    __slots__ = ("_file", "_flags")
-
-    def __init__(self, file: SegmentFile, *, whole: bool) -> None:
-        self._file = file
-        self._flags: int = disk.MAP_SHARED | (disk.MAP_POPULATE if whole else 0)
-
-    def read(self, position: int, size_bytes: int) -> memoryview:
-        size_bytes = min(size_bytes, self._file.size_bytes - position)
-        if size_bytes <= 0:
-            return memoryview(b"")
-        lead = position % disk.MAP_ALIGNMENT
+        Args:
+            send: Sends from an open file, a position and a size; returns how many bytes it sent.
+        """
         try:
-            mapped = disk.map_file(self._file.fd, size_bytes + lead, self._flags, position - lead)
-        except OSError:
-            return self._file.read(position, size_bytes)  # address space is scarce, the bytes are not
-        return memoryview(mapped)[lead:]
+            sent = send(self.file.fd, self.position, min(self.size_bytes, bytes_max))
+            if sent == 0:
+                raise OSError(errno.EIO, f"the file '{self.file.path}' is shorter than it was")
+        except OSError as error:
+            # The length of the frame is already promised; only closing the connection says that the rest is missing.
+            if error.errno == errno.EIO:
+                self._on_unreadable()
+            raise
+        self.position += sent
+        self.size_bytes -= sent
+        return sent
 
 
 class OpenFiles:

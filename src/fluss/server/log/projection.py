@@ -73,21 +73,33 @@ class Projection:
         """Whether the batch that begins at this offset was checked as a whole."""
         return (bucket, self.columns, base_offset) in self.intact
 
-    def cut_again(self, bucket: TableBucket, view: memoryview, span: BatchSpan) -> Sequence[Buffer] | None:
-        """The wanted columns of a batch that was checked as a whole before; None if it has to be checked again."""
+    def cut_again(
+        self, bucket: TableBucket, view: memoryview, span: BatchSpan, read: Callable[[slice], memoryview]
+    ) -> Sequence[Buffer] | None:
+        """The wanted columns of a batch that was checked as a whole before; None if it has to be checked again.
+
+        Args:
+            view: Where the header of the batch lies.
+            read: Reads a part of the batch; positions count from its start.
+        """
         known = self.intact.get((bucket, self.columns, span.base_offset))
-        batch = view[span.start : span.end]
-        if known is None or known.size_bytes != len(batch) or known.stored_header != batch[: len(known.stored_header)]:
+        if known is None or known.size_bytes != span.end - span.start:
             return None
-        parts = known.projected.parts(batch)
+        if known.stored_header != view[span.start : span.start + len(known.stored_header)]:
+            return None
+        pieces = known.projected.pieces
+        parts = [known.projected.header, *(read(piece) if isinstance(piece, slice) else piece for piece in pieces)]
         return parts if known.projected.fits(parts) else None
 
     def cut_intact(self, bucket: TableBucket, view: memoryview, span: BatchSpan) -> Sequence[Buffer]:
-        """The wanted columns of a batch that was checked as a whole; remembered if a check of it costs much."""
+        """The wanted columns of a batch that was checked as a whole; remembered if a check of it costs much.
+
+        They are copied: the rest of what was read with them would stay in memory until they are sent.
+        """
         batch = view[span.start : span.end]
         projected = self.cut(view, span)
         if len(batch) >= _BATCH_BYTES_MIN:
             self.intact.add(
                 (bucket, self.columns, span.base_offset), _Cut(bytes(batch[:HEADER_SIZE_MIN]), len(batch), projected)
             )
-        return projected.parts(batch)
+        return [b"".join(projected.parts(batch))]

@@ -13,18 +13,21 @@ from typing import cast
 
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import FileRange, MappedFile, SegmentFile
+from fluss.server.log.files import FileRange, SegmentFile
 from fluss.server.log.index import SegmentIndex
 from fluss.server.log.projection import Buffer, Projection
 from fluss.server.log.segment import Segment
 from fluss.server.log.tablet import LogTablet
-from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, walk_file
+from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, read_span, read_whole, walk_file
 
 Filter = Callable[[memoryview, BatchSpan], bool]
 
 _SCAN_BYTES_MAX = 32 * 1024 * 1024
 """What is read for one answer, however little of it is wanted: the reader can work on it while more is read."""
-_WINDOW_BYTES_MAX = 16 * 1024 * 1024
+_WINDOW_BYTES_MAX = 1024 * 1024
+"""Bytes per read. What is read is checked while it is in the cache of the processor, and its memory is used again."""
+_HEADERS_BYTES = 4096
+"""Bytes per read of headers: of large batches little else is read, and one read has those of some small ones."""
 _LARGE_BYTES_MIN = 256 * 1024
 _QUICK_BATCHES_MAX = 32
 FILTERED_SEGMENTS_MAX = 16
@@ -66,14 +69,19 @@ class ReadPlan:
         if not segment.index_is_loaded:
             return False
         start, _ = segment.position_at_or_before(max(self.offset, segment.base_offset))
-        end = min(end, start + self.window_bytes)
+        end = min(end, start + self._answer_bytes)
         # The index has an entry for every batch that is not tiny.
         return segment.is_checked(start, end) and segment.index.count_between(start, end) <= _QUICK_BATCHES_MAX
 
     @property
+    def _answer_bytes(self) -> int:
+        """Enough for the answer and for the batches before it that the sparse index leaves."""
+        return max(self.bytes_max, 64 * 1024) + 64 * 1024
+
+    @property
     def window_bytes(self) -> int:
-        """Bytes per read: enough for the answer and for the batches before it that the sparse index leaves."""
-        return min(max(self.bytes_max, 64 * 1024) + 64 * 1024, _WINDOW_BYTES_MAX)
+        """Bytes per read."""
+        return min(self._answer_bytes, _WINDOW_BYTES_MAX)
 
 
 @dataclass
@@ -185,10 +193,12 @@ class _Reading:
         index = segment.index
         indexed_at, indexed_times = index.positions, index.timestamps
         entry = index.entry_at_or_after(start)
-        run = _Run(file, self.result.parts, in_memory=not plan.is_large)
-        source = self._source(segment, file, start, end)
+        run = _Run(segment, file, self.result.parts, in_memory=not plan.is_large)
+        headers_only = self._headers_only(segment, file, start, end)
+        window_bytes = _HEADERS_BYTES if headers_only else plan.window_bytes
+        batches = walk_file(file, start, end, window_bytes, self._has_room, headers_only=headers_only)
         try:
-            for view, span, position in walk_file(source, start, end, plan.window_bytes, self._has_room):
+            for view, span, position in batches:
                 if expected is None:
                     if span.last_offset != indexed_last or span.base_offset < segment.base_offset:
                         raise _IndexMismatch(position, "the index points to another batch")
@@ -205,11 +215,14 @@ class _Reading:
                     continue
                 if not self._has_room(span.end - span.start):
                     return False
-                parts = self._cut_again(view, span)
+                parts = self._cut_again(view, span, file, position)
                 # A client checks a whole batch again. Of parts of a batch this is the only check there is.
                 if parts is None and not (
                     plan.is_plain and segment.is_checked(position, position + span.end - span.start)
                 ):
+                    if span.end > len(view):
+                        view = read_whole(file, position, span.end - span.start)
+                        span = read_span(view, 0)
                     _check_crc(segment, view, span, position)
                 if not self._take(view, span, position, run, parts):
                     return False
@@ -223,24 +236,26 @@ class _Reading:
             raise _damaged(segment, position, f"the file ends at offset {expected}, expected {end_offset}")
         return True
 
-    def _source(self, segment: Segment, file: SegmentFile, start: int, end: int) -> SegmentFile | MappedFile:
-        """Choose how the file is read: a small read copies a window of it, a large one maps it."""
+    def _headers_only(self, segment: Segment, file: SegmentFile, start: int, end: int) -> bool:
+        """Whether to read only the headers of batches, which were checked before, or those and the wanted columns."""
         plan = self.plan
-        # Of batches that were checked before, only the headers are read, or those and the wanted columns.
-        if plan.projection is not None and plan.projection.is_known(plan.tablet.bucket, plan.offset):
-            return MappedFile(file, whole=False)
-        if not plan.is_large:
-            return file
-        is_checked = plan.is_plain and segment.is_checked(start, min(end, start + plan.window_bytes))
-        return MappedFile(file, whole=not is_checked)
+        if plan.projection is not None:
+            known = plan.may_match is None and plan.projection.is_known(plan.tablet.bucket, plan.offset)
+        else:
+            known = plan.is_large and plan.is_plain and segment.is_checked(start, min(end, start + plan.window_bytes))
+        return known and file.size_bytes >= end
 
-    def _cut_again(self, view: memoryview, span: BatchSpan) -> Sequence[Buffer] | None:
+    def _cut_again(
+        self, view: memoryview, span: BatchSpan, file: SegmentFile, position: int
+    ) -> Sequence[Buffer] | None:
         """Return the wanted columns of a batch that was checked before, or None if it has to be checked."""
         projection, bucket = self.plan.projection, self.plan.tablet.bucket
         # Statistics decide whether a filter passes over a batch, and no projection has them.
         if projection is None or self.plan.may_match is not None:
             return None
-        return projection.cut_again(bucket, view, span)
+        return projection.cut_again(
+            bucket, view, span, lambda part: file.read(position + part.start, part.stop - part.start)
+        )
 
     def _has_room(self, size_bytes: int) -> bool:
         """False when a batch of this size surely has no place in the answer, so that it need not be read."""
@@ -277,7 +292,8 @@ class _Reading:
 class _Run:
     """Neighbouring batches become one part: a piece of the memory they were read into, or a range of the file."""
 
-    def __init__(self, file: SegmentFile, parts: list[Buffer], *, in_memory: bool) -> None:
+    def __init__(self, segment: Segment, file: SegmentFile, parts: list[Buffer], *, in_memory: bool) -> None:
+        self._segment = segment
         self._file = file
         self._parts = parts
         self._in_memory = in_memory
@@ -299,7 +315,8 @@ class _Run:
             self._parts.append(self._view[self._start : self._end])
         else:
             # To the encoders of messages a range of a file is as good as its bytes: they ask for its length only.
-            self._parts.append(cast(Buffer, FileRange(self._file, self._start, self._end - self._start)))
+            size_bytes = self._end - self._start
+            self._parts.append(cast(Buffer, FileRange(self._file, self._start, size_bytes, self._segment.doubt)))
         self._view = None
 
 
