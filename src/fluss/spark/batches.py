@@ -19,7 +19,10 @@ from fluss.spark.types import to_spark_schema
 from fluss.spark.versions import arrow_schema
 
 BATCH_ROWS = 65_536
-"""Rows of a batch handed to Spark: smaller ones cost time per batch, larger ones memory."""
+"""The maximum number of rows of a batch handed to Spark: smaller ones cost time per batch, larger ones memory."""
+
+BATCH_BYTES = 32 * 1024 * 1024
+"""The maximum size of a batch with more than one row. Arrow counts the bytes of a column of texts with 31 bits."""
 
 METADATA_FIELDS: dict[str, s.StructField] = {
     CHANGE_TYPE: s.StructField(CHANGE_TYPE, s.StringType(), False),
@@ -105,35 +108,41 @@ def table_columns(info: TableInfo, schema: s.StructType) -> list[str]:
 
 
 class SparkBatchConverter:
-    """Brings record batches of a scan to one Spark schema."""
+    """Brings record batches of a scan to one Spark schema, and to a size that suits Spark."""
 
-    def __init__(self, schema: s.StructType, *, drop_deletes: bool = False) -> None:
+    def __init__(
+        self,
+        schema: s.StructType,
+        *,
+        drop_deletes: bool = False,
+        rows_max: int = BATCH_ROWS,
+        bytes_max: int = BATCH_BYTES,
+    ) -> None:
         self._schema: pa.Schema = arrow_schema(schema)
         self._drop_deletes = drop_deletes
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
 
     def convert(self, found: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of about `BATCH_ROWS` rows."""
+        """Cut large batches and join small ones; a batch is over the limits only if one row is."""
         waiting: list[pa.RecordBatch] = []
-        rows = 0
+        rows = size = 0
         for item in found:
-            batch = self._one(item)
-            if not batch.num_rows:
-                continue
-            if not waiting and batch.num_rows >= BATCH_ROWS // 2:
-                yield from _pieces(batch)
-                continue
-            waiting.append(batch)
-            rows += batch.num_rows
-            if rows >= BATCH_ROWS:
-                yield from _pieces(self._join(waiting))
-                waiting, rows = [], 0
+            for batch in bounded(self._one(item), self._rows_max, self._bytes_max):
+                if waiting and (rows + batch.num_rows > self._rows_max or size + batch.nbytes > self._bytes_max):
+                    yield self._join(waiting)
+                    waiting, rows, size = [], 0, 0
+                waiting.append(batch)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
         if waiting:
-            yield from _pieces(self._join(waiting))
+            yield self._join(waiting)
 
     def _join(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         if len(batches) == 1:
             return batches[0]
-        return pa.Table.from_batches(batches, self._schema).combine_chunks().to_batches()[0]
+        # Fails if they do not fit into one.
+        [joined] = pa.Table.from_batches(batches, self._schema).combine_chunks().to_batches()
+        return joined
 
     def _one(self, item: RecordBatch) -> pa.RecordBatch:
         batch = item.batch
@@ -151,12 +160,17 @@ class SparkBatchConverter:
         return shaped
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.num_rows <= 2 * BATCH_ROWS:
-        yield batch
+def bounded(
+    batch: pa.RecordBatch, rows_max: int = BATCH_ROWS, bytes_max: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Halve a batch until each piece is within the limits, or is one row; an empty batch gives none."""
+    if batch.num_rows <= 1 or (batch.num_rows <= rows_max and batch.nbytes <= bytes_max):
+        if batch.num_rows:
+            yield batch
         return
-    for start in range(0, batch.num_rows, BATCH_ROWS):
-        yield batch.slice(start, BATCH_ROWS)
+    half = batch.num_rows // 2
+    yield from bounded(batch.slice(0, half), rows_max, bytes_max)
+    yield from bounded(batch.slice(half), rows_max, bytes_max)
 
 
 def _fit(array: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -29,6 +29,8 @@ _DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Batches of Spark's own default (10 000 rows) cost half the speed of a write.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # That many rows of some KB each are more than a worker should hold, or a message to it can.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "32m",
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -18,6 +18,7 @@ from fluss.client.scan.views import Binlog, view_info
 from fluss.client.virtual import LAKE, check_view
 from fluss.errors import (
     ConfigError,
+    FlussError,
     LeaderNotAvailableError,
     LogOffsetOutOfRangeError,
     PartitionNotExistsError,
@@ -251,19 +252,32 @@ def _batches(
         rows = folded_rows(client, table, bucket, split.start, split.stop, columns)
         return _filtered(rows, predicate, info)
     scan = _scan(client, table, columns, predicate)
-    return _log_batches(client, scan, split, info, go_on=not options["failOnDataLoss"])
+    # A changelog may have offsets without a change, and a filter leaves rows out.
+    every_row = predicate is None and not info.has_primary_key()
+    return _log_batches(client, scan, split, info, go_on=not options["failOnDataLoss"], every_row=every_row)
 
 
 def _log_batches(
-    client: BlockingClient, scan: aio.TableScan, split: Split, info: TableInfo, *, go_on: bool
+    client: BlockingClient,
+    scan: aio.TableScan,
+    split: Split,
+    info: TableInfo,
+    *,
+    go_on: bool,
+    every_row: bool = False,
 ) -> Iterator[RecordBatch]:
-    """The rows of a split of the log; with `go_on`, those that are left where some vanished since it was planned."""
+    """The rows of a split of the log.
+
+    With `go_on`, those that are left where some vanished since it was planned. With `every_row`, a scan that skips an
+    offset fails.
+    """
     bucket, position = split.bucket.of(split.table_id), split.start
     while position < split.stop:
         try:
             if _dropped(client, split, info):  # a scan would wait for a server to come up with it
                 raise PartitionNotExistsError(f"partition '{split.bucket.partition_name}' was dropped")
-            for item in client.iterate(scan.read_batches({bucket: position}, {bucket: split.stop})):
+            found = client.iterate(scan.read_batches({bucket: position}, {bucket: split.stop}))
+            for item in without_gaps(found, position, split, info) if every_row else found:
                 yield item
                 position = item.last_offset + 1
             return
@@ -280,6 +294,21 @@ def _log_batches(
                     "are gone since the read was planned; set failOnDataLoss to false to go on with those that are left"
                 ) from error
             position = first
+
+
+def without_gaps(found: Iterable[RecordBatch], start: int, split: Split, info: TableInfo) -> Iterator[RecordBatch]:
+    """Pass batches on, and fail if they do not hold one row for each offset from `start` to the end of the split."""
+    position = start
+    for item in found:
+        if item.base_offset != position or item.num_records != item.last_offset + 1 - position:
+            break
+        yield item
+        position = item.last_offset + 1
+    if position != split.stop:
+        raise FlussError(
+            f"{split.bucket} of {info.table_path}: a read of the offsets {start} to {split.stop} got no row for offset "
+            f"{position}; the query would lack rows. Run it again; if it fails again, the log of the bucket is damaged"
+        )
 
 
 def _dropped(client: BlockingClient, split: Split, info: TableInfo) -> bool:
