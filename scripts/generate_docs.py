@@ -21,6 +21,7 @@ from fluss.cli import main as cli
 from fluss.client.metrics import NAMES
 from fluss.config import CONFIG_OPTIONS
 from fluss.errors import ERROR_CLASSES, ERROR_TABLE
+from fluss.metadata.lake_properties import LAKE_PROPERTIES
 from fluss.metadata.properties import TABLE_PROPERTIES
 from fluss.options import Option
 from fluss.protocol.apis import APIS
@@ -159,6 +160,13 @@ def lake_settings() -> str:
     )
 
 
+def lake_properties() -> str:
+    rows = [
+        (code(row.key), row.type.allowed()) for properties in LAKE_PROPERTIES.values() for row in properties.values()
+    ]
+    return table(("property", "takes"), rows)
+
+
 def error_codes() -> str:
     rows = [
         (
@@ -259,6 +267,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "server-options": server_options,
     "rights": rights,
     "lake-settings": lake_settings,
+    "lake-properties": lake_properties,
     "server-options-passed-over": server_passed_over,
     "server-options-refused": server_refused,
     "spark-options": spark_options,

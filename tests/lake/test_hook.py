@@ -28,8 +28,8 @@ def hook(lake_format: str | None, **options: str) -> LakeByName:
     return LakeByName(configs)
 
 
-def create(one: LakeByName) -> None:
-    asyncio.run(one.create_table(PATH, DESCRIPTOR, must_be_empty=True))
+def create(one: LakeByName, descriptor: TableDescriptor = DESCRIPTOR) -> None:
+    asyncio.run(one.create_table(PATH, descriptor, must_be_empty=True))
 
 
 def test_nothing_is_created_without_a_format_known_here_or_without_options(

@@ -595,7 +595,7 @@ def test_alterable_properties(harness: Harness) -> None:
         "table.log.tiered.local-segments": "5",
         "table.statistics.columns": "*",
         "a": None,
-        "paimon.x": "y",
+        "paimon.write-only": "true",
     }
     harness.call(admin.alter_table, alter(changes))
     info, document = table_info(harness)
@@ -607,7 +607,7 @@ def test_alterable_properties(harness: Harness) -> None:
         "table.log.tiered.local-segments": "5",
         "table.statistics.columns": "*",
     }
-    assert document["custom_properties"] == {"paimon.x": "y"}
+    assert document["custom_properties"] == {"paimon.write-only": "true"}
     assert altered == [0]
     harness.clock.now_ms += 7
     harness.call(admin.alter_table, alter(changes))
@@ -617,7 +617,20 @@ def test_alterable_properties(harness: Harness) -> None:
     harness.call(admin.alter_table, alter({"table.log.local-ttl": None, "table.log.ttl": None}))
     assert "table.log.ttl" not in table_info(harness)[1]["properties"]
     harness.reopen()
-    assert table_info(harness)[1]["custom_properties"] == {"paimon.x": "y"}
+    assert table_info(harness)[1]["custom_properties"] == {"paimon.write-only": "true"}
+
+
+def test_a_stored_table_with_a_forbidden_lake_property_can_be_healed(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "iceberg.write.py-location-provider.impl"
+    with monkeypatch.context() as earlier:
+        earlier.setattr("fluss.metadata.validation.check_lake_properties", lambda properties: None)
+        harness.call(admin.create_table, create(log_table(custom_properties={key: "builtins.print"})))
+    harness.reopen()
+    harness.fails(39, admin.alter_table, alter({"table.log.ttl": "2 d"}), key)
+    harness.call(admin.alter_table, alter({key: None}))
+    harness.call(admin.alter_table, alter({"table.log.ttl": "2 d"}))
 
 
 def test_refused_property_changes(harness: Harness) -> None:

@@ -44,6 +44,7 @@ from fluss.lake.api import (
 from fluss.lake.delta_schema import check_table, delta_field, delta_schema, differences
 from fluss.lake.layout import LakeBatchConverter, cast_array, check_existing, check_unchanged, read_schema, to_fluss
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
+from fluss.metadata.lake_properties import lake_options
 from fluss.net.filesystems import open_filesystem
 
 _USER_PROPERTY = "commit-user"
@@ -78,14 +79,14 @@ class DeltaLake(Lake):
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
         check_table(descriptor)
-        properties = {**descriptor.properties, **descriptor.custom_properties}
+        options = lake_options("delta", {**descriptor.properties, **descriptor.custom_properties})
         try:
             DeltaTable.create(
                 self._uri(path),
                 Schema.from_arrow(delta_schema(descriptor.schema.columns)),
                 mode="error",
                 partition_by=list(descriptor.partition_keys) or None,
-                configuration={name: text for name, text in properties.items() if name.startswith("delta.")},
+                configuration={f"delta.{name}": text for name, text in options.items()},
                 storage_options=self._storage,
             )
         except DeltaError as error:

@@ -53,15 +53,36 @@ from fluss.lake.iceberg_schema import (
 )
 from fluss.lake.iceberg_store import IcebergStore
 from fluss.lake.iceberg_writer import IcebergAppendWriter, IcebergMergeWriter
-from fluss.lake.layout import SYSTEM_COLUMNS, check_existing, check_unchanged, read_schema, to_fluss
+from fluss.lake.layout import (
+    SYSTEM_COLUMNS,
+    check_existing,
+    check_unchanged,
+    read_schema,
+    to_fluss,
+)
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 
 _USER_PROPERTY = "commit-user"
+_IMPORTED = ("py-catalog-impl", "py-io-impl", "s3.retry-strategy-impl")
+"""Options that name Python code, which the library imports and calls. Options come from a server or through one."""
+_FILE_IOS = ("pyiceberg.io.pyarrow.PyArrowFileIO", "pyiceberg.io.fsspec.FsspecFileIO")
+_UNSAFE = (
+    *_IMPORTED,
+    "write.data.path",
+    "write.metadata.path",
+    "write.folder-storage.path",
+    "write.object-storage.path",
+    "write.py-location-provider.impl",
+)
+"""Properties of an Iceberg table that name code to run, or decide where its files are written."""
 
 
 def catalog_options(options: Options) -> dict[str, str]:
     """Options of a Java catalog as pyiceberg takes them."""
     found = dict(options)
+    for name in _IMPORTED:
+        if found.get(name, _FILE_IOS[0]) not in _FILE_IOS:
+            raise ConfigError(f"the Iceberg option '{name}' names Python code to run, which is not allowed; remove it")
     kind = found.get("type")
     if kind == "hadoop":
         raise ConfigError(
@@ -166,6 +187,7 @@ def _problems(table: Table, descriptor: TableDescriptor) -> list[str]:
     """Say what keeps rows of a Fluss table from being written to an Iceberg table and read there."""
     missing, wrong = differences(table.schema(), descriptor.schema.columns)
     wrong += [f"column '{column.name}' is missing" for column in missing]
+    wrong += [f"it has the property '{name}', which is not safe" for name in _UNSAFE if name in table.properties]
     return wrong + layout_differences(table.metadata, descriptor)
 
 

@@ -47,6 +47,7 @@ from fluss.lake.lance_schema import (
 )
 from fluss.lake.layout import cast_array, check_existing, check_unchanged, read_schema, to_fluss
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
+from fluss.metadata.lake_properties import lake_options
 from fluss.net.filesystems import open_filesystem
 
 _USER_PROPERTY = "commit-user"
@@ -378,12 +379,8 @@ class LanceWriter(LakeWriter):
     def __init__(self, table: LanceTable, info: TableInfo) -> None:
         self._table = table
         self._schema: pa.Schema = table.dataset.schema.remove_metadata()
-        properties = {**info.properties, **info.custom_properties}
-        self._options = {
-            argument: _whole(properties[f"lance.{name}"], f"lance.{name}")
-            for name, argument in _FRAGMENT_OPTIONS.items()
-            if f"lance.{name}" in properties
-        }
+        options = lake_options("lance", {**info.properties, **info.custom_properties})
+        self._options = {_FRAGMENT_OPTIONS[name]: int(text) for name, text in options.items()}
         self._rows_max = self._options.get("max_rows_per_file", 1024 * 1024)
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -436,12 +433,6 @@ class LanceWriter(LakeWriter):
 
     def abort(self) -> None:
         self._table.abort([WrittenFiles(self._fragments, self._rows, 0, 0)])
-
-
-def _whole(text: str, name: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise InvalidArgumentError(f"table property '{name}': got {text!r:.100}, but it takes a positive integer")
-    return int(text)
 
 
 def _of_partitions(batch: pa.RecordBatch, keys: Sequence[str], partitions: Sequence[tuple[str, ...]]) -> pa.RecordBatch:

@@ -14,9 +14,7 @@ import pyarrow as pa
 from fluss import metadata as m
 from fluss.errors import InvalidTableError
 from fluss.lake.layout import same_type
-
-LIST_SIZE_SUFFIX = ".arrow.fixed-size-list.size"
-"""The property ``<column>.arrow.fixed-size-list.size`` of a table gives the length of all arrays of a column."""
+from fluss.metadata.lake_properties import LIST_SIZE_SUFFIX, check_lake_properties
 
 _PROPERTY = "fluss."
 
@@ -47,6 +45,7 @@ def check_table(descriptor: m.TableDescriptor) -> None:
     for name in descriptor.partition_keys:
         if not isinstance(names[name], m.StringType):
             raise InvalidTableError(f"partition keys of tables in Lance are strings; column '{name}' is not")
+    check_lake_properties(descriptor.custom_properties)
     for name in list_sizes(descriptor.custom_properties | descriptor.properties):
         if name not in names:
             continue  # a column that may be added later

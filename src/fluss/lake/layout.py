@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.errors import ConfigError, InvalidArgumentError, LakeTableAlreadyExistError
+from fluss.errors import ConfigError, InvalidArgumentError, InvalidConfigError, LakeTableAlreadyExistError
 from fluss.lake.api import LakeTableChangedError, Rows
 from fluss.metadata import TableDescriptor, TableInfo, TablePath
+from fluss.metadata.lake_properties import check_lake_properties, lake_options
 
 BUCKET_COLUMN = "__bucket"
 OFFSET_COLUMN = "__offset"
@@ -65,6 +66,12 @@ def lake_config(info: TableInfo, extra: Mapping[str, str] | None = None) -> Lake
             f"table {info.table_path} has no lake: set datalake.format on the server and create it again with "
             "table.datalake.enabled"
         )
+    try:
+        check_lake_properties({**info.properties, **info.custom_properties})
+    except InvalidConfigError as error:
+        # A table of a server that took any property: nothing of the lake is opened with it.
+        hint = "take it off with alter_table(reset_properties=[...]) or 'fluss alter TABLE reset KEY', or correct it"
+        raise error.replace(table=str(info.table_path), hint=hint) from None
     prefix = f"table.datalake.{lake_format}."
     options = {name[len(prefix) :]: value for name, value in info.properties.items() if name.startswith(prefix)}
     options |= strip_prefix(lake_format, extra or {})
@@ -85,15 +92,11 @@ def strip_prefix(lake_format: str, options: Mapping[str, str]) -> dict[str, str]
 
 def lake_properties(lake_format: str, descriptor: TableDescriptor) -> dict[str, str]:
     """Properties of the lake table: those meant for the format bare, all others under ``fluss.``."""
-    own, shown = f"{lake_format}.", f"table.datalake.{lake_format}."
-    found = {}
-    for name, value in {**descriptor.properties, **descriptor.custom_properties}.items():
-        if name.startswith(own):
-            found[name[len(own) :]] = value
-        elif not name.startswith(shown):
-            # Settings of the catalog are shown on the table to its readers; they are no part of the table.
-            found[f"fluss.{name}"] = value
-    return found
+    properties = {**descriptor.properties, **descriptor.custom_properties}
+    # Settings of the catalog are shown on the table to its readers; they are no part of the table.
+    handed = (f"{lake_format}.", f"table.datalake.{lake_format}.")
+    others = {f"fluss.{name}": value for name, value in properties.items() if not name.startswith(handed)}
+    return {**lake_options(lake_format, properties), **others}
 
 
 def check_column_names(descriptor: TableDescriptor) -> None:

@@ -50,6 +50,15 @@ from fluss.lake.paimon_store import NATIVE, Landed, PaimonStore, guard
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath, format_partition_value
 from fluss.rows import logical
 
+_UNSAFE = (
+    "data-file.external-paths",
+    "data-file.path-directory",
+    "data-file.prefix",
+    "global-index.external-path",
+    "local-cache.dir",
+    "branch",
+)
+"""Options of a Paimon table that decide where its files are written."""
 _NATIVE_NAMES = {
     "fs.s3.endpoint": "s3.endpoint",
     "fs.s3.region": "s3.region",
@@ -133,6 +142,7 @@ def _problems(schema: Any, descriptor: TableDescriptor) -> list[str]:
     """Say what keeps rows of a Fluss table from being written to a Paimon table of this schema and read there."""
     missing, wrong = differences(schema.fields, descriptor.schema.columns)
     wrong += [f"column '{column.name}' is missing" for column in missing]
+    wrong += [f"it has the option '{name}', which is not safe" for name in _UNSAFE if name in schema.options]
     return wrong + layout_differences(schema, descriptor)
 
 

@@ -13,7 +13,6 @@ from pypaimon.schema.data_types import AtomicType, DataField
 from pypaimon.schema.data_types import MapType as PaimonMap
 from pypaimon.schema.data_types import RowType as PaimonRow
 
-from fluss.errors import InvalidConfigError
 from fluss.lake.layout import (
     BUCKET_COLUMN,
     OFFSET_COLUMN,
@@ -33,9 +32,6 @@ from fluss.metadata import (
     TimestampType,
     TimeType,
 )
-
-_OURS = ("bucket", "bucket-key", "partition.legacy-name")
-"""Options that follow from the Fluss table; users may not set them."""
 
 _SYSTEM_TYPES = {BUCKET_COLUMN: "INT", OFFSET_COLUMN: "BIGINT", TIMESTAMP_COLUMN: "TIMESTAMP_LTZ(3)"}
 
@@ -65,9 +61,6 @@ def paimon_type(data_type: DataType) -> Any:
 def paimon_schema(descriptor: TableDescriptor) -> Any:
     """The Paimon table of a Fluss table: user columns, the three system columns, aligned buckets."""
     check_column_names(descriptor)
-    for name in {**descriptor.properties, **descriptor.custom_properties}:
-        if name.removeprefix("paimon.") in _OURS:
-            raise InvalidConfigError(f"the Paimon option '{name}' follows from the Fluss table and cannot be set")
     options = {"partition.legacy-name": "false"}
     if descriptor.bucket_keys:
         options["bucket"] = str(descriptor.bucket_count)

@@ -19,6 +19,7 @@ from fluss.errors import (
 )
 from fluss.metadata.auto_partition import AutoPartitionStrategy, TimeFormat, parse_time_zone
 from fluss.metadata.descriptor import TableDescriptor
+from fluss.metadata.lake_properties import check_lake_properties
 from fluss.metadata.names import validate_database_name, validate_table_name
 from fluss.metadata.partition import PARTITION_KEY_TYPES
 from fluss.metadata.properties import TABLE_PREFIX, TABLE_PROPERTIES
@@ -144,6 +145,7 @@ def validate_table_descriptor(descriptor: TableDescriptor, *, bucket_count_max: 
     Raises the error a client shall see: mostly InvalidTableError (15) and InvalidConfigError (39).
     """
     validate_properties(descriptor.properties)
+    check_lake_properties(descriptor.custom_properties)
     _check_buckets(descriptor, bucket_count_max)
     _check_columns(descriptor.schema)
     _check_key_types(descriptor)

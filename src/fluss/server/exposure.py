@@ -56,7 +56,6 @@ SHOWN: Mapping[str, frozenset[str]] = {
         "uri",
         "catalog-impl",
         "io-impl",
-        "py-catalog-impl",
         "py-io-impl",
         "prefix",
         "client.region",

@@ -74,16 +74,6 @@ def _check_lake(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
             f"The lake format iceberg takes one bucket key, not {len(descriptor.bucket_keys)}: "
             f"{', '.join(descriptor.bucket_keys)}."
         )
-    if config.lake_format == "paimon":
-        taken = [
-            key
-            for key in descriptor.custom_properties
-            if key in ("paimon.bucket", "paimon.bucket-key", "paimon.partition.legacy-name")
-        ]
-        if taken:
-            raise InvalidConfigError(
-                f"These Paimon options are set by the server and cannot be given: {', '.join(taken)}."
-            )
 
 
 def check_replication_factor(descriptor: TableDescriptor) -> None:
