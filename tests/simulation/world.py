@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import random
 import shutil
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -156,9 +155,7 @@ class World:
                 tablet.store._close_db()
         data_dir = server._data_dir
         if data_dir is not None:
-            with suppress(OSError):
-                os.close(data_dir._fd)
-            data_dir._fd = -1
+            data_dir.abandon()
 
     # Faults --------------------------------------------------------------------------------------------------------
 

@@ -46,9 +46,13 @@ def live_addresses(data_dir: str | Path) -> list[str]:
 
 
 def is_in_use(data_dir: str | Path) -> bool:
-    """Whether a server holds the lock of a folder."""
+    """Whether a server holds the lock of a folder, or one of an earlier release that of its lock file."""
+    return any(_is_locked(path) for path in (Path(data_dir), Path(data_dir) / LOCK_NAME))
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        fd = os.open(Path(data_dir) / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -19,36 +19,59 @@ _PARTS = ("catalog", "tables")
 
 
 class DataDir:
-    """A locked data folder. The operating system frees the lock when the process ends, however it ends."""
+    """A locked data folder. The operating system frees the lock when the process ends, however it ends.
+
+    The folder itself is locked: no file in it can be deleted to let a second server in. The lock file has the process
+    id, and keeps out servers of earlier releases, which lock nothing else.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
+        self._fds: list[int] = []
         try:
             # Its own name must be durable before the first row in it is.
             disk.make_folders_durably(self.path)
-            self._fd = disk.open_file(self.path / LOCK_NAME, disk.READ_WRITE | disk.CREATE)
+            self._fds.append(disk.open_file(self.path, disk.READ))
+            self._fds.append(disk.open_file(self.path / LOCK_NAME, disk.READ_WRITE | disk.CREATE))
         except OSError as error:
+            self.abandon()
             raise ConfigError(f"cannot use the data folder '{self.path}': {error.strerror}.") from None
+        self._inode = disk.inode(self._fds[0])
         try:
-            disk.lock(self._fd)
-        except OSError as error:
-            holder = _holder(self._fd)
-            disk.close(self._fd)
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise ConfigError(f"cannot lock the data folder '{self.path}': {error.strerror}.") from None
-            raise ConfigError(
-                f"the data folder '{self.path}' is in use by the server with process id {holder}. "
-                "Stop that server or choose another folder with --data-dir."
-            ) from None
-        try:
+            self._lock()
             self._begin()
         except OSError as error:
-            disk.close(self._fd)
+            self.abandon()
             raise ConfigError(f"cannot write to the data folder '{self.path}': {error.strerror}.") from None
+        except ConfigError:
+            self.abandon()
+            raise
+
+    def _lock(self) -> None:
+        for fd in self._fds:
+            try:
+                disk.lock(fd)
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise ConfigError(
+                        f"the data folder '{self.path}' is in use by the server with process id "
+                        f"{_holder(self._fds[-1])}. Stop that server or choose another folder with --data-dir."
+                    ) from None
+                if fd == self._fds[0]:
+                    continue  # some network file systems lock files only
+                raise ConfigError(f"cannot lock the data folder '{self.path}': {error.strerror}.") from None
+
+    def check(self) -> None:
+        """Raise OSError when the path leads to another folder than the one that is locked. May run in a thread."""
+        if disk.inode_of(self.path) != self._inode:
+            raise FileNotFoundError(
+                errno.ENOENT,
+                f"the data folder '{self.path}' was replaced; put it back or restart the server",
+            )
 
     def _begin(self) -> None:
-        disk.truncate(self._fd, 0)
-        disk.write_at(self._fd, f"{os.getpid()}\n".encode(), 0)
+        disk.truncate(self._fds[-1], 0)
+        disk.write_at(self._fds[-1], f"{os.getpid()}\n".encode(), 0)
         clean = self.path / CLEAN_NAME
         self.was_clean = disk.exists(clean) or not any(disk.exists(self.path / part) for part in _PARTS)
         """Whether there is nothing to recover: the last server ended cleanly, or there was none."""
@@ -61,16 +84,22 @@ class DataDir:
 
     def release(self, *, clean: bool) -> None:
         """Give the folder free; ``clean`` says that everything was flushed."""
-        if self._fd < 0:
+        if not self._fds:
             return
-        fd, self._fd = self._fd, -1
         try:
+            self.check()
             if clean:
                 disk.write_file(self.path / CLEAN_NAME, b"")
-            disk.truncate(fd, 0)
+            disk.truncate(self._fds[-1], 0)
         except OSError as error:
             logger.error("the data folder '%s' cannot be marked as closed cleanly: %s", self.path, error)
         finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Free the lock, as the end of the process does."""
+        fds, self._fds = self._fds, []
+        for fd in fds:
             disk.close(fd)
 
 

@@ -97,7 +97,7 @@ class Server(Services):
                 quiet=self.connections.is_quiet,
             )
             self.tablets = Tablets(
-                self._data_dir.path,
+                self._data_dir,
                 self.catalog,
                 self.config,
                 environment=self.environment,

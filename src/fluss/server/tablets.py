@@ -18,6 +18,7 @@ from fluss.server import disk
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
+from fluss.server.datadir import DataDir
 from fluss.server.environment import Environment
 from fluss.server.log.files import HANDLES_MAX, OpenFiles
 from fluss.server.log.opening import LogOpener
@@ -44,7 +45,7 @@ class Tablets:
 
     def __init__(
         self,
-        data_dir: Path,
+        data_dir: DataDir,
         catalog: Catalog,
         config: ServerConfig,
         *,
@@ -53,7 +54,7 @@ class Tablets:
         executor: Executor,
         metrics: ServerMetrics,
     ) -> None:
-        self._root = data_dir / TABLES_NAME
+        self._root = data_dir.path / TABLES_NAME
         self._catalog = catalog
         self._config = config
         self._settings = LogSettings.from_config(config)
@@ -62,7 +63,7 @@ class Tablets:
         self._committer = committer
         self._executor = executor
         self._metrics = metrics
-        self._open_files = OpenFiles(_handles_max())
+        self._open_files = OpenFiles(_handles_max(), data_dir.check)
         self.intact_cuts = IntactCuts()
         self._register = BucketRegister(catalog.storage)
         self._opener = LogOpener(self._open_files, executor, self._register.add)

@@ -158,8 +158,10 @@ class OpenFiles:
     files can exceed that of cached ones. Who wants to open one more for writing asks `has_room` first.
     """
 
-    def __init__(self, handles_max: int = HANDLES_MAX) -> None:
+    def __init__(self, handles_max: int = HANDLES_MAX, check_folder: Callable[[], None] = lambda: None) -> None:
         self._handles_max = handles_max
+        self.check_folder = check_folder
+        """Raises OSError when the names of the files no longer lead into the folder that this server has locked."""
         self._cached_max = max(int(handles_max * _CACHED_SHARE), 1)
         self._files: OrderedDict[Path, SegmentFile] = OrderedDict()
         self._paths: dict[Path, set[Path]] = {}

@@ -80,6 +80,7 @@ class Checkpoint:
 
 def run_sync(plan: SyncPlan) -> None:
     """Flush a plan's files. Runs in a thread."""
+    plan.tablet.open_files.check_folder()
     for file in plan.files:
         file.sync()
         file.check_in_place()
