@@ -20,7 +20,7 @@ REMEDIES: dict[str, tuple[str, str]] = {
     ),
     "InvalidRowError": (
         "A value that does not fit its column: wrong type, null in a `not null` column, a number out of range.",
-        "`error.position` is the number of the row, `error.written` says how many were written before it. Fix the row, "
+        "`error.row` is the position of the row, `error.written` says how many were written before it. Fix the row, "
         "and write it again with those after it.",
     ),
     "InvalidArgumentError": (

@@ -17,6 +17,7 @@ import pytest
 
 import fluss
 from fluss import col
+from fluss.client.scan import as_of
 from fluss.db import reads
 from fluss.errors import UnsupportedVersionError
 from fluss.net.connection import Connection
@@ -99,7 +100,7 @@ def test_partitions(db: fluss.Database) -> None:
 
 
 def test_more_buckets_than_cursors(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "CURSORS_MAX", 3)
+    monkeypatch.setattr(as_of, "CURSORS_MAX", 3)
     table = db.create_table("t", [{"id": i} for i in range(500)], primary_key="id", buckets=16)
     assert ids(table.to_arrow()) == list(range(500))
 
@@ -215,13 +216,13 @@ def test_evolved_schemas(db: fluss.Database) -> None:
 @pytest.fixture
 def _staggered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the lists of buckets begin one after the other, as they do on a busy cluster."""
-    begin = reads._List.begin
+    begin = as_of._ListedRows.begin
 
-    async def late(self: reads._List) -> None:
+    async def late(self: as_of._ListedRows) -> None:
         await asyncio.sleep(0.01 * self.bucket.bucket_id)
         await begin(self)
 
-    monkeypatch.setattr(reads._List, "begin", late)
+    monkeypatch.setattr(as_of._ListedRows, "begin", late)
 
 
 @contextmanager

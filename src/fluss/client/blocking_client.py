@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from fluss.client.buckets import bucket_offsets, table_buckets
 from fluss.client.core import FlussTable, open_connection
+from fluss.client.scan.as_of import rows_as_of
+from fluss.client.scan.plan import ScanPlan
+from fluss.client.scan.records import RecordBatch
 from fluss.config import Config
-from fluss.metadata import TableInfo, TablePath
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo, TablePath
 from fluss.net.background import CallerLoop, LoopThread
 
 T = TypeVar("T")
@@ -53,6 +57,23 @@ class BlockingClient:
 
     def info(self, path: TablePath) -> TableInfo:
         return self.run(self.admin.get_table_info(path))
+
+    def buckets(self, info: TableInfo) -> dict[TableBucket, str | None]:
+        """The buckets of a table now, each with the name of its partition."""
+        return self.run(table_buckets(self.admin, info))
+
+    def offsets(
+        self, info: TableInfo, buckets: Mapping[TableBucket, str | None], spec: OffsetSpec
+    ) -> dict[TableBucket, int]:
+        """Offsets of many buckets; those of partitions dropped meanwhile are left out."""
+        return self.run(bucket_offsets(self.admin, info, buckets, spec))
+
+    def rows_as_of(
+        self, info: TableInfo, bucket: TableBucket, offset: int, columns: Sequence[str]
+    ) -> Iterator[RecordBatch]:
+        """The rows of a primary-key bucket as of an offset; `columns` must have those of the primary key."""
+        plan = ScanPlan(self.connection._cluster, info).project_by_name(columns)
+        return self.iterate(rows_as_of(plan, bucket, offset))
 
     def close(self) -> None:
         if not self.closed:

@@ -140,11 +140,3 @@ async def list_bucket_offsets(
     for group in by_partition.values():
         await per_leader(cluster, path, group, send, deadline)
     return result
-
-
-async def list_partitions(cluster: Cluster, path: TablePath, deadline: Deadline) -> list[int]:
-    """The ids of the partitions that a table has now."""
-    table = pb.PbTablePath(database_name=path.database_name, table_name=path.table_name)
-    request = pb.ListPartitionInfosRequest(table_path=table)
-    response = await cluster.call_coordinator(apis.LIST_PARTITION_INFOS, request, deadline=deadline)
-    return [info.partition_id for info in response.partitions_info]

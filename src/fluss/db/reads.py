@@ -4,9 +4,8 @@
 `plan_read` pins what is read; `Read.batches` reads it. Rows are filtered exactly, whatever part of the filter a server
 or a lake could apply already.
 
-A log table is pinned by the ends of its buckets. A primary-key table is listed bucket by bucket, and every bucket is a
-little older or newer than the next; so once all lists have begun, the ends of all changelogs are pinned together, and
-the changes between each list and its end are applied to it.
+A log table is pinned by the ends of its buckets, a primary-key table by the ends of its changelogs: see
+`fluss.client.scan.as_of`.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss.client.scan import RecordBatch
-from fluss.client.scan.fold import fold_changelog
+from fluss.client.buckets import table_buckets
+from fluss.client.scan.as_of import current_rows, merged
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.values import rows_to_python
 from fluss.db.log_cache import LogCache
@@ -31,17 +30,11 @@ from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, PartitionInfo, Predicate, TableBucket, TableInfo, TablePath
 from fluss.metadata.where import parse_where
-from fluss.rows import kv_key_encoder
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussConnection, FlussTable
-    from fluss.client.scan.batch_scanner import BatchScanner
     from fluss.lake.session import LakeSession
 
-CURSORS_MAX = 64
-"""Buckets of a primary-key table that are listed at the same time. Servers limit how many lists they keep open."""
-_BATCHES_AHEAD = 8
-"""Batches that are read before the caller asks for them."""
 _LAKE_TASKS = 4
 
 _Batches = AsyncGenerator[pa.RecordBatch, None]
@@ -200,7 +193,7 @@ async def _choose(
         return (lambda read: _log_rows(connection, table, read)), "log"
     if limit is not None and predicate is None:
         return (lambda read: _some_rows(connection, table, read)), "rows"
-    return (lambda read: _current_rows(connection, table, read)), "rows"
+    return (lambda read: _current_rows(connection, read)), "rows"
 
 
 async def is_tiered(connection: FlussConnection, path: TablePath) -> bool:
@@ -216,17 +209,8 @@ async def list_buckets(
     connection: FlussConnection, info: TableInfo, predicate: Predicate | None = None
 ) -> list[TableBucket]:
     """The buckets of a table now; of partitions only those that may hold matching rows."""
-    numbers = range(info.num_buckets)
-    if not info.is_partitioned():
-        return [TableBucket(info.table_id, number) for number in numbers]
-    partitions: Iterable[PartitionInfo] = await connection.get_admin().list_partition_infos(info.table_path)
-    if predicate is not None:
-        partitions = matching_partitions(predicate, info, partitions)
-    return [
-        TableBucket.with_partition(info.table_id, partition.partition_id, number)
-        for partition in partitions
-        for number in numbers
-    ]
+    choose = None if predicate is None else lambda found: matching_partitions(predicate, info, found)
+    return list(await table_buckets(connection.get_admin(), info, choose))
 
 
 def python_rows(table: pa.Table, info: TableInfo) -> list[dict[str, Any]]:
@@ -317,175 +301,13 @@ async def _some_rows(connection: FlussConnection, table: FlussTable, read: Read)
             return
 
 
-async def _current_rows(connection: FlussConnection, table: FlussTable, read: Read) -> _Batches:
-    info = read.info
-    buckets = await list_buckets(connection, info, read.predicate)
-    needed = list(dict.fromkeys([*read.needed, *info.physical_primary_key]))
-    scan = table.new_scan().project_by_name(needed)
-    plan = ScanPlan(connection._cluster, info)
-    # A list may begin before the server says at which offset: applying changes from before that does no harm, for only
-    # the last change of a key counts.
-    before = await plan.offsets(buckets, OffsetSpec.latest())
-    lists = [_List(scan.create_bucket_batch_scanner(bucket), before[bucket]) for bucket in buckets]
-    try:
-        if len(lists) <= CURSORS_MAX:
-            await _gather([one.begin() for one in lists])
-        else:
-            # More than a server may keep open: they are read to their ends, a few at a time, before the ends are
-            # pinned. What is kept in memory is the table, as far as it is wanted.
-            slots = asyncio.Semaphore(CURSORS_MAX)
-            await _gather([one.read_all(slots) for one in lists])
-        ends = await plan.offsets(buckets, OffsetSpec.latest())
-        changes = await _changes(table, needed, {one.bucket: (one.offset, ends[one.bucket]) for one in lists})
-        async with contextlib.aclosing(_merged([one.batches() for one in lists])) as batches:
-            async for found in batches:
-                change = changes.get(found.bucket)
-                yield found.batch if change is None else change.without(found.batch)
-        for change in changes.values():
-            for batch in change.rows.to_batches():
-                yield batch
-    finally:
-        for one in lists:
-            await one.close()
-
-
-class _List:
-    """The rows of one bucket, as the server lists them."""
-
-    def __init__(self, scanner: BatchScanner, before: int) -> None:
-        self._scanner = scanner
-        self._before = before
-        self._ready: list[RecordBatch] = []
-        self._ended = False
-
-    @property
-    def bucket(self) -> TableBucket:
-        return self._scanner.bucket
-
-    @property
-    def offset(self) -> int:
-        """The changes from this offset on may be missing in the list."""
-        seen = self._scanner.log_offset
-        return self._before if seen is None else seen
-
-    async def begin(self) -> None:
-        """Open the list: from now on its rows do not change."""
-        first = await self._scanner.next_batch()
-        if first is None:
-            self._ended = True
-        else:
-            self._ready.append(first)
-
-    async def read_all(self, slots: asyncio.Semaphore) -> None:
-        async with slots:
-            self._ready = await self._scanner.collect_all_batches()
-            self._ended = True
-
-    async def batches(self) -> AsyncGenerator[RecordBatch, None]:
-        while self._ready:
-            yield self._ready.pop(0)
-        while not self._ended:
-            found = await self._scanner.next_batch()
-            if found is None:
-                return
-            yield found
-
-    async def close(self) -> None:
-        await self._scanner.close()
-
-
-class _BucketChanges:
-    """What changed in one bucket after its list began."""
-
-    def __init__(self, info: TableInfo, keys: set[bytes], rows: pa.Table) -> None:
-        self._encoder = kv_key_encoder(info)
-        self._names = list(info.physical_primary_key)
-        self._keys = keys
-        self.rows = rows
-        """The rows of the changed keys, as they are now."""
-
-    def without(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a list whose keys did not change."""
-        keys = self._encoder.encode_columns([batch.column(name) for name in self._names]).to_list()
-        return batch.filter(pa.array([key not in self._keys for key in keys], pa.bool_()))
-
-
-async def _changes(
-    table: FlussTable, columns: Sequence[str], ranges: dict[TableBucket, tuple[int, int]]
-) -> dict[TableBucket, _BucketChanges]:
-    """The changes of each bucket between two offsets, folded; buckets without any are left out."""
-    ranges = {bucket: (start, stop) for bucket, (start, stop) in ranges.items() if stop > start}
-    if not ranges:
-        return {}
-    info = table.get_table_info()
-    scan = table.new_scan().project_by_name(columns)
-    found: dict[TableBucket, list[RecordBatch]] = {}
-    starts = {bucket: start for bucket, (start, _) in ranges.items()}
-    stops = {bucket: stop for bucket, (_, stop) in ranges.items()}
-    async with contextlib.aclosing(scan.read_batches(starts, stops)) as batches:
-        async for batch in batches:
-            if batch.num_records:
-                found.setdefault(batch.bucket, []).append(batch)
-    encoder = kv_key_encoder(info)
-    names = list(info.physical_primary_key)
-    at = [list(columns).index(name) for name in names]
-    changes = {}
-    for bucket, parts in found.items():
-        keys = {
-            key
-            for part in parts
-            for key in encoder.encode_columns([part.batch.column(name) for name in names]).to_list()
-        }
-        changes[bucket] = _BucketChanges(info, keys, fold_changelog(parts, at, parts[0].batch.schema))
-    return changes
-
-
-async def _gather(work: Sequence[Any]) -> None:
-    """Await all; when one fails, the others are cancelled and have ended before the error is raised."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-
-
-async def _merged(sources: Sequence[AsyncGenerator[Any, None]]) -> AsyncGenerator[Any, None]:
-    """The items of several generators as they come, all of which run at the same time."""
-    if len(sources) == 1:
-        async with contextlib.aclosing(sources[0]) as only:
-            async for item in only:
-                yield item
-        return
-    ready: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue(_BATCHES_AHEAD)
-
-    async def drain(source: AsyncGenerator[Any, None]) -> None:
-        try:
-            async with contextlib.aclosing(source):
-                async for item in source:
-                    await ready.put((item, None, False))
-        except Exception as error:
-            await ready.put((None, error, True))
-        else:
-            await ready.put((None, None, True))
-
-    tasks = [asyncio.ensure_future(drain(source)) for source in sources]
-    running = len(tasks)
-    try:
-        while running:
-            item, error, ended = await ready.get()
-            if error is not None:
-                raise error
-            if ended:
-                running -= 1
-            else:
-                yield item
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+async def _current_rows(connection: FlussConnection, read: Read) -> _Batches:
+    needed = list(dict.fromkeys([*read.needed, *read.info.physical_primary_key]))
+    plan = ScanPlan(connection._cluster, read.info).project_by_name(needed)
+    buckets = await list_buckets(connection, read.info, read.predicate)
+    async with contextlib.aclosing(current_rows(plan, buckets)) as found:
+        async for batch in found:
+            yield batch.batch
 
 
 # -- lake and log --------------------------------------------------------------------------------------------------
@@ -520,7 +342,7 @@ async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | No
             yield batch
 
     if plan.splits:
-        async with contextlib.aclosing(_merged([one(split) for split in plan.splits])) as found:
+        async with contextlib.aclosing(merged([one(split) for split in plan.splits])) as found:
             async for batch in found:
                 yield batch
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fluss.client.blocking_client import BlockingClient
 from fluss.client.scan import TableScan
-from fluss.errors import LakeSnapshotNotExistError, PartitionNotExistsError
-from fluss.metadata import LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.errors import LakeSnapshotNotExistError
+from fluss.metadata import LakeSnapshot, TablePath
 
 
 class LakeSession(BlockingClient):
@@ -28,37 +28,6 @@ class LakeSession(BlockingClient):
             return self.run(ask(path))
         except LakeSnapshotNotExistError:
             return None
-
-    def buckets(self, info: TableInfo) -> dict[TableBucket, str | None]:
-        """The buckets of a table now, each with the name of its partition."""
-        numbers = range(info.num_buckets)
-        if not info.is_partitioned():
-            return {TableBucket(info.table_id, number): None for number in numbers}
-        return {
-            TableBucket.with_partition(info.table_id, partition.partition_id, number): partition.partition_name
-            for partition in self.run(self.admin.list_partition_infos(info.table_path))
-            for number in numbers
-        }
-
-    def offsets(
-        self, info: TableInfo, buckets: Mapping[TableBucket, str | None], spec: OffsetSpec
-    ) -> dict[TableBucket, int]:
-        """Offsets of many buckets; those of partitions dropped meanwhile are left out."""
-        by_partition: dict[str | None, list[TableBucket]] = {}
-        for bucket, partition in buckets.items():
-            by_partition.setdefault(partition, []).append(bucket)
-        found: dict[TableBucket, int] = {}
-        for partition, members in by_partition.items():
-            numbers: Sequence[int] = [bucket.bucket_id for bucket in members]
-            try:
-                if partition is None:
-                    answer = self.run(self.admin.list_offsets(info.table_path, numbers, spec))
-                else:
-                    answer = self.run(self.admin.list_partition_offsets(info.table_path, partition, numbers, spec))
-            except PartitionNotExistsError:
-                continue
-            found.update({bucket: answer[bucket.bucket_id] for bucket in members if bucket.bucket_id in answer})
-        return found
 
 
 _lock = threading.Lock()

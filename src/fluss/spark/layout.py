@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fluss.client.blocking_client import BlockingClient
-from fluss.errors import ConfigError, InvalidTimestampError, PartitionNotExistsError
+from fluss.errors import ConfigError, InvalidTimestampError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo
 from fluss.spark.option_types import EARLIEST, LATEST, Offsets
 
@@ -121,28 +120,11 @@ class Layout:
         return found
 
     def _offsets(self, spec: OffsetSpec) -> dict[Bucket, int]:
-        found = self.client.run(self._ask_all(spec))
-        return {bucket: found[bucket.partition_id][bucket.bucket] for bucket in self.buckets if _known(found, bucket)}
-
-    async def _ask_all(self, spec: OffsetSpec) -> dict[int, dict[int, int]]:
-        async def one(partition_id: int, name: str) -> tuple[int, dict[int, int]]:
-            return partition_id, await self._ask(partition_id, name, spec)
-
-        return dict(await asyncio.gather(*(one(i, name) for i, name in self.partitions.items())))
-
-    async def _ask(self, partition_id: int, name: str, spec: OffsetSpec) -> dict[int, int]:
-        path, buckets = self.info.table_path, range(self.info.num_buckets)
-        admin = self.client.admin
-        if partition_id < 0:
-            return await admin.list_offsets(path, buckets, spec)
-        try:
-            return await admin.list_partition_offsets(path, name, buckets, spec)
-        except PartitionNotExistsError:
-            return {}  # dropped since it was listed: it has no rows any more
-
-
-def _known(found: dict[int, dict[int, int]], bucket: Bucket) -> bool:
-    return bucket.bucket in found[bucket.partition_id]
+        """Offsets of all buckets. Partitions dropped since they were listed have no rows any more, and are left out."""
+        buckets = {bucket.of(self.info.table_id): bucket for bucket in self.buckets}
+        names = {one: bucket.partition_name or None for one, bucket in buckets.items()}
+        found = self.client.offsets(self.info, names, spec)
+        return {buckets[one]: offset for one, offset in found.items()}
 
 
 def to_json(info: TableInfo, offsets: Mapping[Bucket, int]) -> dict[str, Any]:

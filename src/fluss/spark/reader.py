@@ -246,11 +246,11 @@ def _batches(
         columns = list(dict.fromkeys([*columns, *(leaf.column for leaf in predicate.leaves())]))
     if split.kind == ROWS:
         offset = None if options["read.optimized"] else split.stop
-        rows = rows_as_of(client, table, bucket, split.bucket.partition_name, offset, columns)
+        rows = rows_as_of(client, table, bucket, offset, columns)
         return _as_inserts(_filtered(rows, predicate, info), split)
     if split.kind == FOLDED:
-        rows = folded_rows(client, table, bucket, split.start, split.stop, columns)
-        return _filtered(rows, predicate, info)
+        folded = folded_rows(client, table, bucket, split.start, split.stop, columns)
+        return _filtered(iter(folded), predicate, info)
     scan = _scan(client, table, columns, predicate)
     # A changelog may have offsets without a change, and a filter leaves rows out.
     every_row = predicate is None and not info.has_primary_key()

@@ -8,12 +8,15 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fluss.client.buckets import bucket_offsets as offsets_of
+from fluss.client.buckets import table_buckets
 from fluss.db.internals import admin_call
 from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo
 from fluss.tools.server_options import data_folder, folder_size
 
 if TYPE_CHECKING:
+    from fluss.client.admin import FlussAdmin
     from fluss.db.blocking import Database, Table
 
 
@@ -48,29 +51,20 @@ class TableReport:
         return max(counts) * len(counts) / total if total else None
 
 
-def bucket_offsets(
-    db: Database, table: Table[Any], spec: OffsetSpec, buckets: int | None = None
-) -> dict[tuple[str | None, TableBucket], int]:
+def bucket_offsets(db: Database, table: Table[Any], spec: OffsetSpec) -> dict[tuple[str | None, TableBucket], int]:
     """An offset for every bucket, by the name of the partition (or None) and the bucket.
 
     Example:
         ends = bucket_offsets(db, db.table("orders"), OffsetSpec.latest())
     """
-    info = table.info
-    ids = list(range(info.num_buckets if buckets is None else buckets))
-    if not info.is_partitioned():
-        found = admin_call(db, lambda admin: admin.list_offsets(table.path, ids, spec))
-        return {(None, TableBucket(info.table_id, bucket)): offset for bucket, offset in found.items()}
-    offsets: dict[tuple[str | None, TableBucket], int] = {}
-    for partition in sorted(table.partitions(), key=lambda one: one.partition_name):
-        name = partition.partition_name
-        found = admin_call(
-            db,
-            lambda admin, name=name: admin.list_partition_offsets(table.path, name, ids, spec),  # type: ignore[misc]
-        )
-        for bucket, offset in found.items():
-            offsets[name, TableBucket(info.table_id, bucket, partition.partition_id)] = offset
-    return offsets
+
+    async def ask(admin: FlussAdmin) -> dict[tuple[str | None, TableBucket], int]:
+        buckets = await table_buckets(admin, table.info)
+        found = await offsets_of(admin, table.info, buckets, spec)
+        return {(buckets[bucket], bucket): offset for bucket, offset in found.items()}
+
+    offsets = admin_call(db, ask)
+    return dict(sorted(offsets.items(), key=lambda item: (item[0][0] or "", item[0][1].bucket_id)))
 
 
 def offsets_at(db: Database, table: Table[Any], at: dt.datetime) -> dict[tuple[str | None, TableBucket], int]:

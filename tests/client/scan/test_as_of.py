@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of a bucket as of every offset of its changelog, also where the server reports no offset of its list."""
+
+from __future__ import annotations
+
+import pytest
+
+import fluss
+from fluss.client.blocking_client import BlockingClient
+from fluss.client.scan import as_of
+from fluss.errors import InvalidArgumentError
+from fluss.metadata import TableBucket
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_rows_as_of_every_offset(monkeypatch: pytest.MonkeyPatch, reported: bool) -> None:
+    if not reported:
+        monkeypatch.setattr(as_of._ListedRows, "offset", None)
+    with fluss.LocalServer() as server, fluss.connect(server.bootstrap_servers) as db:
+        table = db.create_table("t", "id int, v int", primary_key="id", buckets=1)
+        model: dict[int, int] = {}
+        states: list[dict[int, int] | None] = [{}]
+        for number in range(12):
+            key = number % 5
+            if number in (6, 9):
+                table.delete(key)
+                del model[key]
+                states.append(dict(model))
+                continue
+            if key in model:  # an update is two records of the changelog: there is no state between them
+                states.append(None)
+            table.upsert((key, number))
+            model[key] = number
+            states.append(dict(model))
+        with BlockingClient({"bootstrap.servers": server.bootstrap_servers}) as client:
+            bucket = TableBucket(table.info.table_id, 0)
+            for offset, expected in enumerate(states):
+                if expected is None:
+                    continue
+                found = [
+                    row
+                    for part in client.rows_as_of(table.info, bucket, offset, ["v", "id"])
+                    for row in part.batch.to_pylist()
+                ]
+                assert {row["id"]: row["v"] for row in found} == expected, offset
+                assert len(found) == len(expected)
+            end = client.offsets(table.info, client.buckets(table.info), fluss.OffsetSpec.latest())
+            assert end == {bucket: len(states) - 1}
+
+
+def test_without_images_before_updates_an_older_state_is_refused() -> None:
+    with fluss.LocalServer() as server, fluss.connect(server.bootstrap_servers) as db:
+        wal = {"table.changelog.image": "wal"}
+        table = db.create_table("t", "id int, v int", primary_key="id", buckets=1, properties=wal)
+        table.upsert((1, 1))
+        table.upsert((1, 2))
+        with BlockingClient({"bootstrap.servers": server.bootstrap_servers}) as client:
+            bucket = TableBucket(table.info.table_id, 0)
+            assert [p.batch.num_rows for p in client.rows_as_of(table.info, bucket, 2, ["id"])] == [1]
+            with pytest.raises(InvalidArgumentError, match="no images before updates"):
+                list(client.rows_as_of(table.info, bucket, 1, ["id"]))
