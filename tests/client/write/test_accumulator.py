@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows one by one into chunks: nothing lost, nothing mixed up, with any number of threads and interrupts."""
+"""Rows one by one into chunks: nothing lost, nothing mixed up, with any number of threads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import sys
 import threading
 
 import pyarrow as pa
-import pytest
 
-from fluss.client.write.accumulator import RowAccumulator, RowReader, fast_path
+from fluss.client.write.accumulator import RowAccumulator, RowReader, row_taker
 from fluss.client.write.handle import Ticket
 from fluss.metadata import Schema
 
@@ -17,28 +16,26 @@ SCHEMA = Schema(pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.strin
 
 
 class Desk:
-    """A accumulator with the long way of a writer, and the chunks that left it."""
+    """A accumulator with the `_collect` of a writer, and the chunks that left it."""
 
     def __init__(self, rows_max: int) -> None:
         self.accumulator = RowAccumulator(lambda: Ticket(lambda: None, 2), 2, rows_max)
-        self.long_way = 0
+        self.collected = 0
         self.chunks: list = []
-        self.take = fast_path(self.accumulator, RowReader("table t", SCHEMA.columns), self._collect)
+        self.take = row_taker(self.accumulator, RowReader("table t", SCHEMA.columns), self._collect)
 
     def _collect(self, values):
         accumulator = self.accumulator
-        with accumulator:
-            self.long_way += 1
+        with accumulator.lock:
+            self.collected += 1
             last = len(accumulator.flat) >= accumulator.last
             handle = accumulator.add(values, False)
             if last:
                 self.chunks.append(accumulator.take())
-            else:
-                accumulator.release()
         return handle
 
     def finish(self):
-        with self.accumulator:
+        with self.accumulator.lock:
             self.chunks.append(self.accumulator.take())
         return [chunk for chunk in self.chunks if chunk is not None]
 
@@ -47,7 +44,7 @@ def rows_of(chunk):
     return list(zip(chunk.flat[::2], chunk.flat[1::2]))
 
 
-def test_rows_keep_their_order_and_the_quick_way_is_taken():
+def test_rows_keep_their_order():
     desk = Desk(rows_max=100)
     given = [(i, f"n{i}") for i in range(1050)]
     for i, row in enumerate(given):
@@ -56,7 +53,7 @@ def test_rows_keep_their_order_and_the_quick_way_is_taken():
     assert [row for chunk in chunks for row in rows_of(chunk)] == given
     assert [chunk.rows for chunk in chunks] == [100] * 10 + [50]
     assert [chunk.number for chunk in chunks] == list(range(11))
-    assert desk.long_way == 2 * 10 + 1, "only the first and the last row of a chunk go the long way"
+    assert desk.collected == 2 * 10 + 1, "only the first and the last row of a chunk are collected"
 
 
 def test_a_kept_handle_stays_the_one_of_its_row():
@@ -72,13 +69,6 @@ def test_a_kept_handle_stays_the_one_of_its_row():
     tickets = {i: handle.ticket for i, handle in kept.items()}
     desk.finish()
     assert all(tickets[i] is desk.chunks[i // 50].ticket for i in kept)
-
-
-def test_a_dropped_handle_is_given_out_again():
-    desk = Desk(rows_max=1000)
-    desk.take((0, "x"))
-    seen = {id(desk.take((i, "x"))) for i in range(500)}
-    assert len(seen) == 1
 
 
 def test_many_threads_lose_and_double_nothing_and_keep_their_own_order():
@@ -98,7 +88,7 @@ def test_many_threads_lose_and_double_nothing_and_keep_their_own_order():
         for thread in threads:
             thread.start()
         for _ in range(50):
-            with desk.accumulator:
+            with desk.accumulator.lock:
                 desk.chunks.append(desk.accumulator.take())
         for thread in threads:
             thread.join(60)
@@ -113,22 +103,3 @@ def test_many_threads_lose_and_double_nothing_and_keep_their_own_order():
     by_ticket = {id(chunk.ticket): chunk for chunk in chunks}
     for value, handle in mixed:
         assert by_ticket[id(handle.ticket)].flat[handle.place] == value
-
-
-def test_an_interrupt_in_the_quick_way_loses_no_row_and_ends_nothing():
-    desk = Desk(rows_max=1000)
-    for i in range(10):
-        desk.take((i, "x"))
-
-    def interrupted():
-        yield 10
-        yield "x"
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        desk.accumulator.send(interrupted())
-    del desk.accumulator.flat[20:]  # the values of a real row come all at once
-    for i in range(10, 30):
-        desk.take((i, "x"))
-    (chunk,) = desk.finish()
-    assert rows_of(chunk) == [(i, "x") for i in range(30)]

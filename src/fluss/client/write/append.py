@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of
-from fluss.client.write.accumulator import Chunk, RowReader, fast_path, value_converter, without
+from fluss.client.write.accumulator import Chunk, RowReader, row_taker, value_converter, without
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
 from fluss.client.write.batch import Encoder, Seal
@@ -108,7 +108,7 @@ class AppendWriter(WriterBase):
         what = f"table {info.table_path}"
         self._width = len(columns)
         self._reader = RowReader(what, columns)
-        self.append = fast_path(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
+        self.append = row_taker(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         self._converters = [value_converter(column.data_type, column.name) for column in columns]
         self._batch_reader = BatchReader(str(info.table_path), columns)
         self._arrow_encoder = ArrowEncoder(info)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of
-from fluss.client.write.accumulator import Chunk, RowReader, fast_path, fields_of, value_converter, without
+from fluss.client.write.accumulator import Chunk, RowReader, fields_of, row_taker, value_converter, without
 from fluss.client.write.arrow_input import BatchReader, arrow_batches
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
@@ -139,7 +139,7 @@ class UpsertWriter(WriterBase):
         what = f"table {info.table_path}"
         self._width = len(schema.columns)
         self._reader = RowReader(what, schema.columns, targets)
-        self.upsert = fast_path(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
+        self.upsert = row_taker(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         primary_key = [schema.column_index(name) for name in schema.primary_key]
         self._delete_reader = RowReader(f"{what}, delete", schema.columns, primary_key)
         self._column_names = frozenset(schema.column_names)

@@ -206,7 +206,7 @@ class WriterBase:
             # The event loop must not block: what was begun is taken whole, and the next call is refused.
             if may_block or not taken:
                 memory.wait_for_room(may_block=may_block)
-            with self._accumulator:
+            with self._accumulator.lock:
                 self._check_open()
                 chunk = self._accumulator.take()
                 number = self._accumulator.next_number()
@@ -260,12 +260,11 @@ class WriterBase:
 
     def _collect(self, values: Sequence[Any], is_delete: bool = False) -> WriteResultHandle:
         accumulator = self._accumulator
-        with accumulator:
+        with accumulator.lock:
             first = not accumulator.flat
             last = len(accumulator.flat) >= accumulator.last
             if not last:
                 handle = accumulator.add(values, is_delete)
-                accumulator.release()
         if last:
             return self._collect_last(values, is_delete)
         if first:
@@ -277,7 +276,7 @@ class WriterBase:
         self._check_open()
         self._sender.memory.wait_for_room(may_block=not self._on_loop())
         accumulator = self._accumulator
-        with accumulator:
+        with accumulator.lock:
             self._check_open()
             first = not accumulator.flat
             chunk = None
@@ -337,7 +336,7 @@ class WriterBase:
         memory = self._sender.memory
         memory.reserve(size_bytes)
         if memory.used_bytes >= memory.limit_bytes:
-            with self._accumulator:
+            with self._accumulator.lock:
                 # The very next row completes a chunk, and blocks until there is room in the buffer.
                 self._accumulator.last = min(self._accumulator.last, 0)
         self._converted.append(ConvertedChunk(number, routed, ticket, size_bytes))
@@ -359,7 +358,7 @@ class WriterBase:
         wanted = self._sizer.target * rows // max(size_bytes, 1)
         grown = max(_CHUNK_ROWS_FIRST, rows * _CHUNK_ROWS_GROWTH)
         accumulator = self._accumulator
-        with accumulator:
+        with accumulator.lock:
             if not self._shut:
                 accumulator.limit(max(1, min(_CHUNK_ROWS_MAX, wanted, grown)))
 
@@ -383,7 +382,7 @@ class WriterBase:
         sent when one of the batches before them is done. The timer goes on for batches of other writers.
         """
         self._linger = None
-        with self._accumulator:
+        with self._accumulator.lock:
             chunk = self._accumulator.take()
         if chunk is not None:
             self._emit(chunk)
@@ -405,7 +404,7 @@ class WriterBase:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        with self._accumulator:
+        with self._accumulator.lock:
             chunk = self._accumulator.take()
         if chunk is not None:
             self._emit(chunk)
@@ -511,7 +510,7 @@ class WriterBase:
 
     async def _settle(self) -> None:
         self._push()
-        with self._accumulator:
+        with self._accumulator.lock:
             given = self._accumulator.numbers
         if self._accepted < given and not self._shut:
             # Other threads are still converting rows that were given before this call.
@@ -550,7 +549,7 @@ class WriterBase:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        with self._accumulator:
+        with self._accumulator.lock:
             self._shut = True
             self._accumulator.limit(0)  # the next row completes a chunk, which checks for a closed connection
             chunk = self._accumulator.take()
