@@ -13,7 +13,8 @@ from tests.server.log_support import FakeClock, LogHarness, make_batch, run
 from fluss.errors import CorruptRecordError, LogStorageError, OutOfOrderSequenceError
 from fluss.records import iter_log_batches
 from fluss.server import disk
-from fluss.server.log import tablet
+from fluss.server.log import tablet, writers
+from fluss.server.log.appends import AppendResult
 from fluss.server.log.files import SegmentFile
 from fluss.server.log.writers import SEQUENCE_MAX, WrittenBatch
 
@@ -115,9 +116,41 @@ class TestIdempotence:
         with pytest.raises(OutOfOrderSequenceError):
             harness.append(make_batch(6, writer_id=7, sequence=2), make_batch(9, writer_id=7, sequence=4))
         assert harness.log.end_offset == 6
-        # One duplicate makes the whole part a duplicate.
-        again = harness.log.append(make_batch(3, writer_id=7, sequence=1) + make_batch(6, writer_id=7, sequence=2))
-        assert (again.duplicate, again.base_offset) == (True, 3)
+
+    def test_new_batches_beside_duplicates_are_written(self, harness: LogHarness) -> None:
+        first, second = make_batch(0, writer_id=7, sequence=0), make_batch(3, writer_id=7, sequence=1)
+        harness.write(first, second)
+        both = harness.log.append(first + second)
+        assert both == AppendResult(0, 6, both.timestamp, duplicate=True), "acknowledged when both are durable"
+        third, other = make_batch(6, writer_id=7, sequence=2), make_batch(9, writer_id=8, sequence=0)
+        mixed = harness.log.append(second + third + other + make_batch(12))
+        assert mixed == AppendResult(3, 15, mixed.timestamp)
+        harness.commit()
+        assert harness.read_all() == list(range(15))
+        again = harness.log.append(other + third)
+        assert (again.base_offset, again.end_offset, again.duplicate) == (9, 12, True)
+        with pytest.raises(OutOfOrderSequenceError):
+            harness.append(make_batch(15, writer_id=7, sequence=3), third)
+        assert harness.log.end_offset == 15
+
+    def test_a_repeated_first_batch_of_an_evicted_writer_is_refused(
+        self, harness: LogHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(writers, "WRITERS_MAX", 3)
+        for writer in range(10, 15):
+            harness.write(make_batch(writer, 1, writer_id=writer, sequence=0))
+        for restarted in (False, True):
+            if restarted:
+                harness.commit(checkpoint=True)
+                harness.crash()
+                harness = LogHarness(harness.folder)
+            for evicted in (10, 11, 9):  # 9 never wrote, which is not known
+                with pytest.raises(OutOfOrderSequenceError, match="no longer known"):
+                    harness.append(make_batch(writer_id=evicted, sequence=0))
+            assert harness.log.append(make_batch(12, 1, writer_id=12, sequence=0)).duplicate
+        harness.write(make_batch(15, 1, writer_id=15, sequence=0))
+        assert harness.read_all() == list(range(10, 16))
+        harness.crash()
 
     def test_sequence_starts_over_after_the_largest(self, harness: LogHarness) -> None:
         harness.log.writers.record(7, WrittenBatch(SEQUENCE_MAX, 0, 0, 0))

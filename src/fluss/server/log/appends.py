@@ -40,6 +40,8 @@ class Append(NamedTuple):
     segment: Segment
     position: int
     file: SegmentFile
+    base_offset: int
+    """Of the first record of the request, which may be one that was written before."""
     end_offset: int
 
 
@@ -73,12 +75,13 @@ def writable(records: memoryview | bytearray | bytes) -> memoryview:
     return memoryview(bytearray(view)) if view.readonly else view
 
 
-def find_duplicate(writers: WriterStates, spans: list[BatchSpan]) -> WrittenBatch | None:
-    """The earlier copy of a duplicate, None for new batches; a gap raises."""
+def find_duplicates(writers: WriterStates, spans: list[BatchSpan]) -> dict[int, WrittenBatch]:
+    """The earlier copies of batches that were written before, by their number among the spans; a gap raises."""
+    duplicates: dict[int, WrittenBatch] = {}
     if len(spans) == 1 and writers.is_next(spans[0].writer_id, spans[0].sequence):
-        return None
+        return duplicates
     last_sequences: dict[int, int | None] = {}
-    for span in spans:
+    for number, span in enumerate(spans):
         writer = span.writer_id
         if writer == NO_WRITER_ID:
             continue
@@ -87,11 +90,24 @@ def find_duplicate(writers: WriterStates, spans: list[BatchSpan]) -> WrittenBatc
         if writer not in last_sequences:
             duplicate = writers.duplicate_of(writer, span.sequence)
             if duplicate is not None:
-                return duplicate
+                duplicates[number] = duplicate
+                continue
             last_sequences[writer] = writers.last_sequence(writer)
         writers.check_follows(writer, span.sequence, last_sequences[writer])
         last_sequences[writer] = span.sequence
-    return None
+    return duplicates
+
+
+def repeated(duplicates: dict[int, WrittenBatch]) -> AppendResult:
+    """The result of an append whose batches were all written before: it waits until all of them are durable."""
+    last = max(duplicates.values(), key=lambda written: written.last_offset)
+    return AppendResult(duplicates[0].base_offset, last.last_offset + 1, last.timestamp, duplicate=True)
+
+
+def without(duplicates: dict[int, WrittenBatch], records: memoryview, spans: list[BatchSpan]) -> memoryview:
+    """Copy the batches that were not written before."""
+    new = [records[span.start : span.end] for number, span in enumerate(spans) if number not in duplicates]
+    return memoryview(bytearray(b"".join(new)))
 
 
 def write_append(pending: Append, bucket: TableBucket, *, synced: bool) -> None:

@@ -28,10 +28,12 @@ from fluss.server.log.appends import (
     AppendResult,
     WhenAppended,
     cannot_open,
-    find_duplicate,
+    find_duplicates,
+    repeated,
     settle,
     split_batches,
     tell,
+    without,
     writable,
     write_append,
 )
@@ -328,9 +330,14 @@ class LogTablet:
         spans = split_batches(records)
         if not spans:
             return AppendResult(-1, self.end_offset, self.max_timestamp)
-        duplicate = find_duplicate(self.writers, spans)
-        if duplicate is not None:
-            return AppendResult(duplicate.base_offset, duplicate.last_offset + 1, duplicate.timestamp, duplicate=True)
+        base_offset = self.end_offset
+        duplicates = find_duplicates(self.writers, spans)
+        if duplicates:
+            if len(duplicates) == len(spans):
+                return repeated(duplicates)
+            base_offset = duplicates[0].base_offset if 0 in duplicates else base_offset
+            records = without(duplicates, records, spans)
+            spans = split_batches(records)
         # Never falls, even when the wall clock does: readers search the log by time.
         timestamp = max(self._clock.now_ms(), self.max_timestamp)
         offset = self.end_offset
@@ -346,7 +353,7 @@ class LogTablet:
         except DamagedLogError as error:
             self.fail(error)
             raise self.failure or error from None
-        return Append(records, placed, timestamp, segment, segment.size_bytes, file, offset)
+        return Append(records, placed, timestamp, segment, segment.size_bytes, file, base_offset, offset)
 
     def _segment_for(self, size_bytes: int, end_offset: int) -> Segment:
         if self.segments and self.segments[-1].has_room(size_bytes, end_offset):
@@ -399,7 +406,6 @@ class LogTablet:
                     span.writer_id, WrittenBatch(span.sequence, span.last_offset, delta, span.timestamp)
                 )
         segment.note_checked(pending.position, position)
-        base_offset = self.end_offset
         self.end_offset = pending.end_offset
         self.max_timestamp = pending.timestamp
         self._bytes_since_checkpoint += len(pending.records)
@@ -407,7 +413,7 @@ class LogTablet:
             self._dirty_files.append(pending.file)
         self._end = (pending.file, self.end_offset, segment, position)
         self._on_append(self)
-        return AppendResult(base_offset, pending.end_offset, pending.timestamp)
+        return AppendResult(pending.base_offset, pending.end_offset, pending.timestamp)
 
     # Commit ------------------------------------------------------------------------------------------------------
 

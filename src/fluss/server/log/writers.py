@@ -40,12 +40,14 @@ def next_sequence(sequence: int) -> int:
 class WriterStates:
     """The last batches of every writer of one bucket."""
 
-    __slots__ = ("_batches",)
+    __slots__ = ("_batches", "_evicted_max")
 
     def __init__(self) -> None:
         # The writer that wrote last comes last, and so does its newest batch. Tuples, so that a snapshot taken in
         # passing cannot change while it is written.
         self._batches: dict[int, tuple[WrittenBatch, ...]] = {}
+        self._evicted_max = NO_WRITER_ID
+        """The highest id of a writer that the limit evicted. Ids ascend, so no new writer has a lower one."""
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -69,6 +71,11 @@ class WriterStates:
     def check_follows(self, writer_id: int, sequence: int, last: int | None) -> None:
         """Refuse a batch that leaves a gap; ``last`` is the writer's sequence before it (None: never seen here)."""
         expected = 0 if last is None else next_sequence(last)
+        if last is None and writer_id <= self._evicted_max:
+            raise OutOfOrderSequenceError(
+                f"what writer {writer_id} wrote to this bucket is no longer known, so batch sequence {sequence} may be "
+                "a repeated one. Write under a new writer id."
+            )
         if sequence != expected:
             known = "has written nothing to this bucket" if last is None else f"is at sequence {last}"
             raise OutOfOrderSequenceError(
@@ -79,7 +86,11 @@ class WriterStates:
         batches = (*self._batches.pop(writer_id, ()), batch)
         self._batches[writer_id] = batches[-BATCHES_REMEMBERED:]
         if len(self._batches) > WRITERS_MAX:
-            del self._batches[next(iter(self._batches))]
+            self._evict(next(iter(self._batches)))
+
+    def _evict(self, writer_id: int) -> None:
+        del self._batches[writer_id]
+        self._evicted_max = max(self._evicted_max, writer_id)
 
     def expire(self, before_timestamp: int) -> int:
         """Forget writers whose last batch is older; returns how many."""
@@ -90,7 +101,7 @@ class WriterStates:
 
     def copy(self) -> WriterStates:
         other = WriterStates()
-        other._batches = dict(self._batches)
+        other._batches, other._evicted_max = dict(self._batches), self._evicted_max
         return other
 
     # Snapshots: a line of JSON and its checksum. --------------------------------------------------------------------
@@ -100,7 +111,8 @@ class WriterStates:
             {"writer_id": writer, "batches": [list(batch) for batch in batches]}
             for writer, batches in self._batches.items()
         ]
-        body = json.dumps({"version": _SNAPSHOT_VERSION, "writers": entries}, separators=(",", ":")).encode()
+        document = {"version": _SNAPSHOT_VERSION, "evicted_max": self._evicted_max, "writers": entries}
+        body = json.dumps(document, separators=(",", ":")).encode()
         return body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n"
 
     @classmethod
@@ -114,10 +126,11 @@ class WriterStates:
                 raise ValueError("unknown version")
             states = cls()
             found = {int(entry["writer_id"]): _batches(entry["batches"]) for entry in document["writers"]}
+            states._batches, states._evicted_max = found, int(document.get("evicted_max", NO_WRITER_ID))
             if len(found) > WRITERS_MAX:
                 # An earlier release wrote all of them, in another order.
-                found = dict(sorted(found.items(), key=lambda writer: writer[1][-1].last_offset)[-WRITERS_MAX:])
-            states._batches = found
+                for writer_id in sorted(found, key=lambda writer: found[writer][-1].last_offset)[:-WRITERS_MAX]:
+                    states._evict(writer_id)
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"writer snapshot: {error}") from None
         return states
