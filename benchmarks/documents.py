@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benchmarks import charts, paper, report
+from benchmarks import charts, report
 from benchmarks.harness import REPOSITORY, Result
 from benchmarks.scale import report as scale_report
 from benchmarks.titles import TITLES
@@ -68,8 +68,6 @@ def sections() -> dict[str, str]:
     if everything:
         found["targets"] = warning + report.targets(everything)
         found["headline"] = warning + report.headline(everything)
-    if results("server"):
-        found["paper"] = warning + paper.table(results("server"))
     for axis in kept("scale")["results"]:
         name = f"scale-{axis['axis']}"
         found[name] = _picture(name, f"Cost by {axis['title']}") + scale_report.markdown_of(axis)

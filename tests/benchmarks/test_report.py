@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from benchmarks.harness import Bar, Result, Settings, alternate, cpu_seconds, ratio_of
 
-from benchmarks import paper, record, report
+from benchmarks import record, report
 
 
 def result(name: str = "scan", ratio: float | None = 1.2, bar: Bar | None = None, ours: float = 12.0) -> Result:
@@ -132,13 +132,3 @@ def test_a_quick_run_is_a_tenth() -> None:
 
 def test_processor_time_of_a_process_is_read() -> None:
     assert cpu_seconds(1 << 30) == 0.0
-
-
-def test_on_paper_writes_cost_every_replica_and_reads_only_the_leader() -> None:
-    write, read = result("append against Java"), result("scan against Java")
-    for one in (write, read):
-        one.cpu = {"client on ours": 9.0, "server ours": 9.0, "client on peer": 1.0, "server peer": 1.0}
-    text = paper.table([write, read, result("no figures")])
-    assert "| append | 1.00 | 1.00 | 3 | 25% | 4,000 M/s |" in text
-    assert "| scan | 1.00 | 1.00 | 1 | 50% | 8,000 M/s |" in text
-    assert "no figures" not in text

@@ -30,7 +30,7 @@ from fluss.metadata import (
     validate_properties,
     validate_table_descriptor,
 )
-from fluss.metadata.validation import AGG_FUNCTION_TYPES, SYSTEM_COLUMNS, validate_agg_function, validate_new_columns
+from fluss.metadata.validation import AGG_FUNCTION_TYPES, SYSTEM_COLUMNS, validate_agg_function
 
 
 def table(
@@ -196,17 +196,6 @@ def test_system_columns(name: str) -> None:
         validate_table_descriptor(table({"id": IntType(), name: IntType()}))
     assert caught.value.error_code == 15
     assert name in caught.value.message
-    with pytest.raises(FlussError) as caught:
-        validate_new_columns(table(), (Column(name, IntType()),))
-    assert caught.value.error_code == 15
-
-
-def test_new_columns() -> None:
-    validate_new_columns(table(), (Column("x", IntType()),))
-    column = Column("x", IntType(), agg_function=AggFunction("sum"))
-    validate_new_columns(table(pk=PK, **{"table.merge-engine": "aggregation"}), (column,))
-    with pytest.raises(InvalidConfigError):
-        validate_new_columns(table(pk=PK), (column,))
 
 
 ANY_FUNCTIONS = {"last_value", "last_value_ignore_nulls", "first_value", "first_value_ignore_nulls"}

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss.errors import FormatError
 from fluss.protocol import fast_paths
 from fluss.protocol import lookup_messages as lm
 from fluss.protocol import messages as pb
-from fluss.protocol import record_messages as rm
 
 INT32 = st.one_of(st.integers(-3, 300), st.integers(-(2**31), 2**31 - 1))
 INT64 = st.one_of(st.integers(-3, 300), st.integers(-(2**63), 2**63 - 1))
@@ -71,44 +69,10 @@ def test_the_fast_path_reads_what_the_parser_reads(data: bytes, place: int, byte
             assert fast == (message.table_id, bucket.bucket_id, *bucket.keys)
 
 
-def decoded_or_error(body: bytes) -> object:
-    try:
-        found = rm.decode_produce_log(body)
-    except FormatError as error:
-        return str(error)
-    buckets = [(b.partition_id, b.bucket_id, bytes(b.records)) for b in found.buckets]
-    return found.acks, found.table_id, found.timeout_ms, buckets
-
-
-@settings(max_examples=300)
-@given(
-    numbers=st.tuples(INT32, INT64, INT32),
-    bucket=st.tuples(MAYBE_INT64, INT32, RECORDS),
-    change=st.none() | st.tuples(st.integers(0, 60), st.binary(max_size=3), st.integers(0, 3)),
-)
-def test_a_write_of_one_bucket_is_read_like_all_others(
-    numbers: tuple[int, int, int],
-    bucket: tuple[int | None, int, bytes],
-    change: tuple[int, bytes, int] | None,
-) -> None:
-    """The fast and the general path agree, whatever the bytes."""
-    body = b"".join(rm.encode_produce_log(*numbers, [(bucket[0], bucket[1], [bucket[2]])]))
-    if change is None:
-        assert fast_paths.decode_write_of_one_bucket(memoryview(body)) is not None
-    else:
-        position, inserted, removed = change
-        body = body[:position] + inserted + body[position + removed :]
-    fast = decoded_or_error(body)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rm, "decode_write_of_one_bucket", lambda _: None)
-        assert fast == decoded_or_error(body)
-
-
 def measure() -> None:
     """Print the microseconds that each fast path and its general path take."""
     lookup = memoryview(lm.encode_lookup(300, [(None, 3, [b"k" * 8])]))
     value = b"v" * 40
-    write = memoryview(b"".join(rm.encode_produce_log(-1, 300, 30_000, [(None, 3, [b"r" * 2000])])))
     pairs = {
         "decode_lookup_of_one_key": (
             lambda: fast_paths.decode_lookup_of_one_key(lookup),
@@ -117,10 +81,6 @@ def measure() -> None:
         "encode_lookup_of_one_value": (
             lambda: fast_paths.encode_lookup_of_one_value(3, value),
             lambda: lm.encode_lookup_response([lm.LookedUpBucket(3, None, [value])]),
-        ),
-        "decode_write_of_one_bucket": (
-            lambda: rm.decode_produce_log(write),
-            lambda: rm._decode_produce_log(write, "ProduceLogRequest", 1000),
         ),
     }
     for name, (fast, general) in pairs.items():

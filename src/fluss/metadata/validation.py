@@ -55,7 +55,6 @@ __all__ = [
     "statistics_columns",
     "validate_agg_function",
     "validate_database_name",
-    "validate_new_columns",
     "validate_properties",
     "validate_table_descriptor",
     "validate_table_name",
@@ -156,12 +155,6 @@ def validate_table_descriptor(descriptor: TableDescriptor, *, bucket_count_max: 
     _check_partitions(descriptor)
     _check_statistics(descriptor)
     _check_historical_partition(descriptor)
-
-
-def validate_new_columns(descriptor: TableDescriptor, columns: tuple[Column, ...]) -> None:
-    """Check the names and aggregation functions of columns that are to be added to a table."""
-    _refuse_system_columns([column.name for column in columns])
-    _check_agg_functions(columns, descriptor.config.merge_engine)
 
 
 def check_target_columns(schema: Schema, targets: Sequence[int]) -> None:

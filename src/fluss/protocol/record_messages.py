@@ -18,7 +18,6 @@ from google.protobuf.message import DecodeError
 
 from fluss.errors import FormatError
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.fast_paths import decode_write_of_one_bucket
 from fluss.protocol.frames import Buffer, Parts, body_size
 from fluss.protocol.wire import (
     LENGTH_DELIMITED,
@@ -199,14 +198,6 @@ def decode_produce_log(body: Buffer, fields_max: int = BUCKETS_PER_REQUEST_MAX) 
     """
     what = "ProduceLogRequest"
     data = memoryview(body)
-    short = decode_write_of_one_bucket(data)
-    if short is not None:
-        acks, table_id, timeout_ms, partition_id, bucket_id, records = short
-        return ProduceLogRequest(acks, table_id, timeout_ms, [BucketRecords(partition_id, bucket_id, records)])
-    return _decode_produce_log(data, what, fields_max)
-
-
-def _decode_produce_log(data: memoryview, what: str, fields_max: int) -> ProduceLogRequest:
     acks = table_id = timeout_ms = None
     buckets: list[BucketRecords] = []
     for number, wire_type, value, start, end in iter_fields(data, 0, len(data), what, fields_max, TooManyBucketsError):

@@ -6,7 +6,7 @@ from fluss._lazy import lazy_names
 NAMES = {
     "fluss.rows.bucketing": "bucket_of buckets_of fluss_hash murmur3_32 scramble",
     "fluss.rows.keys": """
-        CompactedKeyEncoder HudiBucketKeyEncoder IcebergKeyEncoder KeyEncoder PaimonKeyEncoder bucket_key_encoder
+        CompactedKeyEncoder IcebergKeyEncoder KeyEncoder PaimonKeyEncoder bucket_key_encoder
         kv_key_encoder prefix_key_encoder
     """,
     "fluss.rows.logical": "conform from_arrow from_python to_arrow to_python",

@@ -7,7 +7,6 @@ from fluss.rows.bucketing import fluss_hash as fluss_hash
 from fluss.rows.bucketing import murmur3_32 as murmur3_32
 from fluss.rows.bucketing import scramble as scramble
 from fluss.rows.keys import CompactedKeyEncoder as CompactedKeyEncoder
-from fluss.rows.keys import HudiBucketKeyEncoder as HudiBucketKeyEncoder
 from fluss.rows.keys import IcebergKeyEncoder as IcebergKeyEncoder
 from fluss.rows.keys import KeyEncoder as KeyEncoder
 from fluss.rows.keys import PaimonKeyEncoder as PaimonKeyEncoder
@@ -36,7 +35,6 @@ __all__ = [
     "BadValues",
     "ColumnConverter",
     "CompactedKeyEncoder",
-    "HudiBucketKeyEncoder",
     "IcebergKeyEncoder",
     "KeyEncoder",
     "LogicalConverter",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fluss.errors import FormatError, InvalidArgumentError
+from fluss.errors import InvalidArgumentError
 from fluss.rows.hashing import (
     Variant,
     check_variant,
@@ -21,7 +21,7 @@ from fluss.rows.hashing import (
     scramble,
     scrambles,
 )
-from fluss.rows.slices import Slices, padded
+from fluss.rows.slices import Slices
 
 __all__ = [
     "Variant",
@@ -54,11 +54,7 @@ def bucket_of(key: bytes, num_buckets: int, lake_format: str | None = None, vari
         return scramble(fluss_hash(key, variant)) % num_buckets
     if lake == "paimon":
         return abs(fluss_hash(key, variant)) % num_buckets
-    if lake == "iceberg":
-        return (murmur3_32(key) & 0x7FFF_FFFF) % num_buckets
-    if len(key) != 4:
-        raise FormatError(f"a Hudi bucket key has 4 bytes, not {len(key)}")
-    return (int.from_bytes(key, "big") & 0x7FFF_FFFF) % num_buckets
+    return (murmur3_32(key) & 0x7FFF_FFFF) % num_buckets
 
 
 def buckets_of(
@@ -72,15 +68,8 @@ def buckets_of(
         hashes = scrambles(fluss_hashes(keys, variant)).astype(np.int64)
     elif lake == "paimon":
         hashes = np.abs(fluss_hashes(keys, variant).astype(np.int64))
-    elif lake == "iceberg":
-        hashes = murmur3_32s(keys).astype(np.int64) & 0x7FFF_FFFF
     else:
-        if not (keys.lengths == 4).all():
-            raise FormatError("a Hudi bucket key has 4 bytes")
-        hashes = np.ndarray((max(keys.data.size, 4) - 3,), ">u4", buffer=padded(keys.data, 4), strides=(1,))[
-            keys.starts
-        ].astype(np.int64)
-        hashes &= 0x7FFF_FFFF
+        hashes = murmur3_32s(keys).astype(np.int64) & 0x7FFF_FFFF
     return (hashes % num_buckets).astype(np.int32)
 
 
@@ -89,8 +78,9 @@ def _check(num_buckets: int, lake_format: str | None, variant: str) -> str | Non
         raise InvalidArgumentError(f"a table has at least one bucket, not {num_buckets}")
     check_variant(variant)
     lake = lake_format.lower() if lake_format else None
-    if lake not in (None, "lance", "delta", "paimon", "iceberg", "hudi"):
+    if lake not in (None, "lance", "delta", "paimon", "iceberg"):
         raise InvalidArgumentError(
-            f"unknown lake format {lake_format!r}: expected one of paimon, iceberg, lance, delta, hudi, or none"
+            f"tables of lake format {lake_format!r} cannot be written or looked up; the formats are paimon, iceberg, "
+            "lance and delta"
         )
     return lake

@@ -31,9 +31,9 @@ from fluss.metadata.types import (
     TimestampType,
     TimeType,
 )
-from fluss.rows import aligned, compacted, hudi
+from fluss.rows import aligned, compacted
 from fluss.rows import values as v
-from fluss.rows.arrow_values import NANOS_PER_UNIT, conform, from_arrow
+from fluss.rows.arrow_values import NANOS_PER_UNIT, conform
 from fluss.rows.columns import (
     big_endian_decimals,
     byte_strings,
@@ -191,33 +191,12 @@ def _fixed_slices(values: npt.NDArray[Any]) -> Slices:
     )
 
 
-class HudiBucketKeyEncoder(KeyEncoder):
-    """Four bytes of Java hash code: good for finding a bucket, useless for finding a row."""
-
-    def __init__(self, names: Sequence[str], types: Sequence[DataType]) -> None:
-        super().__init__(names, types)
-        for name, dtype in zip(self.names, self.types):
-            if not isinstance(dtype, hudi.SUPPORTED):
-                raise InvalidArgumentError(f"column {name!r} ({dtype}) cannot be part of a Hudi bucket key")
-
-    def encode(self, values: Sequence[Any]) -> bytes:
-        """The key of one row of logical values."""
-        return hudi.bucket_key(self.types, v.check_row(values, len(self.types)), self.names)
-
-    def encode_columns(self, arrays: Sequence[pa.Array]) -> Slices:
-        """The keys of many rows; row by row, because their text forms are those of Java."""
-        check_columns(self.types, arrays)
-        columns = [from_arrow(array, dtype) for array, dtype in zip(arrays, self.types)]
-        return Slices.from_list([hudi.bucket_key(self.types, values, self.names) for values in zip(*columns)])
-
-
 _LAKE_ENCODERS: dict[str | None, type[KeyEncoder]] = {
     None: CompactedKeyEncoder,
     "lance": CompactedKeyEncoder,
     "delta": CompactedKeyEncoder,
     "paimon": PaimonKeyEncoder,
     "iceberg": IcebergKeyEncoder,
-    "hudi": HudiBucketKeyEncoder,
 }
 
 
@@ -225,7 +204,8 @@ def _lake_encoder(lake_format: str | None) -> type[KeyEncoder]:
     lake = lake_format.lower() if lake_format else None
     if lake not in _LAKE_ENCODERS:
         raise InvalidArgumentError(
-            f"unknown lake format {lake_format!r}: expected one of paimon, iceberg, lance, delta, hudi, or none"
+            f"tables of lake format {lake_format!r} cannot be written or looked up; the formats are paimon, iceberg, "
+            "lance and delta"
         )
     return _LAKE_ENCODERS[lake]
 
@@ -237,8 +217,6 @@ def _build(kind: type[KeyEncoder], schema: Schema, names: Sequence[str]) -> KeyE
 
 def _kv_encoder_class(info: TableInfo) -> type[KeyEncoder]:
     kind = _lake_encoder(info.lake_format)
-    if kind is HudiBucketKeyEncoder:
-        return CompactedKeyEncoder
     if info.kv_format_version == 1 or info.has_default_bucket_key:
         return kind
     # Version 2: a bucket key of its own means that prefix lookups are wanted, which no lake encoding supports.

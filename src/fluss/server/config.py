@@ -149,7 +149,7 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     # Lake.
     _o("datalake.enabled", Boolean(), None, "turn the lake on or off; unset means on when a format is set",
        dynamic=True),
-    _o("datalake.format", Choice("paimon", "iceberg", "lance", "delta", "hudi"), None, "lake format", dynamic=True),
+    _o("datalake.format", Choice("paimon", "iceberg", "lance", "delta"), None, "lake format", dynamic=True),
     # Network limits.
     _o("netty.server.max-request-size", Size(1024), 100 * MB, "largest request frame"),
     _o("netty.server.max-queued-requests", Whole(1), 500, "requests of one connection in work before reading pauses"),
@@ -178,7 +178,7 @@ SERVER_OPTIONS: OptionTable[ServerOption[Any]] = OptionTable("server option", _R
 """Every server option, by key."""
 
 _LISTENER_JAAS = re.compile(r"security\.sasl\.listener\.name\.([a-z0-9_-]+)\.plain\.jaas\.config")
-_LAKE_SETTING = re.compile(r"datalake\.(paimon|iceberg|lance|delta|hudi)\..+")
+_LAKE_SETTING = re.compile(r"datalake\.(paimon|iceberg|lance|delta)\..+")
 _OTHERS = (("client.", "it is an option of clients"), ("table.", "it is a table property, set it for each table"))
 _SECRET = re.compile(r"password|secret|jaas|credential|token|access[-_.]?key", re.IGNORECASE)
 

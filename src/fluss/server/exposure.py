@@ -72,9 +72,8 @@ SHOWN: Mapping[str, frozenset[str]] = {
     },
     "lance": _STORAGE | {"endpoint", "region", "allow_http", "virtual_hosted_style_request"},
     "delta": _STORAGE | {"endpoint_url", "region", "allow_http", "virtual_hosted_style_request"},
-    "hudi": _STORAGE | {"catalog.path", "mode", "hive.conf.dir", "metastore.uris", "table.external"},
 }
-_LAKE_SETTING = re.compile(r"datalake\.(paimon|iceberg|lance|delta|hudi)\.(.+)")
+_LAKE_SETTING = re.compile(r"datalake\.(paimon|iceberg|lance|delta)\.(.+)")
 _SCRUBBED_CHARS_MIN = 4
 """Shorter values, such as ``on``, are part of other words, and no secrets."""
 _CONTAINER_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs"})
