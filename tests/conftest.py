@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,15 @@ settings.load_profile("fluss")
 HERE = Path(__file__).resolve().parent
 ONE_PROCESS = ("spark",)
 """Folders whose tests share something expensive that must not be started twice."""
+
+ASYNC_SECONDS_MAX = 60
+"""How long a test on an event loop may take, unless it is marked with another timeout."""
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Run each async test on an asyncio loop of its own."""
+    return "asyncio"
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +50,19 @@ def no_complaints(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 @pytest.fixture
+async def no_tasks_left(anyio_backend: str) -> AsyncIterator[None]:
+    """Fail an async test that leaves tasks behind on its loop."""
+    before = len(asyncio.all_tasks())
+    yield
+    for _ in range(20):
+        if len(asyncio.all_tasks()) <= before:
+            break
+        await asyncio.sleep(0.01)
+    left = asyncio.all_tasks()
+    assert len(left) <= before, f"tasks left behind: {left}"
+
+
+@pytest.fixture
 def interruptible() -> Iterator[None]:
     """Handle SIGINT: a process that was started in the background ignores it, and Python then installs no handler."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -52,3 +76,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path.relative_to(HERE)
         group = path.parts[0] if path.parts[0] in ONE_PROCESS else str(path)
         item.add_marker(pytest.mark.xdist_group(group))
+        is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function)
+        if is_async and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(ASYNC_SECONDS_MAX))

@@ -150,23 +150,20 @@ def _equal(found: object, expected: object) -> None:
     assert found == expected
 
 
-def test_api_reference(server: LocalServer) -> None:
-    async def main() -> None:
-        names = await _prepare(server)
-        path = names["table_path"] = fluss.TablePath("fluss", "reference")
-        schema = fluss.Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]))
-        await names["admin"].create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
-        table = await names["conn"].get_table(path)
-        writer = table.new_append().create_writer()
-        for i in range(6):
-            writer.append((i, f"n{i}"))
-        await writer.flush()
-        names["scanner"] = await table.new_scan().create_log_scanner()
-        names["scanner"].subscribe(0, fluss.EARLIEST_OFFSET)
-        await run_document(REFERENCE, names, server.bootstrap_servers)
-        names["conn"].close()
-
-    asyncio.run(main())
+async def test_api_reference(server: LocalServer) -> None:
+    names = await _prepare(server)
+    path = names["table_path"] = fluss.TablePath("fluss", "reference")
+    schema = fluss.Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]))
+    await names["admin"].create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
+    table = await names["conn"].get_table(path)
+    writer = table.new_append().create_writer()
+    for i in range(6):
+        writer.append((i, f"n{i}"))
+    await writer.flush()
+    names["scanner"] = await table.new_scan().create_log_scanner()
+    names["scanner"].subscribe(0, fluss.EARLIEST_OFFSET)
+    await run_document(REFERENCE, names, server.bootstrap_servers)
+    names["conn"].close()
 
 
 # -- the Rust reference, in Python form -------------------------------------------------------------------------------
@@ -257,24 +254,21 @@ RUST: list[Block] = [
 ]
 
 
-def test_rust_reference_in_python_form(server: LocalServer) -> None:
-    async def main() -> None:
-        names = await _prepare(server)
-        path = names["table_path"] = fluss.TablePath("fluss", "rust")
-        schema = fluss.Schema(pa.schema([("id", pa.int32())]))
-        await names["admin"].create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
-        table = names["table"] = await names["conn"].get_table(path)
-        names["writer"] = table.new_append().create_writer()
-        names["row"] = [7]
-        for i in range(3):
-            await names["writer"].append([i])
-        names["log_scanner"] = await table.new_scan().create_log_scanner()
-        names["log_scanner"].subscribe(0, fluss.EARLIEST_OFFSET)
-        names["records"] = names["log_scanner"].poll(2000)
-        await run_document(RUST, names, server.bootstrap_servers)
-        names["conn"].close()
-
-    asyncio.run(main())
+async def test_rust_reference_in_python_form(server: LocalServer) -> None:
+    names = await _prepare(server)
+    path = names["table_path"] = fluss.TablePath("fluss", "rust")
+    schema = fluss.Schema(pa.schema([("id", pa.int32())]))
+    await names["admin"].create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
+    table = names["table"] = await names["conn"].get_table(path)
+    names["writer"] = table.new_append().create_writer()
+    names["row"] = [7]
+    for i in range(3):
+        await names["writer"].append([i])
+    names["log_scanner"] = await table.new_scan().create_log_scanner()
+    names["log_scanner"].subscribe(0, fluss.EARLIEST_OFFSET)
+    names["records"] = names["log_scanner"].poll(2000)
+    await run_document(RUST, names, server.bootstrap_servers)
+    names["conn"].close()
 
 
 # -- the guide (older names) ------------------------------------------------------------------------------------------
@@ -690,23 +684,20 @@ def test_guide_quick_start(server: LocalServer, capsys: pytest.CaptureFixture[st
     assert "Alice" in capsys.readouterr().out
 
 
-def test_guide(server: LocalServer) -> None:
-    async def main() -> None:
-        names: Namespace = {"fluss": fluss, "pa": pa}
-        address = server.bootstrap_servers
-        await run_document(GUIDE_CONNECT, names, address)
-        await run_document(DATABASES + GUIDE_TABLES + [(LOG_TABLE, nothing)], names, address)
-        _frames(names)
-        blocks = log_blocks("await table.new_append_writer()", "get_table", "create_batch_scanner")
-        await run_document(blocks, names, address)
-        await run_document([(GUIDE_LATEST, nothing)], names, address)
-        await names["writer"].append([7, "new", 1.0]).wait()
-        assert names["scanner"].poll_arrow(3000).column("id").to_pylist() == [7]
-        await run_document([(PROJECTION.format(create="create_batch_scanner"), _projected)], names, address)
-        await run_document(KEYED + PARTITIONED + ERRORS, names, address)
-        names["conn"].close()
-
-    asyncio.run(main())
+async def test_guide(server: LocalServer) -> None:
+    names: Namespace = {"fluss": fluss, "pa": pa}
+    address = server.bootstrap_servers
+    await run_document(GUIDE_CONNECT, names, address)
+    await run_document(DATABASES + GUIDE_TABLES + [(LOG_TABLE, nothing)], names, address)
+    _frames(names)
+    blocks = log_blocks("await table.new_append_writer()", "get_table", "create_batch_scanner")
+    await run_document(blocks, names, address)
+    await run_document([(GUIDE_LATEST, nothing)], names, address)
+    await names["writer"].append([7, "new", 1.0]).wait()
+    assert names["scanner"].poll_arrow(3000).column("id").to_pylist() == [7]
+    await run_document([(PROJECTION.format(create="create_batch_scanner"), _projected)], names, address)
+    await run_document(KEYED + PARTITIONED + ERRORS, names, address)
+    names["conn"].close()
 
 
 # -- log tables (current names) ---------------------------------------------------------------------------------------
@@ -726,22 +717,19 @@ LATEST: list[Block] = [
 ]
 
 
-def test_log_tables(server: LocalServer) -> None:
-    async def main() -> None:
-        names = await _prepare(server)
-        address = server.bootstrap_servers
-        await run_document([(LOG_TABLE, nothing)], names, address)
-        _frames(names)
-        create = "table.new_append().create_writer()"
-        await run_document(log_blocks(create, "get_table_info", "create_record_batch_log_scanner"), names, address)
-        await run_document(LATEST, names, address)
-        assert names["scanner"].poll_arrow(50).num_rows == 0
-        await names["writer"].append((7, "new", 1.0)).wait()
-        assert names["scanner"].poll_arrow(3000).column("id").to_pylist() == [7]
-        await run_document([(PROJECTION.format(create="create_record_batch_log_scanner"), _projected)], names, address)
-        names["conn"].close()
-
-    asyncio.run(main())
+async def test_log_tables(server: LocalServer) -> None:
+    names = await _prepare(server)
+    address = server.bootstrap_servers
+    await run_document([(LOG_TABLE, nothing)], names, address)
+    _frames(names)
+    create = "table.new_append().create_writer()"
+    await run_document(log_blocks(create, "get_table_info", "create_record_batch_log_scanner"), names, address)
+    await run_document(LATEST, names, address)
+    assert names["scanner"].poll_arrow(50).num_rows == 0
+    await names["writer"].append((7, "new", 1.0)).wait()
+    assert names["scanner"].poll_arrow(3000).column("id").to_pylist() == [7]
+    await run_document([(PROJECTION.format(create="create_record_batch_log_scanner"), _projected)], names, address)
+    names["conn"].close()
 
 
 # -- admin operations -------------------------------------------------------------------------------------------------
@@ -807,25 +795,22 @@ offset = snapshot.get_bucket_offset(bucket)
 """
 
 
-def test_admin_operations(server: LocalServer) -> None:
-    async def main() -> None:
-        names = await _prepare(server)
-        await run_document(ADMIN, names, server.bootstrap_servers)
-        # Lake integration is on, but nothing was tiered yet.
-        with pytest.raises(fluss.LakeSnapshotNotExistError):
-            await run_block(LAKE, names, server.bootstrap_servers)
-        admin, path = names["admin"], fluss.TablePath("my_database", "tiered")
-        on = {"table.datalake.enabled": "true"}
-        await admin.create_table(path, fluss.TableDescriptor(names["schema"], bucket_count=1, properties=on))
-        table_id = (await admin.get_table_info(path)).table_id
-        bucket = fluss.TableBucket(table_id, 0)
-        stored = await admin.prepare_lake_table_snapshot(path, table_id, {bucket: 0})
-        await admin.commit_lake_table_snapshot(table_id, 11, stored)
-        names["table_path"] = path
+async def test_admin_operations(server: LocalServer) -> None:
+    names = await _prepare(server)
+    await run_document(ADMIN, names, server.bootstrap_servers)
+    # Lake integration is on, but nothing was tiered yet.
+    with pytest.raises(fluss.LakeSnapshotNotExistError):
         await run_block(LAKE, names, server.bootstrap_servers)
-        assert names["snapshot"].snapshot_id == 11
-        assert names["snapshot"].get_table_buckets() == [bucket]
-        assert names["snapshot"].get_bucket_offset(bucket) == 0
-        names["conn"].close()
-
-    asyncio.run(main())
+    admin, path = names["admin"], fluss.TablePath("my_database", "tiered")
+    on = {"table.datalake.enabled": "true"}
+    await admin.create_table(path, fluss.TableDescriptor(names["schema"], bucket_count=1, properties=on))
+    table_id = (await admin.get_table_info(path)).table_id
+    bucket = fluss.TableBucket(table_id, 0)
+    stored = await admin.prepare_lake_table_snapshot(path, table_id, {bucket: 0})
+    await admin.commit_lake_table_snapshot(table_id, 11, stored)
+    names["table_path"] = path
+    await run_block(LAKE, names, server.bootstrap_servers)
+    assert names["snapshot"].snapshot_id == 11
+    assert names["snapshot"].get_table_buckets() == [bucket]
+    assert names["snapshot"].get_bucket_offset(bucket) == 0
+    names["conn"].close()

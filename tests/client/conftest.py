@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import itertools
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
@@ -46,6 +47,13 @@ def collected(no_complaints: None) -> Iterator[None]:
     """Collect garbage after the test: what was left behind shows then."""
     yield
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _tasks_end(request: pytest.FixtureRequest, no_complaints: None) -> None:
+    """Fail every async test here that leaves tasks behind."""
+    if inspect.iscoroutinefunction(request.function):
+        request.getfixturevalue("no_tasks_left")
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,16 +13,11 @@ import fluss
 import fluss.aio
 
 
-async def with_table(
-    config: fluss.Config,
-    database: str,
-    use: Callable[[Any, Any], Awaitable[Any]],
-    schema: Any,
-    *,
-    keys: list[str] | None = None,
-    **options: Any,
-) -> Any:
-    """Await `use(conn, table)` with a table `t` of its own, on the caller's loop."""
+@contextlib.asynccontextmanager
+async def open_table(
+    config: fluss.Config, database: str, schema: Any, *, keys: list[str] | None = None, **options: Any
+) -> AsyncIterator[tuple[Any, Any]]:
+    """Open a connection and a new table `t` of the database."""
     async with await fluss.aio.FlussConnection.create(config) as conn:
         admin = conn.get_admin()
         await admin.create_database(database, ignore_if_exists=True)
@@ -29,7 +25,13 @@ async def with_table(
         if not isinstance(schema, fluss.Schema):
             schema = fluss.Schema(pa.schema(schema), primary_keys=keys)
         await admin.create_table(path, fluss.TableDescriptor(schema, **{"bucket_count": 1, **options}))
-        return await use(conn, await conn.get_table(path))
+        yield conn, await conn.get_table(path)
+
+
+async def with_table(config: fluss.Config, database: str, use: Any, schema: Any, **options: Any) -> Any:
+    """Await `use(conn, table)` with a new table."""
+    async with open_table(config, database, schema, **options) as (conn, table):
+        return await use(conn, table)
 
 
 async def closed(*things: Any) -> None:

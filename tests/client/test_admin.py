@@ -32,37 +32,34 @@ def admin_run(run, config, database):
     return start
 
 
-def test_databases(run, config, database):
-    async def main():
-        async with await fluss.FlussConnection.create(config) as conn:
-            admin = await conn.get_admin()
-            assert not await admin.database_exists(database)
-            descriptor = fluss.DatabaseDescriptor(comment="c", custom_properties={"a": "1", "b": "2"})
-            await admin.create_database(database, descriptor)
-            assert await admin.database_exists(database)
-            assert database in await admin.list_databases()
-            info = await admin.get_database_info(database)
-            assert info.database_name == database
-            assert info.get_database_descriptor().comment == "c"
-            assert info.get_database_descriptor().get_custom_properties() == {"a": "1", "b": "2"}
-            assert info.created_time > 0
-            with pytest.raises(fluss.DatabaseAlreadyExistError):
-                await admin.create_database(database)
-            await admin.create_database(database, ignore_if_exists=True)
-            await admin.create_table(fluss.TablePath(database, "t"), fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
-            with pytest.raises(fluss.DatabaseNotEmptyError):
-                await admin.drop_database(database, cascade=False)
+async def test_databases(config, database):
+    async with await fluss.FlussConnection.create(config) as conn:
+        admin = await conn.get_admin()
+        assert not await admin.database_exists(database)
+        descriptor = fluss.DatabaseDescriptor(comment="c", custom_properties={"a": "1", "b": "2"})
+        await admin.create_database(database, descriptor)
+        assert await admin.database_exists(database)
+        assert database in await admin.list_databases()
+        info = await admin.get_database_info(database)
+        assert info.database_name == database
+        assert info.get_database_descriptor().comment == "c"
+        assert info.get_database_descriptor().get_custom_properties() == {"a": "1", "b": "2"}
+        assert info.created_time > 0
+        with pytest.raises(fluss.DatabaseAlreadyExistError):
+            await admin.create_database(database)
+        await admin.create_database(database, ignore_if_exists=True)
+        await admin.create_table(fluss.TablePath(database, "t"), fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
+        with pytest.raises(fluss.DatabaseNotEmptyError):
+            await admin.drop_database(database, cascade=False)
+        await admin.drop_database(database)
+        with pytest.raises(fluss.DatabaseNotExistError) as caught:
             await admin.drop_database(database)
-            with pytest.raises(fluss.DatabaseNotExistError) as caught:
-                await admin.drop_database(database)
-            assert caught.value.error_code == fluss.ErrorCode.DATABASE_NOT_EXIST
-            await admin.drop_database(database, ignore_if_not_exists=True)
-            with pytest.raises(fluss.DatabaseNotExistError):
-                await admin.get_database_info(database)
-            with pytest.raises(fluss.DatabaseNotExistError):
-                await admin.list_tables(database)
-
-    run(main())
+        assert caught.value.error_code == fluss.ErrorCode.DATABASE_NOT_EXIST
+        await admin.drop_database(database, ignore_if_not_exists=True)
+        with pytest.raises(fluss.DatabaseNotExistError):
+            await admin.get_database_info(database)
+        with pytest.raises(fluss.DatabaseNotExistError):
+            await admin.list_tables(database)
 
 
 def test_database_summaries(admin_run, database):
@@ -378,47 +375,41 @@ def test_lake_tiering_round(run, tmp_path, database):
         run(main(server))
 
 
-def test_server_tags_and_rebalance_of_a_single_node(config, run):
-    async def use():
-        async with await fluss.FlussConnection.create(config) as conn:
-            admin = conn.get_admin()
-            [tablet] = [node for node in await admin.get_server_nodes() if node.server_type == "TabletServer"]
-            await admin.add_server_tag([tablet.id], fluss.ServerTag.TEMPORARY_OFFLINE)
-            await admin.add_server_tag([tablet.id], "temporary_offline")
-            with pytest.raises(fluss.FlussError, match=r"(?i)tag"):
-                await admin.add_server_tag([tablet.id], fluss.ServerTag.PERMANENT_OFFLINE)
-            with pytest.raises(fluss.FlussError, match="77"):
-                await admin.add_server_tag([77], "PERMANENT_OFFLINE")
-            await admin.remove_server_tag([tablet.id], fluss.ServerTag.TEMPORARY_OFFLINE)
-            started = await admin.rebalance([fluss.GoalType.REPLICA_DISTRIBUTION, "leader_distribution"])
-            for asked in (started, None):
-                progress = await admin.list_rebalance_progress(asked)
-                assert (progress.rebalance_id, progress.status) == (started, fluss.RebalanceStatus.COMPLETED)
-                assert progress.status.is_final
-                assert progress.progress is None, "a single server has nothing to move"
-            with pytest.raises(fluss.FlussError, match="No rebalance is in progress"):
-                await admin.cancel_rebalance(started)
-            with pytest.raises(fluss.InvalidArgumentError, match="expected one of PERMANENT_OFFLINE"):
-                await admin.add_server_tag([tablet.id], "gone")
-            with pytest.raises(fluss.InvalidArgumentError, match="at least one goal"):
-                await admin.rebalance([])
-            with pytest.raises(fluss.InvalidArgumentError, match="list of ids"):
-                await admin.remove_server_tag([], "PERMANENT_OFFLINE")
-
-    run(use())
+async def test_server_tags_and_rebalance_of_a_single_node(config):
+    async with await fluss.FlussConnection.create(config) as conn:
+        admin = conn.get_admin()
+        [tablet] = [node for node in await admin.get_server_nodes() if node.server_type == "TabletServer"]
+        await admin.add_server_tag([tablet.id], fluss.ServerTag.TEMPORARY_OFFLINE)
+        await admin.add_server_tag([tablet.id], "temporary_offline")
+        with pytest.raises(fluss.FlussError, match=r"(?i)tag"):
+            await admin.add_server_tag([tablet.id], fluss.ServerTag.PERMANENT_OFFLINE)
+        with pytest.raises(fluss.FlussError, match="77"):
+            await admin.add_server_tag([77], "PERMANENT_OFFLINE")
+        await admin.remove_server_tag([tablet.id], fluss.ServerTag.TEMPORARY_OFFLINE)
+        started = await admin.rebalance([fluss.GoalType.REPLICA_DISTRIBUTION, "leader_distribution"])
+        for asked in (started, None):
+            progress = await admin.list_rebalance_progress(asked)
+            assert (progress.rebalance_id, progress.status) == (started, fluss.RebalanceStatus.COMPLETED)
+            assert progress.status.is_final
+            assert progress.progress is None, "a single server has nothing to move"
+        with pytest.raises(fluss.FlussError, match="No rebalance is in progress"):
+            await admin.cancel_rebalance(started)
+        with pytest.raises(fluss.InvalidArgumentError, match="expected one of PERMANENT_OFFLINE"):
+            await admin.add_server_tag([tablet.id], "gone")
+        with pytest.raises(fluss.InvalidArgumentError, match="at least one goal"):
+            await admin.rebalance([])
+        with pytest.raises(fluss.InvalidArgumentError, match="list of ids"):
+            await admin.remove_server_tag([], "PERMANENT_OFFLINE")
 
 
-def test_columns_cannot_be_dropped_or_renamed_yet(config, database, run):
-    async def use():
-        async with await fluss.FlussConnection.create(config) as conn:
-            admin = conn.get_admin()
-            await admin.create_database(database)
-            schema = fluss.Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]))
-            path = fluss.TablePath(database, "t")
-            await admin.create_table(path, fluss.TableDescriptor(schema))
-            with pytest.raises(fluss.FlussError, match="Not support drop column now"):
-                await admin.alter_table(path, drop_columns=["name"])
-            with pytest.raises(fluss.FlussError, match="Not support rename column now"):
-                await admin.alter_table(path, rename_columns={"name": "other"})
-
-    run(use())
+async def test_columns_cannot_be_dropped_or_renamed_yet(config, database):
+    async with await fluss.FlussConnection.create(config) as conn:
+        admin = conn.get_admin()
+        await admin.create_database(database)
+        schema = fluss.Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]))
+        path = fluss.TablePath(database, "t")
+        await admin.create_table(path, fluss.TableDescriptor(schema))
+        with pytest.raises(fluss.FlussError, match="Not support drop column now"):
+            await admin.alter_table(path, drop_columns=["name"])
+        with pytest.raises(fluss.FlussError, match="Not support rename column now"):
+            await admin.alter_table(path, rename_columns={"name": "other"})

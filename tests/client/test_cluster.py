@@ -38,278 +38,233 @@ async def make_table(cluster: Cluster, database: str, name: str = "t", **options
     return path
 
 
-def test_bootstrap_servers_are_tried_in_turn(run, config):
+async def test_bootstrap_servers_are_tried_in_turn(config):
     config.bootstrap_servers = f"127.0.0.1:{free_port()},{config.bootstrap_servers}"
 
-    async def main():
-        cluster = await Cluster.connect(config)
-        assert cluster.server_nodes()
-        await cluster.close()
-
-    run(main())
+    cluster = await Cluster.connect(config)
+    assert cluster.server_nodes()
+    await cluster.close()
 
 
-def test_no_server_gives_an_error_that_names_the_addresses(run):
+async def test_no_server_gives_an_error_that_names_the_addresses():
     port = free_port()
-
-    async def main():
-        await Cluster.connect(Config({"bootstrap.servers": f"127.0.0.1:{port}"}))
 
     started = time.monotonic()
     with pytest.raises(NetworkError, match=f"127.0.0.1:{port}") as caught:
-        run(main())
+        await Cluster.connect(Config({"bootstrap.servers": f"127.0.0.1:{port}"}))
     assert caught.value.error_code == 1
     assert caught.value.is_retriable
     assert time.monotonic() - started < 5
 
 
-def test_a_deadline_that_is_over_before_the_first_server_is_asked(run):
-    async def main():
+async def test_a_deadline_that_is_over_before_the_first_server_is_asked():
+    with pytest.raises(DeadlineExceededError, match=r"127\.0\.0\.1:1.*timeout="):
         await Cluster.connect(Config({"bootstrap.servers": "127.0.0.1:1"}), timeout=1e-9)
 
-    with pytest.raises(DeadlineExceededError, match=r"127\.0\.0\.1:1.*timeout="):
-        run(main())
 
-
-def test_a_silent_server_ends_the_wait_at_the_connect_timeout(run):
+async def test_a_silent_server_ends_the_wait_at_the_connect_timeout():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
 
-        async def main():
-            await Cluster.connect(Config({"bootstrap.servers": address, "connect-timeout": 200}))
-
         started = time.monotonic()
         with pytest.raises(FlussError):
-            run(main())
+            await Cluster.connect(Config({"bootstrap.servers": address, "connect-timeout": 200}))
         assert time.monotonic() - started < 10
 
 
-def test_options_that_contradict_each_other_are_refused_before_connecting(run):
-    async def main():
+async def test_options_that_contradict_each_other_are_refused_before_connecting():
+    with pytest.raises(ConfigError, match=r"security\.sasl\.username"):
         await Cluster.connect(Config({"security.protocol": "sasl"}))
 
-    with pytest.raises(ConfigError, match=r"security\.sasl\.username"):
-        run(main())
+
+async def test_one_connection_per_node(config):
+    cluster = await Cluster.connect(config)
+    tablets = await asyncio.gather(*(cluster.any_tablet(cluster.deadline()) for _ in range(10)))
+    coordinators = await asyncio.gather(*(cluster.coordinator(cluster.deadline()) for _ in range(10)))
+    assert len(set(map(id, tablets))) == 1
+    assert len(set(map(id, coordinators))) == 1
+    assert cluster.metrics.snapshot()["connections_opened_total"] == 3  # bootstrap, coordinator, tablet server
+    assert cluster.metrics.snapshot()["connections_open"] == 2
+    await cluster.close()
+    assert cluster.metrics.snapshot()["connections_open"] == 0
 
 
-def test_one_connection_per_node(run, config):
-    async def main():
-        cluster = await Cluster.connect(config)
-        tablets = await asyncio.gather(*(cluster.any_tablet(cluster.deadline()) for _ in range(10)))
-        coordinators = await asyncio.gather(*(cluster.coordinator(cluster.deadline()) for _ in range(10)))
-        assert len(set(map(id, tablets))) == 1
-        assert len(set(map(id, coordinators))) == 1
-        assert cluster.metrics.snapshot()["connections_opened_total"] == 3  # bootstrap, coordinator, tablet server
-        assert cluster.metrics.snapshot()["connections_open"] == 2
-        await cluster.close()
-        assert cluster.metrics.snapshot()["connections_open"] == 0
-
-    run(main())
-
-
-def test_table_metadata_is_cached_and_asked_for_once(run, config, database):
-    async def main():
-        cluster = await Cluster.connect(config)
-        path = await make_table(cluster, database, bucket_count=3)
-        before = cluster.metrics.snapshot()["metadata_refreshes_total"]
-        states = await asyncio.gather(*(cluster.table(path) for _ in range(20)))
-        assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 1
-        state = states[0]
-        assert state.num_buckets == 3
-        assert await cluster.table(path) is state
-        assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 1
-        bucket = state.bucket(2)
-        assert cluster.known_leader(bucket) == await cluster.leader_id(bucket, path)
-        connection = await cluster.leader(bucket, path)
-        assert not connection.closed
-        cluster.invalidate(bucket)
-        assert cluster.known_leader(bucket) is None
-        assert await cluster.leader(bucket, path) is connection
-        assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 2
-        cluster.invalidate(path)
-        await cluster.table(path)
-        assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 3
-        await cluster.close()
-
-    run(main())
+async def test_table_metadata_is_cached_and_asked_for_once(config, database):
+    cluster = await Cluster.connect(config)
+    path = await make_table(cluster, database, bucket_count=3)
+    before = cluster.metrics.snapshot()["metadata_refreshes_total"]
+    states = await asyncio.gather(*(cluster.table(path) for _ in range(20)))
+    assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 1
+    state = states[0]
+    assert state.num_buckets == 3
+    assert await cluster.table(path) is state
+    assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 1
+    bucket = state.bucket(2)
+    assert cluster.known_leader(bucket) == await cluster.leader_id(bucket, path)
+    connection = await cluster.leader(bucket, path)
+    assert not connection.closed
+    cluster.invalidate(bucket)
+    assert cluster.known_leader(bucket) is None
+    assert await cluster.leader(bucket, path) is connection
+    assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 2
+    cluster.invalidate(path)
+    await cluster.table(path)
+    assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 3
+    await cluster.close()
 
 
-def test_missing_things(run, config, database):
-    async def main():
-        cluster = await Cluster.connect(config)
-        path = await make_table(cluster, database, partition_keys=["p"])
-        with pytest.raises(TableNotExistError):
-            await cluster.table(TablePath(database, "nope"))
-        assert await cluster.partition(path, "nope") is None
-        assert await cluster.partition_by_id(path, 10**9) is None
-        state = await cluster.table(path)
-        with pytest.raises(LeaderNotAvailableError, match="No leader found"):
-            await cluster.leader_id(TableBucket.with_partition(state.table_id, 10**9, 0), path)
-        with pytest.raises(TableNotExistError, match="created again"):
-            await cluster.leader_id(TableBucket(state.table_id + 10**6, 0), path)
-        with pytest.raises(LeaderNotAvailableError, match="not in the cluster"):
-            await cluster.node(10**6)
-        await cluster.close()
-
-    run(main())
+async def test_missing_things(config, database):
+    cluster = await Cluster.connect(config)
+    path = await make_table(cluster, database, partition_keys=["p"])
+    with pytest.raises(TableNotExistError):
+        await cluster.table(TablePath(database, "nope"))
+    assert await cluster.partition(path, "nope") is None
+    assert await cluster.partition_by_id(path, 10**9) is None
+    state = await cluster.table(path)
+    with pytest.raises(LeaderNotAvailableError, match="No leader found"):
+        await cluster.leader_id(TableBucket.with_partition(state.table_id, 10**9, 0), path)
+    with pytest.raises(TableNotExistError, match="created again"):
+        await cluster.leader_id(TableBucket(state.table_id + 10**6, 0), path)
+    with pytest.raises(LeaderNotAvailableError, match="not in the cluster"):
+        await cluster.node(10**6)
+    await cluster.close()
 
 
-def test_a_change_is_seen_by_those_who_ask_after_it(run, config, database, monkeypatch):
+async def test_a_change_is_seen_by_those_who_ask_after_it(config, database, monkeypatch):
     """Also while an answer from before the change is still to come: it is neither shared nor kept."""
 
-    async def main():
-        cluster = await Cluster.connect(config)
-        admin, path = FlussAdmin(Direct(cluster)), TablePath(database, "late")
-        await admin.create_database(database, ignore_if_exists=True)
-        real = cluster.call
-        late: list[tuple[asyncio.Event, asyncio.Event]] = []
+    cluster = await Cluster.connect(config)
+    admin, path = FlussAdmin(Direct(cluster)), TablePath(database, "late")
+    await admin.create_database(database, ignore_if_exists=True)
+    real = cluster.call
+    late: list[tuple[asyncio.Event, asyncio.Event]] = []
 
-        async def slow(connection, api, *arguments):
-            answer = asyncio.ensure_future(real(connection, api, *arguments))
-            await asyncio.wait([answer])
-            if api.name == "GET_METADATA" and late:
-                came, may_arrive = late.pop()
-                came.set()
-                await may_arrive.wait()
-            return await answer
+    async def slow(connection, api, *arguments):
+        answer = asyncio.ensure_future(real(connection, api, *arguments))
+        await asyncio.wait([answer])
+        if api.name == "GET_METADATA" and late:
+            came, may_arrive = late.pop()
+            came.set()
+            await may_arrive.wait()
+        return await answer
 
-        monkeypatch.setattr(cluster, "call", slow)
+    monkeypatch.setattr(cluster, "call", slow)
 
-        async def changed_meanwhile(change):
-            came, may_arrive = asyncio.Event(), asyncio.Event()
-            late.append((came, may_arrive))
-            before = asyncio.ensure_future(cluster.table(path, refresh=True))
-            await came.wait()
-            await change
-            now = await asyncio.wait_for(cluster.table(path, refresh=True), 10)
-            may_arrive.set()
-            return now, await before, await cluster.table(path)
+    async def changed_meanwhile(change):
+        came, may_arrive = asyncio.Event(), asyncio.Event()
+        late.append((came, may_arrive))
+        before = asyncio.ensure_future(cluster.table(path, refresh=True))
+        await came.wait()
+        await change
+        now = await asyncio.wait_for(cluster.table(path, refresh=True), 10)
+        may_arrive.set()
+        return now, await before, await cluster.table(path)
 
-        descriptor = TableDescriptor(Schema(pa.schema([("id", pa.int64())])))
-        now, before, cached = await changed_meanwhile(admin.create_table(path, descriptor))
-        assert now.table_id == before.table_id == cached.table_id
-        found = await changed_meanwhile(admin.alter_table(path, add_columns={"more": pa.int32()}))
-        assert [list(state.schema.column_names) for state in found] == [["id", "more"]] * 3
-        await cluster.close()
-
-    run(main())
+    descriptor = TableDescriptor(Schema(pa.schema([("id", pa.int64())])))
+    now, before, cached = await changed_meanwhile(admin.create_table(path, descriptor))
+    assert now.table_id == before.table_id == cached.table_id
+    found = await changed_meanwhile(admin.alter_table(path, add_columns={"more": pa.int32()}))
+    assert [list(state.schema.column_names) for state in found] == [["id", "more"]] * 3
+    await cluster.close()
 
 
-def test_partitions_by_name_and_id(run, config, database):
-    async def main():
-        cluster = await Cluster.connect(config)
-        path = await make_table(cluster, database, partition_keys=["p"], bucket_count=2)
-        admin = FlussAdmin(Direct(cluster))
-        assert await cluster.partition(path, "eu") is None
-        await admin.create_partition(path, {"p": "eu"})
-        partition = await cluster.partition(path, "eu")
-        assert partition.partition_name == "eu"
-        assert await cluster.partition_by_id(path, partition.partition_id) is partition
-        assert await cluster.leader_id(partition.bucket(1), path) == cluster.known_leader(partition.bucket(1))
-        other = await Cluster.connect(config)
-        by_id = await other.partition_by_id(path, partition.partition_id)
-        assert by_id.partition_name == "eu"
-        await other.close()
-        await admin.drop_partition(path, {"p": "eu"})
-        assert await cluster.partition(path, "eu", refresh=True) is None
-        await cluster.close()
-
-    run(main())
+async def test_partitions_by_name_and_id(config, database):
+    cluster = await Cluster.connect(config)
+    path = await make_table(cluster, database, partition_keys=["p"], bucket_count=2)
+    admin = FlussAdmin(Direct(cluster))
+    assert await cluster.partition(path, "eu") is None
+    await admin.create_partition(path, {"p": "eu"})
+    partition = await cluster.partition(path, "eu")
+    assert partition.partition_name == "eu"
+    assert await cluster.partition_by_id(path, partition.partition_id) is partition
+    assert await cluster.leader_id(partition.bucket(1), path) == cluster.known_leader(partition.bucket(1))
+    other = await Cluster.connect(config)
+    by_id = await other.partition_by_id(path, partition.partition_id)
+    assert by_id.partition_name == "eu"
+    await other.close()
+    await admin.drop_partition(path, {"p": "eu"})
+    assert await cluster.partition(path, "eu", refresh=True) is None
+    await cluster.close()
 
 
 @pytest.mark.parametrize("times", [1, 4])
-def test_a_table_that_is_forgotten_while_its_partition_is_asked_for(run, config, database, monkeypatch, times):
+async def test_a_table_that_is_forgotten_while_its_partition_is_asked_for(config, database, monkeypatch, times):
     """A schema change, for instance, makes the client forget a table. Its partitions are there nevertheless."""
 
-    async def scenario():
-        cluster = await Cluster.connect(config)
-        path = await make_table(cluster, database, partition_keys=["p"])
-        await FlussAdmin(Direct(cluster)).create_partition(path, {"p": "eu"})
-        learn, left = cluster._learn, times
+    cluster = await Cluster.connect(config)
+    path = await make_table(cluster, database, partition_keys=["p"])
+    await FlussAdmin(Direct(cluster)).create_partition(path, {"p": "eu"})
+    learn, left = cluster._learn, times
 
-        def forget_first(response, partitions_of=None):
-            nonlocal left
-            if partitions_of is not None and left:
-                left -= 1
-                cluster.invalidate(partitions_of)
-            learn(response, partitions_of)
+    def forget_first(response, partitions_of=None):
+        nonlocal left
+        if partitions_of is not None and left:
+            left -= 1
+            cluster.invalidate(partitions_of)
+        learn(response, partitions_of)
 
-        monkeypatch.setattr(cluster, "_learn", forget_first)
-        partition = await cluster.partition(path, "eu")
-        assert partition is not None
-        assert partition.partition_name == "eu"
-        await cluster.close()
-
-    run(scenario())
+    monkeypatch.setattr(cluster, "_learn", forget_first)
+    partition = await cluster.partition(path, "eu")
+    assert partition is not None
+    assert partition.partition_name == "eu"
+    await cluster.close()
 
 
-def test_schema_versions(run, config, database):
-    async def main():
-        cluster = await Cluster.connect(config)
-        path = await make_table(cluster, database)
-        await FlussAdmin(Direct(cluster)).alter_table(path, add_columns={"new": pa.int32()})
-        state = await cluster.table(path, refresh=True)
-        first = await cluster.schema(path, state.schema_id - 1)
-        assert first.get_column_names() == ["id", "p"]
-        assert await cluster.schema(path, state.schema_id - 1) is first, "kept"
-        assert (await cluster.schema(path, state.schema_id)).get_column_names() == ["id", "p", "new"]
-        await cluster.close()
-
-    run(main())
+async def test_schema_versions(config, database):
+    cluster = await Cluster.connect(config)
+    path = await make_table(cluster, database)
+    await FlussAdmin(Direct(cluster)).alter_table(path, add_columns={"new": pa.int32()})
+    state = await cluster.table(path, refresh=True)
+    first = await cluster.schema(path, state.schema_id - 1)
+    assert first.get_column_names() == ["id", "p"]
+    assert await cluster.schema(path, state.schema_id - 1) is first, "kept"
+    assert (await cluster.schema(path, state.schema_id)).get_column_names() == ["id", "p", "new"]
+    await cluster.close()
 
 
-def test_a_restarted_server_is_found_again(run, tmp_path, database):
+async def test_a_restarted_server_is_found_again(tmp_path, database):
     port = free_port()
     config = Config({"bootstrap.servers": f"127.0.0.1:{port}", "connect-timeout": 2000})
 
-    async def main():
-        first = LocalServer(tmp_path, port=port)
-        await asyncio.to_thread(first.start)
-        cluster = await Cluster.connect(config)
-        try:
-            path = await make_table(cluster, database)
-            await cluster.table(path)
-        finally:
-            await asyncio.to_thread(first.stop)
-        second = LocalServer(tmp_path, port=port)
-        starting = asyncio.ensure_future(asyncio.to_thread(second.start))
-        try:
-            # Asked while the server is away: the call waits, with pauses, until it is back.
-            assert await FlussAdmin(Direct(cluster)).table_exists(path)
-            assert (await cluster.table(path, refresh=True)).table_path == path
-        finally:
-            await starting
-            await cluster.close()
-            await asyncio.to_thread(second.stop)
-
-    run(main())
-
-
-def test_closing_ends_what_is_in_flight(run, config):
-    async def main():
-        cluster = await Cluster.connect(config)
+    first = LocalServer(tmp_path, port=port)
+    await asyncio.to_thread(first.start)
+    cluster = await Cluster.connect(config)
+    try:
+        path = await make_table(cluster, database)
+        await cluster.table(path)
+    finally:
+        await asyncio.to_thread(first.stop)
+    second = LocalServer(tmp_path, port=port)
+    starting = asyncio.ensure_future(asyncio.to_thread(second.start))
+    try:
+        # Asked while the server is away: the call waits, with pauses, until it is back.
+        assert await FlussAdmin(Direct(cluster)).table_exists(path)
+        assert (await cluster.table(path, refresh=True)).table_path == path
+    finally:
+        await starting
         await cluster.close()
-        await cluster.close()
-        with pytest.raises(ConnectionClosedError):
-            await cluster.coordinator(cluster.deadline())
-        with pytest.raises(ConnectionClosedError):
-            await cluster.table(TablePath("a", "b"))
-
-    run(main())
+        await asyncio.to_thread(second.stop)
 
 
-def test_a_cancelled_call_leaves_nothing_behind(run, config):
-    async def main():
-        cluster = await Cluster.connect(config)
-        for delay in (0, 0.0001, 0.0005, 0.001):
-            call = asyncio.ensure_future(FlussAdmin(Direct(cluster)).list_databases())
-            await asyncio.sleep(delay)
-            call.cancel()
-            with contextlib.suppress(asyncio.CancelledError):  # unless the answer was quicker
-                await call
-        assert "fluss" in await FlussAdmin(Direct(cluster)).list_databases()
-        await cluster.close()
+async def test_closing_ends_what_is_in_flight(config):
+    cluster = await Cluster.connect(config)
+    await cluster.close()
+    await cluster.close()
+    with pytest.raises(ConnectionClosedError):
+        await cluster.coordinator(cluster.deadline())
+    with pytest.raises(ConnectionClosedError):
+        await cluster.table(TablePath("a", "b"))
 
-    run(main())
+
+async def test_a_cancelled_call_leaves_nothing_behind(config):
+    cluster = await Cluster.connect(config)
+    for delay in (0, 0.0001, 0.0005, 0.001):
+        call = asyncio.ensure_future(FlussAdmin(Direct(cluster)).list_databases())
+        await asyncio.sleep(delay)
+        call.cancel()
+        with contextlib.suppress(asyncio.CancelledError):  # unless the answer was quicker
+            await call
+    assert "fluss" in await FlussAdmin(Direct(cluster)).list_databases()
+    await cluster.close()

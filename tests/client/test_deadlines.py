@@ -262,40 +262,34 @@ def test_every_call_ends_with_its_timeout(proxy: FaultProxy, fault: str) -> None
 
 
 @pytest.mark.parametrize("name", ["list_databases", "get_table", "lookup", "lookup_many", "to_arrow", "KV scan"])
-def test_calls_without_a_timeout_take_twice_the_request_timeout(proxy: FaultProxy, name: str) -> None:
-    async def main() -> None:
-        world = await connected(proxy, **{"request-timeout": 400})
-        closing(proxy)
-        started = time.monotonic()
-        try:
-            with pytest.raises(fluss.FlussError):
-                await CALLS[name](world, None)
-            assert 0.2 < time.monotonic() - started < 0.8 + SLACK_S
-        finally:
-            proxy.calm()
-            await world.conn.close()
-
-    asyncio.run(main())
-
-
-def test_a_retry_that_lasts_is_a_warning_with_cause_and_remaining_time(
-    proxy: FaultProxy, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def main() -> None:
-        world = await connected(proxy)
-        retriable(proxy)
-        caplog.clear()
-        with pytest.raises(fluss.LeaderNotAvailableError) as failed:
-            await world.admin.table_exists(PATH, timeout=4.0)
+async def test_calls_without_a_timeout_take_twice_the_request_timeout(proxy: FaultProxy, name: str) -> None:
+    world = await connected(proxy, **{"request-timeout": 400})
+    closing(proxy)
+    started = time.monotonic()
+    try:
+        with pytest.raises(fluss.FlussError):
+            await CALLS[name](world, None)
+        assert 0.2 < time.monotonic() - started < 0.8 + SLACK_S
+    finally:
         proxy.calm()
         await world.conn.close()
-        text = str(failed.value)
-        assert "TABLE_EXISTS of table 'deadlines.log'" in text
-        assert proxy.address in text
-        assert "attempts in 4000 ms: not yet" in text
-        assert "timeout=" in text
 
-    asyncio.run(main())
+
+async def test_a_retry_that_lasts_is_a_warning_with_cause_and_remaining_time(
+    proxy: FaultProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = await connected(proxy)
+    retriable(proxy)
+    caplog.clear()
+    with pytest.raises(fluss.LeaderNotAvailableError) as failed:
+        await world.admin.table_exists(PATH, timeout=4.0)
+    proxy.calm()
+    await world.conn.close()
+    text = str(failed.value)
+    assert "TABLE_EXISTS of table 'deadlines.log'" in text
+    assert proxy.address in text
+    assert "attempts in 4000 ms: not yet" in text
+    assert "timeout=" in text
     [first] = [record.getMessage() for record in caplog.records if record.name.startswith("fluss.client")]
     assert "failed: not yet" in first
     assert float(re.findall(r"retrying for up to (.*) s", first)[0]) <= 3.0
@@ -303,59 +297,50 @@ def test_a_retry_that_lasts_is_a_warning_with_cause_and_remaining_time(
 
 @pytest.mark.parametrize("what", ["list_databases", "lookup", "flush", "to_arrow"])
 @pytest.mark.parametrize("lasting", [False, True], ids=["passing", "lasting"])
-def test_a_bucket_without_a_leader_is_nothing_to_warn_of_at_first(
+async def test_a_bucket_without_a_leader_is_nothing_to_warn_of_at_first(
     proxy: FaultProxy, caplog: pytest.LogCaptureFixture, what: str, lasting: bool
 ) -> None:
     """Right after a table was created, and while a bucket moves, that is routine."""
 
-    async def main() -> None:
-        world = await connected(proxy)
-        retriable(proxy)
-        caplog.clear()
-        if lasting:
-            with pytest.raises(fluss.FlussError):
-                await CALLS[what](world, 4.0)
-        else:
-            asyncio.get_running_loop().call_later(0.3, proxy.calm)
-            await CALLS[what](world, 30)
-        proxy.calm()
-        await world.conn.close()
-
-    asyncio.run(main())
+    world = await connected(proxy)
+    retriable(proxy)
+    caplog.clear()
+    if lasting:
+        with pytest.raises(fluss.FlussError):
+            await CALLS[what](world, 4.0)
+    else:
+        asyncio.get_running_loop().call_later(0.3, proxy.calm)
+        await CALLS[what](world, 30)
+    proxy.calm()
+    await world.conn.close()
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == (1 if lasting else 0), warnings
 
 
 @pytest.mark.parametrize("what", ["lookup", "write", "scan"])
-def test_lookups_writes_and_scans_warn_at_their_first_retry(
+async def test_lookups_writes_and_scans_warn_at_their_first_retry(
     proxy: FaultProxy, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    async def main() -> None:
-        world = await connected(proxy)
-        closing(proxy)
-        caplog.clear()
-        with pytest.raises(fluss.FlussError):
-            await CALLS[{"lookup": "lookup", "write": "flush", "scan": "to_arrow"}[what]](world, 0.5)
-        proxy.calm()
-        await world.conn.close()
-
-    asyncio.run(main())
+    world = await connected(proxy)
+    closing(proxy)
+    caplog.clear()
+    with pytest.raises(fluss.FlussError):
+        await CALLS[{"lookup": "lookup", "write": "flush", "scan": "to_arrow"}[what]](world, 0.5)
+    proxy.calm()
+    await world.conn.close()
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert any("retrying for up to" in warning for warning in warnings), warnings
     assert len(warnings) < 6, "a warning is for the first retry, not for each"
 
 
-def test_a_lookup_names_its_table_cause_and_attempts(proxy: FaultProxy) -> None:
-    async def main() -> str:
-        world = await connected(proxy)
-        dead(proxy)
-        with pytest.raises(fluss.NetworkError) as failed:
-            await world.lookuper.lookup([1], timeout=0.5)
-        proxy.calm()
-        await world.conn.close()
-        return str(failed.value)
-
-    text = asyncio.run(main())
+async def test_a_lookup_names_its_table_cause_and_attempts(proxy: FaultProxy) -> None:
+    world = await connected(proxy)
+    dead(proxy)
+    with pytest.raises(fluss.NetworkError) as failed:
+        await world.lookuper.lookup([1], timeout=0.5)
+    proxy.calm()
+    await world.conn.close()
+    text = str(failed.value)
     assert "Lookup in" in text
     assert "table 'deadlines.keyed'" in text
     assert "in 500 ms" in text
@@ -419,44 +404,38 @@ def test_a_silent_address_leaves_time_for_the_next_one(proxy: FaultProxy) -> Non
 
 
 @pytest.mark.parametrize("timeout", [0, -1, True, "5", float("nan")])
-def test_a_timeout_that_makes_no_sense_is_refused(proxy: FaultProxy, timeout: Any) -> None:
-    async def main() -> None:
-        async with await fluss.aio.FlussConnection.create(fluss.Config({"bootstrap.servers": proxy.address})) as conn:
-            with pytest.raises(fluss.InvalidArgumentError, match="timeout must be a positive number of seconds"):
-                await conn.get_table(PATH, timeout=timeout)
-
-    asyncio.run(main())
+async def test_a_timeout_that_makes_no_sense_is_refused(proxy: FaultProxy, timeout: Any) -> None:
+    async with await fluss.aio.FlussConnection.create(fluss.Config({"bootstrap.servers": proxy.address})) as conn:
+        with pytest.raises(fluss.InvalidArgumentError, match="timeout must be a positive number of seconds"):
+            await conn.get_table(PATH, timeout=timeout)
 
 
-def test_the_blocking_face_has_the_same_timeouts(proxy: FaultProxy) -> None:
-    async def main() -> None:
-        with await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": proxy.address})) as conn:
-            table = await conn.get_table(PATH, timeout=5)
-            keyed = await conn.get_table(KEYED)
-            lookuper = keyed.new_lookup().create_lookuper()
-            assert await lookuper.lookup([1], timeout=5) == {"id": 1, "name": "a"}
-            found = await table.new_scan().create_record_batch_log_scanner()
-            found.subscribe(0, fluss.EARLIEST_OFFSET, timeout=5)
-            assert found.to_arrow(timeout=5).num_rows >= 1
-            bucket = fluss.TableBucket(keyed.get_table_info().table_id, 0)
-            silent(proxy)
-            calls: list[Callable[[], Any]] = [
-                lambda: found.to_arrow(timeout=TIMEOUT_S),
-                lambda: found.to_pandas(timeout=TIMEOUT_S),
-                lambda: found.to_arrow_batch_reader(timeout=TIMEOUT_S).read_all(),
-                lambda: found.subscribe(0, fluss.LATEST_OFFSET, timeout=TIMEOUT_S),
-                lambda: keyed.new_scan().create_bucket_batch_scanner(bucket).next_batch(timeout=TIMEOUT_S),
-                lambda: list(table.new_scan().read_batches({bucket: 0}, timeout=TIMEOUT_S)),
-            ]
-            for call in calls:
-                started = time.monotonic()
-                with pytest.raises(fluss.FlussError):
-                    call()
-                assert time.monotonic() - started < TIMEOUT_S + SLACK_S
+async def test_the_blocking_face_has_the_same_timeouts(proxy: FaultProxy) -> None:
+    with await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": proxy.address})) as conn:
+        table = await conn.get_table(PATH, timeout=5)
+        keyed = await conn.get_table(KEYED)
+        lookuper = keyed.new_lookup().create_lookuper()
+        assert await lookuper.lookup([1], timeout=5) == {"id": 1, "name": "a"}
+        found = await table.new_scan().create_record_batch_log_scanner()
+        found.subscribe(0, fluss.EARLIEST_OFFSET, timeout=5)
+        assert found.to_arrow(timeout=5).num_rows >= 1
+        bucket = fluss.TableBucket(keyed.get_table_info().table_id, 0)
+        silent(proxy)
+        calls: list[Callable[[], Any]] = [
+            lambda: found.to_arrow(timeout=TIMEOUT_S),
+            lambda: found.to_pandas(timeout=TIMEOUT_S),
+            lambda: found.to_arrow_batch_reader(timeout=TIMEOUT_S).read_all(),
+            lambda: found.subscribe(0, fluss.LATEST_OFFSET, timeout=TIMEOUT_S),
+            lambda: keyed.new_scan().create_bucket_batch_scanner(bucket).next_batch(timeout=TIMEOUT_S),
+            lambda: list(table.new_scan().read_batches({bucket: 0}, timeout=TIMEOUT_S)),
+        ]
+        for call in calls:
             started = time.monotonic()
-            with pytest.raises(fluss.DeadlineExceededError):
-                await lookuper.lookup([1], timeout=TIMEOUT_S)
+            with pytest.raises(fluss.FlussError):
+                call()
             assert time.monotonic() - started < TIMEOUT_S + SLACK_S
-            proxy.calm()
-
-    asyncio.run(main())
+        started = time.monotonic()
+        with pytest.raises(fluss.DeadlineExceededError):
+            await lookuper.lookup([1], timeout=TIMEOUT_S)
+        assert time.monotonic() - started < TIMEOUT_S + SLACK_S
+        proxy.calm()

@@ -289,63 +289,57 @@ def test_many_keys_at_once(use_tables):
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio])
-def test_insert_if_not_exists_hands_out_numbers(run, config, database, face):
+async def test_insert_if_not_exists_hands_out_numbers(config, database, face):
     """The table of identifiers for which the option was made: a name gets the next number, once."""
 
-    async def use():
-        async with await face.FlussConnection.create(config) as conn:
-            admin = conn.get_admin()
-            await admin.create_database(database)
-            path = fluss.TablePath(database, "ids")
-            fields = pa.schema([("name", pa.string()), ("id", pa.int64()), ("note", pa.string())])
-            schema = fluss.Schema(fields, primary_keys=["name"], auto_increment_column="id")
-            await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
-            table = await conn.get_table(path)
-            plain = table.new_lookup()
-            ids = plain.enable_insert_if_not_exists().create_lookuper()
-            assert await plain.lookup(["ada"]) is None, "the builder it was made from is left as it was"
-            ada = await ids.lookup({"name": "ada"})
-            assert ada["note"] is None
-            assert await ids.lookup(["ada"]) == ada == await plain.lookup(["ada"])
-            rows = await asyncio.gather(*(ids.lookup([f"n{i % 50}"], timeout=20) for i in range(200)))
-            numbers = {row["name"]: row["id"] for row in rows}
-            assert len(set(numbers.values())) == 50
-            assert ada["id"] not in numbers.values()
-            assert all(numbers[row["name"]] == row["id"] for row in rows)
-            many = await ids.lookup_many([["n1"], ["new"], ["n2"]])
-            assert many.column("name").to_pylist() == ["n1", "new", "n2"]
-            assert many.column("id").null_count == 0
-            assert many.column("id")[0].as_py() == numbers["n1"]
-
-    run(use())
+    async with await face.FlussConnection.create(config) as conn:
+        admin = conn.get_admin()
+        await admin.create_database(database)
+        path = fluss.TablePath(database, "ids")
+        fields = pa.schema([("name", pa.string()), ("id", pa.int64()), ("note", pa.string())])
+        schema = fluss.Schema(fields, primary_keys=["name"], auto_increment_column="id")
+        await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
+        table = await conn.get_table(path)
+        plain = table.new_lookup()
+        ids = plain.enable_insert_if_not_exists().create_lookuper()
+        assert await plain.lookup(["ada"]) is None, "the builder it was made from is left as it was"
+        ada = await ids.lookup({"name": "ada"})
+        assert ada["note"] is None
+        assert await ids.lookup(["ada"]) == ada == await plain.lookup(["ada"])
+        rows = await asyncio.gather(*(ids.lookup([f"n{i % 50}"], timeout=20) for i in range(200)))
+        numbers = {row["name"]: row["id"] for row in rows}
+        assert len(set(numbers.values())) == 50
+        assert ada["id"] not in numbers.values()
+        assert all(numbers[row["name"]] == row["id"] for row in rows)
+        many = await ids.lookup_many([["n1"], ["new"], ["n2"]])
+        assert many.column("name").to_pylist() == ["n1", "new", "n2"]
+        assert many.column("id").null_count == 0
+        assert many.column("id")[0].as_py() == numbers["n1"]
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio])
-def test_insert_if_not_exists_in_partitions(run, config, database, face):
-    async def use():
-        async with await face.FlussConnection.create(config) as conn:
-            admin = conn.get_admin()
-            await admin.create_database(database)
-            path = fluss.TablePath(database, "ids")
-            fields = pa.schema([("name", pa.string()), ("day", pa.date32()), ("nr", pa.int32()), ("id", pa.int64())])
-            schema = fluss.Schema(fields, primary_keys=["name", "day", "nr"], auto_increment_column="id")
-            descriptor = fluss.TableDescriptor(schema, partition_keys=["day", "nr"], bucket_count=1)
-            await admin.create_table(path, descriptor)
-            first, second = dt.date(2024, 5, 1), dt.date(2024, 5, 2)
-            for day in (first, second):
-                await admin.create_partition(path, {"day": str(day), "nr": "7"})
-            table = await conn.get_table(path)
-            ids = table.new_lookup().enable_insert_if_not_exists().create_lookuper()
-            ada = await ids.lookup({"name": "ada", "day": first, "nr": 7})
-            assert ada == {"name": "ada", "day": first, "nr": 7, "id": ada["id"]}
-            assert await ids.lookup(("ada", first, 7)) == ada == await table.new_lookup().lookup(("ada", first, 7))
-            other = await ids.lookup(("ada", second, 7))
-            assert (other["day"], other["id"] == ada["id"]) == (second, False)
-            many = await ids.lookup_many([("ada", first, 7), ("bob", second, 7)])
-            assert many.column("day").to_pylist() == [first, second]
-            assert await ids.lookup(("ada", dt.date(2024, 5, 3), 7)) is None, "there is no such partition"
-
-    run(use())
+async def test_insert_if_not_exists_in_partitions(config, database, face):
+    async with await face.FlussConnection.create(config) as conn:
+        admin = conn.get_admin()
+        await admin.create_database(database)
+        path = fluss.TablePath(database, "ids")
+        fields = pa.schema([("name", pa.string()), ("day", pa.date32()), ("nr", pa.int32()), ("id", pa.int64())])
+        schema = fluss.Schema(fields, primary_keys=["name", "day", "nr"], auto_increment_column="id")
+        descriptor = fluss.TableDescriptor(schema, partition_keys=["day", "nr"], bucket_count=1)
+        await admin.create_table(path, descriptor)
+        first, second = dt.date(2024, 5, 1), dt.date(2024, 5, 2)
+        for day in (first, second):
+            await admin.create_partition(path, {"day": str(day), "nr": "7"})
+        table = await conn.get_table(path)
+        ids = table.new_lookup().enable_insert_if_not_exists().create_lookuper()
+        ada = await ids.lookup({"name": "ada", "day": first, "nr": 7})
+        assert ada == {"name": "ada", "day": first, "nr": 7, "id": ada["id"]}
+        assert await ids.lookup(("ada", first, 7)) == ada == await table.new_lookup().lookup(("ada", first, 7))
+        other = await ids.lookup(("ada", second, 7))
+        assert (other["day"], other["id"] == ada["id"]) == (second, False)
+        many = await ids.lookup_many([("ada", first, 7), ("bob", second, 7)])
+        assert many.column("day").to_pylist() == [first, second]
+        assert await ids.lookup(("ada", dt.date(2024, 5, 3), 7)) is None, "there is no such partition"
 
 
 def test_insert_if_not_exists_where_it_cannot_be(use_tables):

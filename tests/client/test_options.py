@@ -7,7 +7,7 @@ import asyncio
 
 import pyarrow as pa
 import pytest
-from tests.client.support import with_table
+from tests.client.support import open_table, with_table
 
 import fluss
 from fluss.client.metrics import PrometheusCollector
@@ -36,11 +36,11 @@ def test_the_keys_of_a_request_are_limited(run, config, database):
     assert run(with_table(config, f"{database}_small", lookups, FIELDS, keys=["id"])) == 4
 
 
-def test_single_lookups_travel_in_batches_of_the_allowed_size(run, config, database):
+async def test_single_lookups_travel_in_batches_of_the_allowed_size(config, database):
     config.set("lookup.max-batch-size", 2)
     config.set("lookup.max-inflight-requests", 1)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await fill(table, 9)
         lookuper = table.new_lookup().create_lookuper()
         await lookuper.lookup((0,))
@@ -49,13 +49,11 @@ def test_single_lookups_travel_in_batches_of_the_allowed_size(run, config, datab
         assert [row["name"] for row in rows] == [f"n{i}" for i in range(9)]
         assert conn.metrics()["lookup_batches_total"] - before >= 5
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_more_waiting_lookups_than_allowed_are_refused(run, config, database):
+async def test_more_waiting_lookups_than_allowed_are_refused(config, database):
     config.set("lookup.queue-size", 1)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         await fill(table, 5)
         lookuper = table.new_lookup().create_lookuper()
         found = await asyncio.gather(*(lookuper.lookup((i,)) for i in range(5)), return_exceptions=True)
@@ -63,17 +61,15 @@ def test_more_waiting_lookups_than_allowed_are_refused(run, config, database):
         assert 0 < len(refused) < 5
         assert "More than 1 lookups are waiting" in str(refused[0])
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
-
 
 @pytest.mark.parametrize("check", [True, False])
-def test_checksums_are_checked_unless_switched_off(run, config, database, monkeypatch, check):
+async def test_checksums_are_checked_unless_switched_off(config, database, monkeypatch, check):
     config.set("client.scanner.log.check-crc", str(check))
     checked = []
     verify = LogBatch.verify_crc
     monkeypatch.setattr(LogBatch, "verify_crc", lambda batch: checked.append(verify(batch)))
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         writer.append((1, "a"))
         await writer.flush()
@@ -81,8 +77,6 @@ def test_checksums_are_checked_unless_switched_off(run, config, database, monkey
         scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
         assert (await scanner.poll(5000)).count() == 1
         await scanner.close()
-
-    run(with_table(config, database, use, FIELDS))
     assert bool(checked) == check
 
 

@@ -43,15 +43,12 @@ def login(address, user, password):
     )
 
 
-def test_right_password(sasl_server):
-    async def main():
-        with await fluss.FlussConnection.create(login(sasl_server, "admin", SECRET)) as conn:
-            admin = await conn.get_admin()
-            await admin.create_database("sasl_db", ignore_if_exists=True)
-            assert await admin.database_exists("sasl_db")
-            await admin.drop_database("sasl_db")
-
-    asyncio.run(main())
+async def test_right_password(sasl_server):
+    with await fluss.FlussConnection.create(login(sasl_server, "admin", SECRET)) as conn:
+        admin = await conn.get_admin()
+        await admin.create_database("sasl_db", ignore_if_exists=True)
+        assert await admin.database_exists("sasl_db")
+        await admin.drop_database("sasl_db")
 
 
 @pytest.mark.parametrize(("user", "password"), [("admin", "wrong"), ("nobody", SECRET)])
@@ -74,26 +71,23 @@ def test_logging_in_where_nobody_asks_for_it(config):
         asyncio.run(fluss.FlussConnection.create(login(config.bootstrap_servers, "admin", SECRET)))
 
 
-def test_access_rules(sasl_server):
-    async def main():
-        with (
-            await fluss.FlussConnection.create(login(sasl_server, "admin", SECRET)) as root,
-            await fluss.FlussConnection.create(login(sasl_server, "alice", "alice-secret")) as alice,
-        ):
-            admin, guest = root.get_admin(), alice.get_admin()
-            path = fluss.TablePath("acl_db", "t")
-            await admin.create_database("acl_db")
-            await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(pa.schema([("id", pa.int32())]))))
-            with pytest.raises(fluss.AuthorizationError):
-                await guest.create_database("other")
-            with pytest.raises(fluss.FlussError):
-                await alice.get_table(path)
-            binding = fluss.AclBinding(fluss.ResourceType.TABLE, "acl_db.t", "alice", fluss.OperationType.READ)
-            await admin.create_acls([binding])
-            assert await admin.list_acls(fluss.AclFilter(principal_name="alice")) == [binding]
-            assert (await alice.get_table(path)).get_table_path() == path
-            assert await admin.drop_acls([fluss.AclFilter(resource_name="acl_db.t")]) == [binding]
-            assert await admin.list_acls(fluss.AclFilter(principal_name="alice")) == []
-            await admin.drop_database("acl_db")
-
-    asyncio.run(main())
+async def test_access_rules(sasl_server):
+    with (
+        await fluss.FlussConnection.create(login(sasl_server, "admin", SECRET)) as root,
+        await fluss.FlussConnection.create(login(sasl_server, "alice", "alice-secret")) as alice,
+    ):
+        admin, guest = root.get_admin(), alice.get_admin()
+        path = fluss.TablePath("acl_db", "t")
+        await admin.create_database("acl_db")
+        await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(pa.schema([("id", pa.int32())]))))
+        with pytest.raises(fluss.AuthorizationError):
+            await guest.create_database("other")
+        with pytest.raises(fluss.FlussError):
+            await alice.get_table(path)
+        binding = fluss.AclBinding(fluss.ResourceType.TABLE, "acl_db.t", "alice", fluss.OperationType.READ)
+        await admin.create_acls([binding])
+        assert await admin.list_acls(fluss.AclFilter(principal_name="alice")) == [binding]
+        assert (await alice.get_table(path)).get_table_path() == path
+        assert await admin.drop_acls([fluss.AclFilter(resource_name="acl_db.t")]) == [binding]
+        assert await admin.list_acls(fluss.AclFilter(principal_name="alice")) == []
+        await admin.drop_database("acl_db")

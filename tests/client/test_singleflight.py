@@ -9,114 +9,96 @@ from fluss.client.singleflight import SingleFlight
 from fluss.errors import ConnectionClosedError
 
 
-def test_callers_share_one_run(run):
+async def test_callers_share_one_run():
     calls = []
 
-    async def main():
-        flights = SingleFlight()
+    flights = SingleFlight()
 
-        async def work():
-            calls.append(1)
-            await asyncio.sleep(0.01)
-            return 42
+    async def work():
+        calls.append(1)
+        await asyncio.sleep(0.01)
+        return 42
 
-        assert await asyncio.gather(*(flights.run("k", work) for _ in range(5))) == [42] * 5
-        assert len(flights) == 0
-        assert await flights.run("k", work) == 42
-
-    run(main())
+    assert await asyncio.gather(*(flights.run("k", work) for _ in range(5))) == [42] * 5
+    assert len(flights) == 0
+    assert await flights.run("k", work) == 42
     assert len(calls) == 2
 
 
-def test_keys_do_not_wait_for_each_other(run):
-    async def main():
-        flights = SingleFlight()
-        gate = asyncio.Event()
+async def test_keys_do_not_wait_for_each_other():
+    flights = SingleFlight()
+    gate = asyncio.Event()
 
-        async def slow():
-            await gate.wait()
+    async def slow():
+        await gate.wait()
 
-        async def quick():
-            return "quick"
+    async def quick():
+        return "quick"
 
-        waiting = asyncio.ensure_future(flights.run("slow", slow))
-        assert await flights.run("quick", quick) == "quick"
-        gate.set()
-        await waiting
-
-    run(main())
+    waiting = asyncio.ensure_future(flights.run("slow", slow))
+    assert await flights.run("quick", quick) == "quick"
+    gate.set()
+    await waiting
 
 
-def test_one_cancelled_waiter_leaves_the_others(run):
-    async def main():
-        flights = SingleFlight()
-        gate = asyncio.Event()
+async def test_one_cancelled_waiter_leaves_the_others():
+    flights = SingleFlight()
+    gate = asyncio.Event()
 
-        async def work():
-            await gate.wait()
-            return "done"
+    async def work():
+        await gate.wait()
+        return "done"
 
-        first = asyncio.ensure_future(flights.run("k", work))
-        second = asyncio.ensure_future(flights.run("k", work))
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.sleep(0)
-        gate.set()
-        assert await second == "done"
-        with pytest.raises(asyncio.CancelledError):
-            await first
-
-    run(main())
+    first = asyncio.ensure_future(flights.run("k", work))
+    second = asyncio.ensure_future(flights.run("k", work))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    assert await second == "done"
+    with pytest.raises(asyncio.CancelledError):
+        await first
 
 
-def test_the_last_cancelled_waiter_ends_the_work(run):
+async def test_the_last_cancelled_waiter_ends_the_work():
     ended = []
 
-    async def main():
-        flights = SingleFlight()
+    flights = SingleFlight()
 
-        async def work():
-            try:
-                await asyncio.sleep(60)
-            finally:
-                ended.append(True)
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
 
-        waiter = asyncio.ensure_future(flights.run("k", work))
-        await asyncio.sleep(0.01)
-        waiter.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiter
-        await asyncio.sleep(0.01)
-
-    run(main())
+    waiter = asyncio.ensure_future(flights.run("k", work))
+    await asyncio.sleep(0.01)
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    await asyncio.sleep(0.01)
     assert ended == [True]
 
 
-def test_errors_reach_everyone(run):
-    async def main():
-        flights = SingleFlight()
+async def test_errors_reach_everyone():
+    flights = SingleFlight()
 
-        async def work():
-            await asyncio.sleep(0)
-            raise ValueError("no")
+    async def work():
+        await asyncio.sleep(0)
+        raise ValueError("no")
 
-        results = await asyncio.gather(*(flights.run("k", work) for _ in range(3)), return_exceptions=True)
-        assert all(isinstance(result, ValueError) for result in results)
-
-    run(main())
+    results = await asyncio.gather(*(flights.run("k", work) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(result, ValueError) for result in results)
 
 
-def test_cancel_all_tells_the_waiters_why(run):
-    async def main():
-        flights = SingleFlight()
+async def test_cancel_all_tells_the_waiters_why():
+    flights = SingleFlight()
 
-        async def work():
-            await asyncio.sleep(60)
+    async def work():
+        await asyncio.sleep(60)
 
-        waiter = asyncio.ensure_future(flights.run("k", work))
-        await asyncio.sleep(0.01)
-        flights.cancel_all(ConnectionClosedError("closed"))
-        with pytest.raises(ConnectionClosedError):
-            await waiter
-
-    run(main())
+    waiter = asyncio.ensure_future(flights.run("k", work))
+    await asyncio.sleep(0.01)
+    flights.cancel_all(ConnectionClosedError("closed"))
+    with pytest.raises(ConnectionClosedError):
+        await waiter

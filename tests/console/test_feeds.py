@@ -55,16 +55,13 @@ async def _share() -> None:
     assert ended.is_set()
 
 
-def test_an_error_reaches_all_browsers() -> None:
-    async def main() -> None:
-        async def events() -> AsyncGenerator[dict[str, Any], None]:
-            yield {"columns": []}
-            raise TableNotExistError("the table is gone")
+async def test_an_error_reaches_all_browsers() -> None:
+    async def events() -> AsyncGenerator[dict[str, Any], None]:
+        yield {"columns": []}
+        raise TableNotExistError("the table is gone")
 
-        feed = SharedFeed(events, lambda: None)
-        with pytest.raises(TableNotExistError):
-            async for _ in feed.subscribe():
-                pass
-        assert feed.ended
-
-    asyncio.run(main())
+    feed = SharedFeed(events, lambda: None)
+    with pytest.raises(TableNotExistError):
+        async for _ in feed.subscribe():
+            pass
+    assert feed.ended

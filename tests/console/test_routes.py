@@ -289,7 +289,7 @@ def test_lake_that_is_off(browser: Browser, orders: str) -> None:
     assert browser.post("lake/tier", table="fluss.nothing").status == 404
 
 
-def test_clients_say_what_they_are_and_how_far_they_read(
+async def test_clients_say_what_they_are_and_how_far_they_read(
     browser: Browser, db: fluss.Database, running: Running
 ) -> None:
     table = db.create_table("followed", "id bigint", buckets=1)
@@ -302,19 +302,16 @@ def test_clients_say_what_they_are_and_how_far_they_read(
         clients = browser.get("clients").json["clients"]
         return next(one for one in clients if one["software"].startswith(software) and one["reads"])
 
-    async def read() -> None:
-        async with await fluss.aio.FlussConnection.create(config) as connection:
-            scan = (await connection.get_table(table.path)).new_scan()
-            async with await scan.create_log_scanner() as scanner:
-                scanner.subscribe(0, 0)
-                assert (await scanner.poll(5_000)).count() == 10
-                while (await asyncio.to_thread(mine))["reads"][0]["lag"]:
-                    await scanner.poll(50)
-                # Blocks the event loop, on which the scanner would ask for more.
-                table.append([{"id": 11}, {"id": 12}])
-                assert mine()["reads"] == [{"table": "fluss.followed", "buckets": 1, "lag": 2}]
-
-    asyncio.run(asyncio.wait_for(read(), 30))
+    async with await fluss.aio.FlussConnection.create(config) as connection:
+        scan = (await connection.get_table(table.path)).new_scan()
+        async with await scan.create_log_scanner() as scanner:
+            scanner.subscribe(0, 0)
+            assert (await scanner.poll(5_000)).count() == 10
+            while (await asyncio.to_thread(mine))["reads"][0]["lag"]:
+                await scanner.poll(50)
+            # Blocks the event loop, on which the scanner would ask for more.
+            table.append([{"id": 11}, {"id": 12}])
+            assert mine()["reads"] == [{"table": "fluss.followed", "buckets": 1, "lag": 2}]
     db.drop_table("followed")
 
 

@@ -17,67 +17,60 @@ from fluss.db import blocking, changes, database, follow, results, row_writer, t
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_twin_does_the_same(db_server: fluss.LocalServer, db: fluss.Database) -> None:
+async def test_the_twin_does_the_same(db_server: fluss.LocalServer, db: fluss.Database) -> None:
     async def rows():
         for i in range(2_500):
             yield {"id": i, "v": "a"}
 
-    async def main() -> None:
-        async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as twin:
-            orders = await twin.create_table("orders", "id bigint, v string", primary_key="id", buckets=3)
-            assert (await orders.upsert(rows())).rows == 2_500
-            assert await orders.get(7) == {"id": 7, "v": "a"}
-            assert await orders.get_many([7, -1]) == [{"id": 7, "v": "a"}, None]
-            assert await orders.contains(7)
-            await orders.update(7, v="b")
-            await orders.delete(8)
-            assert await orders.count() == 2_499
-            assert len(await orders.to_arrow(where="v = 'a'")) == 2_498
-            assert sum([batch.num_rows async for batch in orders.batches()]) == 2_499
-            kinds = [change.kind async for change in orders.follow(stop_at_end=True)]
-            assert (kinds.count("insert"), kinds.count("update_after"), kinds.count("delete")) == (2_500, 1, 1)
-            pairs = [change async for change in orders.changes(stop_at_end=True) if change.kind == "update"]
-            assert [(pair.old, pair.new) for pair in pairs] == [({"id": 7, "v": "a"}, {"id": 7, "v": "b"})]
-            async with orders.writer() as out:
-                out.upsert((9_999, "x"))
-            assert await twin.has_table("orders")
-            assert await twin.tables() == ["orders"]
-            async with orders.follow("latest", timeout=10) as changes:
-                # The position is taken when the first change is asked for.
-                first = asyncio.ensure_future(anext(changes))
-                await asyncio.sleep(0.3)
-                await orders.upsert((1, "new"))
-                assert (await first).row["id"] == 1
-            with pytest.raises(fluss.InvalidRowError, match="row 1, column") as caught:
-                await orders.upsert([(1, "x"), ("y", "x")])
-            assert caught.value.written == 1  # type: ignore[attr-defined]
-
-    asyncio.run(main())
+    async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as twin:
+        orders = await twin.create_table("orders", "id bigint, v string", primary_key="id", buckets=3)
+        assert (await orders.upsert(rows())).rows == 2_500
+        assert await orders.get(7) == {"id": 7, "v": "a"}
+        assert await orders.get_many([7, -1]) == [{"id": 7, "v": "a"}, None]
+        assert await orders.contains(7)
+        await orders.update(7, v="b")
+        await orders.delete(8)
+        assert await orders.count() == 2_499
+        assert len(await orders.to_arrow(where="v = 'a'")) == 2_498
+        assert sum([batch.num_rows async for batch in orders.batches()]) == 2_499
+        kinds = [change.kind async for change in orders.follow(stop_at_end=True)]
+        assert (kinds.count("insert"), kinds.count("update_after"), kinds.count("delete")) == (2_500, 1, 1)
+        pairs = [change async for change in orders.changes(stop_at_end=True) if change.kind == "update"]
+        assert [(pair.old, pair.new) for pair in pairs] == [({"id": 7, "v": "a"}, {"id": 7, "v": "b"})]
+        async with orders.writer() as out:
+            out.upsert((9_999, "x"))
+        assert await twin.has_table("orders")
+        assert await twin.tables() == ["orders"]
+        async with orders.follow("latest", timeout=10) as changes:
+            # The position is taken when the first change is asked for.
+            first = asyncio.ensure_future(anext(changes))
+            await asyncio.sleep(0.3)
+            await orders.upsert((1, "new"))
+            assert (await first).row["id"] == 1
+        with pytest.raises(fluss.InvalidRowError, match="row 1, column") as caught:
+            await orders.upsert([(1, "x"), ("y", "x")])
+        assert caught.value.written == 1  # type: ignore[attr-defined]
 
 
-def test_an_error_of_an_asynchronous_source_is_the_callers(db_server: fluss.LocalServer, db: fluss.Database) -> None:
+async def test_an_error_of_an_asynchronous_source_is_the_callers(
+    db_server: fluss.LocalServer, db: fluss.Database
+) -> None:
     async def rows():
         for i in range(1_700):
             yield (i,)
         raise LookupError("no more")
 
-    async def main() -> None:
-        async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as twin:
-            table = await twin.create_table("t", "id bigint")
-            with pytest.raises(LookupError, match="no more"):
-                await table.append(rows())
-            assert await table.count() == 1_700
-
-    asyncio.run(main())
+    async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as twin:
+        table = await twin.create_table("t", "id bigint")
+        with pytest.raises(LookupError, match="no more"):
+            await table.append(rows())
+        assert await table.count() == 1_700
 
 
-def test_the_twin_with_a_folder(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with await fluss.aio.connect(tmp_path / "shop") as twin:
-            log = await twin.create_table("log", [{"a": 1}])
-            assert await log.to_pylist() == [{"a": 1}]
-
-    asyncio.run(main())
+async def test_the_twin_with_a_folder(tmp_path: Path) -> None:
+    async with await fluss.aio.connect(tmp_path / "shop") as twin:
+        log = await twin.create_table("log", [{"a": 1}])
+        assert await log.to_pylist() == [{"a": 1}]
 
 
 def test_the_generated_code_is_current() -> None:

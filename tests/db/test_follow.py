@@ -219,34 +219,31 @@ def test_an_interrupt(db: fluss.Database, bounded: bool) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"stop_at_end": True}, {"timeout": 2}], ids=["to the end", "endless"])
-def test_loops_that_are_cancelled_at_any_moment(db: fluss.Database, arguments: dict[str, Any]) -> None:
+async def test_loops_that_are_cancelled_at_any_moment(db: fluss.Database, arguments: dict[str, Any]) -> None:
     table = db.create_table("t", "id int")
     for start in range(0, 400, 10):
         table.append([(number,) for number in range(start, start + 10)])
     seen: list[int] = []
 
-    async def main() -> None:
-        async with await fluss.aio.connect(db.address) as twin:
-            follow = (await twin.table("t")).follow(**arguments)
+    async with await fluss.aio.connect(db.address) as twin:
+        follow = (await twin.table("t")).follow(**arguments)
 
-            async def read() -> None:
-                async for change in follow:
-                    seen.append(change.row["id"])
-                    await asyncio.sleep(0)
-                    if len(seen) == 400:
-                        break
+        async def read() -> None:
+            async for change in follow:
+                seen.append(change.row["id"])
+                await asyncio.sleep(0)
+                if len(seen) == 400:
+                    break
 
-            chance = random.Random(7)
-            reading = None
-            while reading is None or reading.cancelled():
-                reading = asyncio.ensure_future(read())
-                await asyncio.sleep(chance.choice([0, 0.0005, 0.002]))
-                reading.cancel()
-                await asyncio.wait((reading,), timeout=5)
-            await reading
-            await follow.close()
-
-    asyncio.run(main())
+        chance = random.Random(7)
+        reading = None
+        while reading is None or reading.cancelled():
+            reading = asyncio.ensure_future(read())
+            await asyncio.sleep(chance.choice([0, 0.0005, 0.002]))
+            reading.cancel()
+            await asyncio.wait((reading,), timeout=5)
+        await reading
+        await follow.close()
     assert seen == list(range(400))
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import threading
 
@@ -41,12 +40,9 @@ def test_get_often_and_in_other_threads(orders: fluss.Table) -> None:
     thread.join()
 
 
-def test_get_inside_a_running_loop(orders: fluss.Table) -> None:
-    async def main() -> None:
-        for _ in range(30):
-            assert orders.get(7) == {"id": 7, "item": "i7"}
-
-    asyncio.run(main())  # as in a notebook
+async def test_get_inside_a_running_loop(orders: fluss.Table) -> None:
+    for _ in range(30):
+        assert orders.get(7) == {"id": 7, "item": "i7"}
 
 
 def test_get_many(orders: fluss.Table) -> None:

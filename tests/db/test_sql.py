@@ -322,17 +322,16 @@ def test_libraries_that_are_missing(
         orders.lazy()
 
 
-def test_the_same_with_asyncio(db: fluss.Database, orders: fluss.Table[Any], db_server: fluss.LocalServer) -> None:
-    async def main() -> None:
-        async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as other:
-            found = await asyncio.gather(*(other.sql("select item from orders where id = ?", [n]) for n in range(4)))
-            assert [relation.fetchall() for relation in found] == [[("tea",)], [("rum",)]] * 2
-            written = await other.sql("insert into orders values (500, 'x', 1)")
-            assert written.fetchall() == [(1,)]
-            with pytest.raises(TableNotExistError, match="did you mean 'orders'"):
-                await other.sql("select * from ordres")
-
-    asyncio.run(main())
+async def test_the_same_with_asyncio(
+    db: fluss.Database, orders: fluss.Table[Any], db_server: fluss.LocalServer
+) -> None:
+    async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as other:
+        found = await asyncio.gather(*(other.sql("select item from orders where id = ?", [n]) for n in range(4)))
+        assert [relation.fetchall() for relation in found] == [[("tea",)], [("rum",)]] * 2
+        written = await other.sql("insert into orders values (500, 'x', 1)")
+        assert written.fetchall() == [(1,)]
+        with pytest.raises(TableNotExistError, match="did you mean 'orders'"):
+            await other.sql("select * from ordres")
     assert orders.get(500) == {"id": 500, "item": "x", "price": 1.0}
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import datetime as dt
 import decimal
@@ -342,7 +341,7 @@ def test_notebooks(db: fluss.Database) -> None:
         table["m"]
 
 
-def test_what_tables_and_databases_are_iterated_for(db: fluss.Database, db_server: fluss.LocalServer) -> None:
+async def test_what_tables_and_databases_are_iterated_for(db: fluss.Database, db_server: fluss.LocalServer) -> None:
     table = db.create_table("t", [{"id": 1}], primary_key="id")
     assert list(db) == ["t"]
     with pytest.raises(TypeError, match=r"to_pylist\(\) gives its rows, follow\(\) its changes"):
@@ -352,10 +351,7 @@ def test_what_tables_and_databases_are_iterated_for(db: fluss.Database, db_serve
     assert pl.DataFrame(table).to_dicts() == [{"id": 1}]
     assert pa.table(table).to_pylist() == [{"id": 1}]
 
-    async def main() -> None:
-        async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as twin:
-            with pytest.raises(TypeError, match=r"await table\.contains\(key\)"):
-                1 in await twin.table("t")  # noqa: B015
-            assert repr((await twin.table("t")).follow("latest")) == "Follow(fluss.t from latest, endless)"
-
-    asyncio.run(main())
+    async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as twin:
+        with pytest.raises(TypeError, match=r"await table\.contains\(key\)"):
+            1 in await twin.table("t")  # noqa: B015
+        assert repr((await twin.table("t")).follow("latest")) == "Follow(fluss.t from latest, endless)"

@@ -173,8 +173,7 @@ def test_columns_that_the_lake_adds(lake: LakeHarness) -> None:
     assert rows_of(pa.Table.from_batches(batches)) == rows_of(lake.alone(path), columns)
 
 
-def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
-    import asyncio
+async def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
 
     import fluss
 
@@ -186,19 +185,16 @@ def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
     paimon.append(log, [row(i) for i in range(30, 40)])
     paimon.upsert(pk, [row(i, 1) for i in range(5)])
 
-    async def main() -> None:
-        with await fluss.FlussConnection.create(paimon.server.config()) as connection:
-            scan = (await connection.get_table(log)).new_scan()
-            scanner = await scan.create_record_batch_log_scanner()
-            assert rows_of(scanner.to_arrow(include_lake=True)) == [row(i) for i in range(40)]
-            chosen = scan.project_by_name(["name"]).filter(fluss.col("id") >= 38)
-            scanner = await chosen.create_record_batch_log_scanner()
-            assert scanner.to_arrow(include_lake=True).to_pylist() == [{"name": "user-38"}, {"name": "user-39"}]
-            scanner = await (await connection.get_table(pk)).new_scan().create_record_batch_log_scanner()
-            live = [row(i, 1 if i < 5 else 0) for i in range(30)]
-            assert rows_of(scanner.to_arrow(include_lake=True)) == live
-
-    asyncio.run(main())
+    with await fluss.FlussConnection.create(paimon.server.config()) as connection:
+        scan = (await connection.get_table(log)).new_scan()
+        scanner = await scan.create_record_batch_log_scanner()
+        assert rows_of(scanner.to_arrow(include_lake=True)) == [row(i) for i in range(40)]
+        chosen = scan.project_by_name(["name"]).filter(fluss.col("id") >= 38)
+        scanner = await chosen.create_record_batch_log_scanner()
+        assert scanner.to_arrow(include_lake=True).to_pylist() == [{"name": "user-38"}, {"name": "user-39"}]
+        scanner = await (await connection.get_table(pk)).new_scan().create_record_batch_log_scanner()
+        live = [row(i, 1 if i < 5 else 0) for i in range(30)]
+        assert rows_of(scanner.to_arrow(include_lake=True)) == live
 
 
 def test_listed_rows(paimon: LakeHarness) -> None:

@@ -172,24 +172,21 @@ def test_run_on_its_own_thread_is_refused(thread: LoopThread) -> None:
         thread.run(nested())
 
 
-def test_wrap_from_another_loop(thread: LoopThread) -> None:
+async def test_wrap_from_another_loop(thread: LoopThread) -> None:
     async def where(seen: list[threading.Thread]) -> str:
         seen.append(threading.current_thread())
         return "done"
 
-    async def caller() -> None:
-        seen: list[threading.Thread] = []
-        assert await thread.wrap(where(seen)) == "done"
-        assert seen[0] is not threading.current_thread()
-
     async def inside() -> int:
         return await thread.wrap(double(3))
 
-    asyncio.run(caller())
+    seen: list[threading.Thread] = []
+    assert await thread.wrap(where(seen)) == "done"
+    assert seen[0] is not threading.current_thread()
     assert thread.run(inside()) == 6
 
 
-def test_cancelling_wrap_reaches_the_coroutine(thread: LoopThread) -> None:
+async def test_cancelling_wrap_reaches_the_coroutine(thread: LoopThread) -> None:
     cancelled = threading.Event()
 
     async def slow() -> None:
@@ -199,14 +196,11 @@ def test_cancelling_wrap_reaches_the_coroutine(thread: LoopThread) -> None:
             cancelled.set()
             raise
 
-    async def caller() -> None:
-        task = asyncio.ensure_future(thread.wrap(slow()))
-        await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(caller())
+    task = asyncio.ensure_future(thread.wrap(slow()))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert cancelled.wait(5)
 
 

@@ -41,22 +41,19 @@ async def echo(session: Any) -> None:
         session.answer(request, bytes(request.body))
 
 
-def test_requests_and_answers(serving: Any) -> None:
+async def test_requests_and_answers(serving: Any) -> None:
     large = bytes(range(256)) * 4 * 1024
 
-    async def scenario() -> None:
-        async with serving(echo) as server:
-            conn = await connection_to(server.port)
-            for body in (b"one", b"", large, b"behind it"):
-                assert await ask(conn, body) == body
-            assert len(server.sessions) == 1, "the socket of the connection that opened it"
-            conn.close()
-            conn.close()
-
-    run(scenario())
+    async with serving(echo) as server:
+        conn = await connection_to(server.port)
+        for body in (b"one", b"", large, b"behind it"):
+            assert await ask(conn, body) == body
+        assert len(server.sessions) == 1, "the socket of the connection that opened it"
+        conn.close()
+        conn.close()
 
 
-def test_an_error_of_one_request_leaves_the_connection_open(serving: Any) -> None:
+async def test_an_error_of_one_request_leaves_the_connection_open(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         await session.shake_hands()
         request = await session.next_request()
@@ -64,16 +61,13 @@ def test_an_error_of_one_request_leaves_the_connection_open(serving: Any) -> Non
         request = await session.next_request()
         session.answer(request, b"fine")
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            conn = await connection_to(server.port)
-            with pytest.raises(StorageError, match="disk on fire"):
-                await ask(conn)
-            assert not conn.closed
-            assert await ask(conn) == b"fine"
-            conn.close()
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        conn = await connection_to(server.port)
+        with pytest.raises(StorageError, match="disk on fire"):
+            await ask(conn)
+        assert not conn.closed
+        assert await ask(conn) == b"fine"
+        conn.close()
 
 
 @pytest.mark.parametrize(
@@ -86,20 +80,17 @@ def test_an_error_of_one_request_leaves_the_connection_open(serving: Any) -> Non
         (b"".join(frames.encode_server_failure(ErrorCode.STORAGE_EXCEPTION, "the disk is gone")), StorageError),
     ],
 )
-def test_what_ends_a_connection(serving: Any, last_words: bytes, error: type[FlussError]) -> None:
+async def test_what_ends_a_connection(serving: Any, last_words: bytes, error: type[FlussError]) -> None:
     async def behaviour(session: Any) -> None:
         await session.shake_hands()
         await session.next_request()
         session.writer.write(last_words)
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            conn = await connection_to(server.port)
-            with pytest.raises(error):
-                await ask(conn)
-            assert conn.closed
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        conn = await connection_to(server.port)
+        with pytest.raises(error):
+            await ask(conn)
+        assert conn.closed
 
 
 async def silent(session: Any) -> None:
@@ -108,54 +99,42 @@ async def silent(session: Any) -> None:
     await asyncio.sleep(60)
 
 
-def test_a_server_that_does_not_answer(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(silent) as server:
-            conn = await connection_to(server.port)
-            began = time.monotonic()
-            with pytest.raises(DeadlineExceededError, match="did not answer LOOKUP within 200 ms"):
-                await ask(conn, timeout_ms=200)
-            assert time.monotonic() - began < 5
-            assert conn.closed, "a late answer would be taken for the next one"
-
-    run(scenario())
+async def test_a_server_that_does_not_answer(serving: Any) -> None:
+    async with serving(silent) as server:
+        conn = await connection_to(server.port)
+        began = time.monotonic()
+        with pytest.raises(DeadlineExceededError, match="did not answer LOOKUP within 200 ms"):
+            await ask(conn, timeout_ms=200)
+        assert time.monotonic() - began < 5
+        assert conn.closed, "a late answer would be taken for the next one"
 
 
-def test_a_waiting_call_is_interrupted_by_another_thread(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(silent) as server:
-            conn = await connection_to(server.port)
-            threading.Timer(0.1, conn.interrupt).start()
-            began = time.monotonic()
-            with pytest.raises(NetworkError):
-                await ask(conn, timeout_ms=20_000)
-            assert time.monotonic() - began < 5
-            assert conn.closed
-            conn.interrupt()
-
-    run(scenario())
+async def test_a_waiting_call_is_interrupted_by_another_thread(serving: Any) -> None:
+    async with serving(silent) as server:
+        conn = await connection_to(server.port)
+        threading.Timer(0.1, conn.interrupt).start()
+        began = time.monotonic()
+        with pytest.raises(NetworkError):
+            await ask(conn, timeout_ms=20_000)
+        assert time.monotonic() - began < 5
+        assert conn.closed
+        conn.interrupt()
 
 
-def test_a_dropped_connection_closes_its_socket(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(echo) as server:
-            conn = await connection_to(server.port)
-            sock, alive = conn._sock, weakref.ref(conn)
-            del conn
-            gc.collect()
-            assert alive() is None
-            assert sock.fileno() == -1
-
-    run(scenario())
+async def test_a_dropped_connection_closes_its_socket(serving: Any) -> None:
+    async with serving(echo) as server:
+        conn = await connection_to(server.port)
+        sock, alive = conn._sock, weakref.ref(conn)
+        del conn
+        gc.collect()
+        assert alive() is None
+        assert sock.fileno() == -1
 
 
-def test_a_lost_connection_has_no_socket_to_give(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(echo) as server:
-            connection = await Connection.open("127.0.0.1", server.port)
-            connection.abandon("for the test")
-            await asyncio.sleep(0.05)
-            with pytest.raises(NetworkError, match="cannot be used by a thread"):
-                await connection.hand_over()
-
-    run(scenario())
+async def test_a_lost_connection_has_no_socket_to_give(serving: Any) -> None:
+    async with serving(echo) as server:
+        connection = await Connection.open("127.0.0.1", server.port)
+        connection.abandon("for the test")
+        await asyncio.sleep(0.05)
+        with pytest.raises(NetworkError, match="cannot be used by a thread"):
+            await connection.hand_over()

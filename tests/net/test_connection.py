@@ -65,46 +65,40 @@ async def empty_answers(session: Any) -> None:
 # ---- calls ----
 
 
-def test_call_sends_and_returns_messages(serving: Any) -> None:
+async def test_call_sends_and_returns_messages(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), pb.ListTablesResponse(table_name=["a", "b"]))
         session.answer(await session.next_request(), pb.InitWriterResponse(writer_id=7))
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port, software_name="tester")
-            response = await connection.call(apis.LIST_TABLES, pb.ListTablesRequest(database_name="fluss"))
-            assert list(response.table_name) == ["a", "b"]
-            assert (await connection.call(apis.INIT_WRITER)).writer_id == 7
-            first, second, third = server.sessions[0].requests
-            assert [r.request_id for r in (first, second, third)] == [0, 1, 2]
-            assert pb.ApiVersionsRequest.FromString(first.body).client_software_name == "tester"
-            assert (second.api_key, second.version, bytes(second.body)) == (1008, 0, b"\x0a\x05fluss")
-            assert bytes(third.body) == b""
-            assert repr(connection) == f"<Connection to 127.0.0.1:{server.port}, 0 calls in flight>"
-            await connection.close()
-            assert "closed" in repr(connection)
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port, software_name="tester")
+        response = await connection.call(apis.LIST_TABLES, pb.ListTablesRequest(database_name="fluss"))
+        assert list(response.table_name) == ["a", "b"]
+        assert (await connection.call(apis.INIT_WRITER)).writer_id == 7
+        first, second, third = server.sessions[0].requests
+        assert [r.request_id for r in (first, second, third)] == [0, 1, 2]
+        assert pb.ApiVersionsRequest.FromString(first.body).client_software_name == "tester"
+        assert (second.api_key, second.version, bytes(second.body)) == (1008, 0, b"\x0a\x05fluss")
+        assert bytes(third.body) == b""
+        assert repr(connection) == f"<Connection to 127.0.0.1:{server.port}, 0 calls in flight>"
+        await connection.close()
+        assert "closed" in repr(connection)
 
 
-def test_answers_in_any_order(serving: Any) -> None:
+async def test_answers_in_any_order(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         requests = [await session.next_request() for _ in range(20)]
         for request in reversed(requests):
             session.answer(request, bytes(request.body))
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            calls = [connection.call_parts(apis.FETCH_LOG, [bytes([n])]) for n in range(20)]
-            assert [bytes(answer) for answer in await asyncio.gather(*calls)] == [bytes([n]) for n in range(20)]
-            sent = [bytes(r.body) for r in server.sessions[0].requests[1:]]
-            assert sent == [bytes([n]) for n in range(20)]
-            assert connection.in_flight == 0
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        calls = [connection.call_parts(apis.FETCH_LOG, [bytes([n])]) for n in range(20)]
+        assert [bytes(answer) for answer in await asyncio.gather(*calls)] == [bytes([n]) for n in range(20)]
+        sent = [bytes(r.body) for r in server.sessions[0].requests[1:]]
+        assert sent == [bytes([n]) for n in range(20)]
+        assert connection.in_flight == 0
+        await connection.close()
 
 
 class Told:
@@ -127,7 +121,7 @@ class Told:
         self.told.set()
 
 
-def test_begin_tells_the_waiter_once(serving: Any) -> None:
+async def test_begin_tells_the_waiter_once(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         first, second, third = [await session.next_request() for _ in range(3)]
         session.answer(third, b"cancelled call")
@@ -135,68 +129,59 @@ def test_begin_tells_the_waiter_once(serving: Any) -> None:
         session.answer(first, b"yes")
         session.answer(first, b"twice")
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            waiters = [Told(), Told(), Told()]
-            for waiter in waiters:
-                connection.begin(apis.LOOKUP, [b"question"], waiter)
-            waiters[2].gone = True
-            await waiters[0].told.wait()
-            assert connection.in_flight == 0
-            assert waiters[0].heard == [b"yes"]
-            [error] = waiters[1].heard
-            assert isinstance(error, TableNotExistError)
-            assert waiters[2].heard == []
-            await connection.close()
-            with pytest.raises(ConnectionClosedError):
-                connection.begin(apis.LOOKUP, [b"question"], Told())
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        waiters = [Told(), Told(), Told()]
+        for waiter in waiters:
+            connection.begin(apis.LOOKUP, [b"question"], waiter)
+        waiters[2].gone = True
+        await waiters[0].told.wait()
+        assert connection.in_flight == 0
+        assert waiters[0].heard == [b"yes"]
+        [error] = waiters[1].heard
+        assert isinstance(error, TableNotExistError)
+        assert waiters[2].heard == []
+        await connection.close()
+        with pytest.raises(ConnectionClosedError):
+            connection.begin(apis.LOOKUP, [b"question"], Told())
 
 
-def test_begin_hears_of_a_lost_connection(serving: Any) -> None:
+async def test_begin_hears_of_a_lost_connection(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         await session.next_request()
         session.writer.close()
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            waiter = Told()
-            connection.begin(apis.LOOKUP, [b"question"], waiter)
-            await waiter.told.wait()
-            [error] = waiter.heard
-            assert isinstance(error, NetworkError)
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        waiter = Told()
+        connection.begin(apis.LOOKUP, [b"question"], waiter)
+        await waiter.told.wait()
+        [error] = waiter.heard
+        assert isinstance(error, NetworkError)
+        await connection.close()
 
 
-def test_errors_of_the_server(serving: Any) -> None:
+async def test_errors_of_the_server(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.refuse(await session.next_request(), 7, "No table x.")
         session.refuse(await session.next_request(), 7)
         session.refuse(await session.next_request(), 999, "new")
         session.answer(await session.next_request())
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            with pytest.raises(TableNotExistError, match=r"No table x\."):
-                await connection.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=T_LOG))
-            with pytest.raises(TableNotExistError, match="does not exist"):
-                await connection.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=T_LOG))
-            with pytest.raises(FlussError, match="new") as caught:
-                await connection.call(apis.GET_METADATA)
-            assert caught.value.error_code == 999
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        with pytest.raises(TableNotExistError, match=r"No table x\."):
+            await connection.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=T_LOG))
+        with pytest.raises(TableNotExistError, match="does not exist"):
+            await connection.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=T_LOG))
+        with pytest.raises(FlussError, match="new") as caught:
             await connection.call(apis.GET_METADATA)
-            await connection.close()
+        assert caught.value.error_code == 999
+        await connection.call(apis.GET_METADATA)
+        await connection.close()
 
-    run(scenario())
 
-
-def test_broken_bodies_fail_only_their_call(serving: Any) -> None:
+async def test_broken_bodies_fail_only_their_call(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), b"\x0a\xff")
         request = await session.next_request()
@@ -204,54 +189,45 @@ def test_broken_bodies_fail_only_their_call(serving: Any) -> None:
         session.writer.write(b"".join(frames.encode_response(4711, [b"no such request"])))
         session.answer(await session.next_request(), pb.ListDatabasesResponse(database_name=["d"]))
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            with pytest.raises(FormatError, match="not a valid ListDatabasesResponse"):
-                await connection.call(apis.LIST_DATABASES)
-            with pytest.raises(FormatError, match="not a valid ErrorResponse"):
-                await connection.call(apis.LIST_DATABASES)
-            assert list((await connection.call(apis.LIST_DATABASES)).database_name) == ["d"]
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        with pytest.raises(FormatError, match="not a valid ListDatabasesResponse"):
+            await connection.call(apis.LIST_DATABASES)
+        with pytest.raises(FormatError, match="not a valid ErrorResponse"):
+            await connection.call(apis.LIST_DATABASES)
+        assert list((await connection.call(apis.LIST_DATABASES)).database_name) == ["d"]
+        await connection.close()
 
 
-def test_a_request_that_lacks_a_field_is_not_sent(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(shaken(empty_answers)) as server:
-            connection = await connect(server.port)
-            with pytest.raises(InvalidArgumentError, match=r"LIST_TABLES request cannot be sent.*database_name"):
-                await connection.call(apis.LIST_TABLES, pb.ListTablesRequest())
-            assert len(server.sessions[0].requests) == 1
-            await connection.close()
-
-    run(scenario())
+async def test_a_request_that_lacks_a_field_is_not_sent(serving: Any) -> None:
+    async with serving(shaken(empty_answers)) as server:
+        connection = await connect(server.port)
+        with pytest.raises(InvalidArgumentError, match=r"LIST_TABLES request cannot be sent.*database_name"):
+            await connection.call(apis.LIST_TABLES, pb.ListTablesRequest())
+        assert len(server.sessions[0].requests) == 1
+        await connection.close()
 
 
-def test_request_ids_wrap_and_skip_those_in_use(serving: Any) -> None:
+async def test_request_ids_wrap_and_skip_those_in_use(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         requests = [await session.next_request() for _ in range(4)]
         for request in requests:
             session.answer(request)
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            first = asyncio.ensure_future(connection.call(apis.LIST_DATABASES))
-            await asyncio.sleep(0)
-            connection._pending._next_id = 2**31 - 1
-            await asyncio.gather(first, *(connection.call(apis.LIST_DATABASES) for _ in range(3)))
-            assert [r.request_id for r in server.sessions[0].requests[1:]] == [1, 2**31 - 1, 0, 2]
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        first = asyncio.ensure_future(connection.call(apis.LIST_DATABASES))
+        await asyncio.sleep(0)
+        connection._pending._next_id = 2**31 - 1
+        await asyncio.gather(first, *(connection.call(apis.LIST_DATABASES) for _ in range(3)))
+        assert [r.request_id for r in server.sessions[0].requests[1:]] == [1, 2**31 - 1, 0, 2]
+        await connection.close()
 
 
 # ---- large frames ----
 
 
-def test_large_requests_and_answers(serving: Any) -> None:
+async def test_large_requests_and_answers(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         request = await session.next_request()
         await asyncio.sleep(0.1)  # let the socket fill up
@@ -262,165 +238,138 @@ def test_large_requests_and_answers(serving: Any) -> None:
 
     parts = [b"head", b"a" * 7_000_000, bytearray(b"small"), memoryview(b"b" * 5_000_000), b"c" * 70_000, b"tail"]
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            large = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, parts))
-            await asyncio.sleep(0)
-            await connection.call(apis.LIST_DATABASES)
-            assert (await large) == b"".join(parts)
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        large = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, parts))
+        await asyncio.sleep(0)
+        await connection.call(apis.LIST_DATABASES)
+        assert (await large) == b"".join(parts)
+        await connection.close()
 
 
-def test_parts_of_other_item_sizes(serving: Any) -> None:
+async def test_parts_of_other_item_sizes(serving: Any) -> None:
     words = memoryview(struct.pack("<20000q", *range(20000))).cast("q")
 
     async def behaviour(session: Any) -> None:
         request = await session.next_request()
         session.answer(request, bytes(request.body))
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            assert await connection.call_parts(apis.PRODUCE_LOG, [words]) == words.tobytes()
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        assert await connection.call_parts(apis.PRODUCE_LOG, [words]) == words.tobytes()
+        await connection.close()
 
 
-def test_many_middling_parts(serving: Any) -> None:
+async def test_many_middling_parts(serving: Any) -> None:
     parts = [bytes([n]) * 30_000 for n in range(10)]
 
     async def behaviour(session: Any) -> None:
         request = await session.next_request()
         session.answer(request, bytes(request.body))
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            assert await connection.call_parts(apis.PRODUCE_LOG, parts) == b"".join(parts)
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        assert await connection.call_parts(apis.PRODUCE_LOG, parts) == b"".join(parts)
+        await connection.close()
 
 
 # ---- deadlines and cancellation ----
 
 
-def test_deadline_of_one_call(serving: Any) -> None:
+async def test_deadline_of_one_call(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         late = await session.next_request()
         other = await session.next_request()
         session.answer(late, b"too late")
         session.answer(other, b"ok")
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            with pytest.raises(DeadlineExceededError, match=r"did not answer FETCH_LOG within 30 ms") as caught:
-                await connection.call_parts(apis.FETCH_LOG, [b"1"], timeout_ms=30)
-            assert isinstance(caught.value, TimeoutError)
-            assert connection.in_flight == 0
-            assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        with pytest.raises(DeadlineExceededError, match=r"did not answer FETCH_LOG within 30 ms") as caught:
+            await connection.call_parts(apis.FETCH_LOG, [b"1"], timeout_ms=30)
+        assert isinstance(caught.value, TimeoutError)
+        assert connection.in_flight == 0
+        assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
+        await connection.close()
 
 
-def test_cancelled_calls_leave_nothing_behind(serving: Any) -> None:
+async def test_cancelled_calls_leave_nothing_behind(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         late = await session.next_request()
         other = await session.next_request()
         session.answer(late, b"too late")
         session.answer(other, b"ok")
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            call = asyncio.ensure_future(connection.call_parts(apis.FETCH_LOG, [b"1"]))
-            await asyncio.sleep(0.01)
-            assert connection.in_flight == 1
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-            assert connection.in_flight == 0
-            assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        call = asyncio.ensure_future(connection.call_parts(apis.FETCH_LOG, [b"1"]))
+        await asyncio.sleep(0.01)
+        assert connection.in_flight == 1
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert connection.in_flight == 0
+        assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
+        await connection.close()
 
 
 # ---- the end of a connection ----
 
 
-def test_a_lost_connection_fails_every_call(serving: Any) -> None:
+async def test_a_lost_connection_fails_every_call(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         for _ in range(3):
             await session.next_request()
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            calls = [connection.call(apis.LIST_DATABASES) for _ in range(3)]
-            errors = await asyncio.gather(*calls, return_exceptions=True)
-            assert [type(error) for error in errors] == [NetworkError] * 3
-            assert len({id(error) for error in errors}) == 3
-            assert all(error.is_retriable for error in errors)
-            assert connection.closed
-            with pytest.raises(NetworkError, match=r"LIST_DATABASES was not sent: .* was lost; open a new connection"):
-                await connection.call(apis.LIST_DATABASES)
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        calls = [connection.call(apis.LIST_DATABASES) for _ in range(3)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(error) for error in errors] == [NetworkError] * 3
+        assert len({id(error) for error in errors}) == 3
+        assert all(error.is_retriable for error in errors)
+        assert connection.closed
+        with pytest.raises(NetworkError, match=r"LIST_DATABASES was not sent: .* was lost; open a new connection"):
+            await connection.call(apis.LIST_DATABASES)
+        await connection.close()
 
 
-def test_a_call_between_loss_and_notice_fails_too(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(shaken(forever)) as server:
-            connection = await connect(server.port)
-            transport = connection._transport._transport
-            assert transport is not None
-            transport.abort()
-            with pytest.raises(NetworkError, match="was lost"):
-                await connection.call(apis.LIST_DATABASES)
-
-    run(scenario())
+async def test_a_call_between_loss_and_notice_fails_too(serving: Any) -> None:
+    async with serving(shaken(forever)) as server:
+        connection = await connect(server.port)
+        transport = connection._transport._transport
+        assert transport is not None
+        transport.abort()
+        with pytest.raises(NetworkError, match="was lost"):
+            await connection.call(apis.LIST_DATABASES)
 
 
-def test_an_answer_cut_in_the_middle(serving: Any) -> None:
+async def test_an_answer_cut_in_the_middle(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         request = await session.next_request()
         session.writer.write(b"".join(frames.encode_response(request.request_id, [bytes(100)]))[:50])
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            with pytest.raises(NetworkError, match="in the middle of a response"):
-                await connection.call(apis.LIST_DATABASES)
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        with pytest.raises(NetworkError, match="in the middle of a response"):
+            await connection.call(apis.LIST_DATABASES)
 
 
-def test_server_failure_fails_every_call(serving: Any) -> None:
+async def test_server_failure_fails_every_call(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         await session.next_request()
         await session.next_request()
         session.writer.write(b"".join(frames.encode_server_failure(26, "disk gone")))
         await forever(session)
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            calls = [connection.call(apis.LIST_DATABASES) for _ in range(2)]
-            errors = await asyncio.gather(*calls, return_exceptions=True)
-            assert [(type(error), error.message) for error in errors] == [(StorageError, "disk gone")] * 2
-            assert connection.closed
-            with pytest.raises(NetworkError, match="disk gone"):
-                await connection.call(apis.LIST_DATABASES)
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        calls = [connection.call(apis.LIST_DATABASES) for _ in range(2)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert [(type(error), error.message) for error in errors] == [(StorageError, "disk gone")] * 2
+        assert connection.closed
+        with pytest.raises(NetworkError, match="disk gone"):
+            await connection.call(apis.LIST_DATABASES)
 
 
 @pytest.mark.parametrize(
@@ -434,86 +383,71 @@ def test_server_failure_fails_every_call(serving: Any) -> None:
         (b"\0\0\0\x02\x02\x08", "not a valid ErrorResponse"),
     ],
 )
-def test_servers_that_speak_something_else(serving: Any, data: bytes, message: str) -> None:
+async def test_servers_that_speak_something_else(serving: Any, data: bytes, message: str) -> None:
     async def behaviour(session: Any) -> None:
         await session.next_request()
         session.writer.write(data)
         await forever(session)
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            with pytest.raises(FormatError, match=message):
-                await connect(server.port)
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        with pytest.raises(FormatError, match=message):
+            await connect(server.port)
 
 
-def test_answers_have_a_limit(serving: Any) -> None:
+async def test_answers_have_a_limit(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), bytes(20_000))
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port, max_frame_bytes=10_000)
-            with pytest.raises(FormatError, match="larger than the limit of 10000 bytes"):
-                await connection.call(apis.LIST_DATABASES)
-            assert connection.closed
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port, max_frame_bytes=10_000)
+        with pytest.raises(FormatError, match="larger than the limit of 10000 bytes"):
+            await connection.call(apis.LIST_DATABASES)
+        assert connection.closed
 
 
-def test_close_twice_and_use_after_close(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(shaken(forever)) as server:
-            connection = await connect(server.port)
-            call = asyncio.ensure_future(connection.call(apis.LIST_DATABASES))
-            await asyncio.sleep(0.01)
-            await asyncio.gather(connection.close(), connection.close())
-            await connection.close()
-            with pytest.raises(ConnectionClosedError, match="was closed"):
-                await call
-            with pytest.raises(ConnectionClosedError, match="closed connection"):
-                await connection.call(apis.LIST_DATABASES)
-            assert connection.closed
-
-    run(scenario())
+async def test_close_twice_and_use_after_close(serving: Any) -> None:
+    async with serving(shaken(forever)) as server:
+        connection = await connect(server.port)
+        call = asyncio.ensure_future(connection.call(apis.LIST_DATABASES))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(connection.close(), connection.close())
+        await connection.close()
+        with pytest.raises(ConnectionClosedError, match="was closed"):
+            await call
+        with pytest.raises(ConnectionClosedError, match="closed connection"):
+            await connection.call(apis.LIST_DATABASES)
+        assert connection.closed
 
 
-def test_close_for_a_reason_that_may_pass(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(shaken(forever)) as server:
-            connection = await connect(server.port)
-            call = asyncio.ensure_future(connection.call_parts(apis.LOOKUP, [b"question"]))
-            await asyncio.sleep(0)
-            await connection.close(NetworkError("the server moved"))
-            assert connection.closed
-            with pytest.raises(NetworkError, match="the server moved"):
-                await call
-            with pytest.raises(NetworkError, match=r"not sent.*open a new connection"):
-                await connection.call_parts(apis.LOOKUP, [b"question"])
-            await connection.close()
-            with pytest.raises(ConnectionClosedError):
-                await connection.call_parts(apis.LOOKUP, [b"question"])
-
-    run(scenario())
+async def test_close_for_a_reason_that_may_pass(serving: Any) -> None:
+    async with serving(shaken(forever)) as server:
+        connection = await connect(server.port)
+        call = asyncio.ensure_future(connection.call_parts(apis.LOOKUP, [b"question"]))
+        await asyncio.sleep(0)
+        await connection.close(NetworkError("the server moved"))
+        assert connection.closed
+        with pytest.raises(NetworkError, match="the server moved"):
+            await call
+        with pytest.raises(NetworkError, match=r"not sent.*open a new connection"):
+            await connection.call_parts(apis.LOOKUP, [b"question"])
+        await connection.close()
+        with pytest.raises(ConnectionClosedError):
+            await connection.call_parts(apis.LOOKUP, [b"question"])
 
 
-def test_closing_while_much_waits_to_be_sent(serving: Any) -> None:
+async def test_closing_while_much_waits_to_be_sent(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         await asyncio.sleep(30)
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
-            call = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, [bytes(30_000_000)]))
-            await asyncio.sleep(0.05)
-            started = time.monotonic()
-            await connection.close()
-            assert time.monotonic() - started < 2
-            with pytest.raises(ConnectionClosedError):
-                await call
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port)
+        call = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, [bytes(30_000_000)]))
+        await asyncio.sleep(0.05)
+        started = time.monotonic()
+        await connection.close()
+        assert time.monotonic() - started < 2
+        with pytest.raises(ConnectionClosedError):
+            await call
 
 
 # ---- connecting ----
@@ -532,175 +466,142 @@ def test_unknown_host() -> None:
         run(Connection.open("no-such-host.invalid", 1, connect_timeout_ms=20_000))
 
 
-def test_connect_deadline(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(forever) as server:
-            started = time.monotonic()
-            with pytest.raises(NetworkError, match="within 100 ms"):
-                await connect(server.port, connect_timeout_ms=100)
-            assert time.monotonic() - started < 2
-
-    run(scenario())
+async def test_connect_deadline(serving: Any) -> None:
+    async with serving(forever) as server:
+        started = time.monotonic()
+        with pytest.raises(NetworkError, match="within 100 ms"):
+            await connect(server.port, connect_timeout_ms=100)
+        assert time.monotonic() - started < 2
 
 
-def test_cancelled_open_closes_the_socket(serving: Any) -> None:
+async def test_cancelled_open_closes_the_socket(serving: Any) -> None:
     async def silent(session: Any) -> None:
         await asyncio.sleep(30)
 
-    async def scenario() -> None:
-        async with serving(silent) as server:
-            opening = asyncio.ensure_future(connect(server.port))
-            await server.connected.wait()
-            opening.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await opening
-            await asyncio.wait_for(server.sessions[0].reader.read(), 5)
-            assert server.sessions[0].reader.at_eof()
-        gc.collect()  # a transport left open would warn now
-
-    run(scenario())
+    async with serving(silent) as server:
+        opening = asyncio.ensure_future(connect(server.port))
+        await server.connected.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await asyncio.wait_for(server.sessions[0].reader.read(), 5)
+        assert server.sessions[0].reader.at_eof()
+    gc.collect()  # a transport left open would warn now
 
 
-def test_socket_options(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(shaken(forever)) as server:
-            connection = await connect(server.port)
-            assert connection._transport._transport is not None
-            sock = connection._transport._transport.get_extra_info("socket")
-            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
-            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
-            await connection.close()
-
-    run(scenario())
+async def test_socket_options(serving: Any) -> None:
+    async with serving(shaken(forever)) as server:
+        connection = await connect(server.port)
+        assert connection._transport._transport is not None
+        sock = connection._transport._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+        await connection.close()
 
 
 # ---- versions ----
 
 
-def test_versions_are_negotiated_per_api(serving: Any) -> None:
+async def test_versions_are_negotiated_per_api(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         request = await session.next_request()
         session.name_versions(request, 2, PUT_KV=(0, 1), LOOKUP=(0, 9), FETCH_LOG=(3, 4), LIST_DATABASES=(0, 0))
         await empty_answers(session)
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            connection = await connect(server.port, expected_server_type=ServerType.TABLET)
-            assert connection.server_type is ServerType.TABLET
-            assert connection.version_of(apis.PUT_KV) == 1
-            assert connection.version_of(apis.LOOKUP) == 1
-            await connection.call_parts(apis.PUT_KV, [b""])
-            await connection.call_parts(apis.PUT_KV, [b""])
-            assert [r.version for r in server.sessions[0].requests[1:]] == [1, 1]
-            assert connection.supports(apis.LIST_DATABASES)
-            assert not connection.supports(apis.SCAN_KV)
-            with pytest.raises(UnsupportedVersionError, match=r"does not serve SCAN_KV \(1061\)"):
-                await connection.call(apis.SCAN_KV)
-            with pytest.raises(UnsupportedVersionError, match="versions 3 to 4, but this client speaks 0 to 0"):
-                await connection.call(apis.FETCH_LOG)
-            await connection.call(apis.LIST_DATABASES)  # the connection is still good
-            await connection.close()
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        connection = await connect(server.port, expected_server_type=ServerType.TABLET)
+        assert connection.server_type is ServerType.TABLET
+        assert connection.version_of(apis.PUT_KV) == 1
+        assert connection.version_of(apis.LOOKUP) == 1
+        await connection.call_parts(apis.PUT_KV, [b""])
+        await connection.call_parts(apis.PUT_KV, [b""])
+        assert [r.version for r in server.sessions[0].requests[1:]] == [1, 1]
+        assert connection.supports(apis.LIST_DATABASES)
+        assert not connection.supports(apis.SCAN_KV)
+        with pytest.raises(UnsupportedVersionError, match=r"does not serve SCAN_KV \(1061\)"):
+            await connection.call(apis.SCAN_KV)
+        with pytest.raises(UnsupportedVersionError, match="versions 3 to 4, but this client speaks 0 to 0"):
+            await connection.call(apis.FETCH_LOG)
+        await connection.call(apis.LIST_DATABASES)  # the connection is still good
+        await connection.close()
 
 
-def test_a_server_of_the_wrong_type(serving: Any) -> None:
+async def test_a_server_of_the_wrong_type(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.name_versions(await session.next_request(), 1)
         await forever(session)
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            with pytest.raises(NetworkError, match="wrong type: coordinator, not tablet"):
-                await connect(server.port, expected_server_type=ServerType.TABLET)
-            connection = await connect(server.port)
-            assert connection.server_type is ServerType.COORDINATOR
-            await connection.close()
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        with pytest.raises(NetworkError, match="wrong type: coordinator, not tablet"):
+            await connect(server.port, expected_server_type=ServerType.TABLET)
+        connection = await connect(server.port)
+        assert connection.server_type is ServerType.COORDINATOR
+        await connection.close()
 
 
-def test_a_server_of_an_unknown_type(serving: Any) -> None:
+async def test_a_server_of_an_unknown_type(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.name_versions(await session.next_request(), 9)
         await forever(session)
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            with pytest.raises(NetworkError, match="wrong type: type 9, not coordinator"):
-                await connect(server.port, expected_server_type=1)
-            connection = await connect(server.port)
-            assert connection.server_type is None
-            await connection.close()
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        with pytest.raises(NetworkError, match="wrong type: type 9, not coordinator"):
+            await connect(server.port, expected_server_type=1)
+        connection = await connect(server.port)
+        assert connection.server_type is None
+        await connection.close()
 
 
-def test_a_server_that_names_no_type_is_accepted(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(shaken(forever)) as server:
-            connection = await connect(server.port, expected_server_type=ServerType.TABLET)
-            assert connection.server_type is None
-            await connection.close()
-
-    run(scenario())
+async def test_a_server_that_names_no_type_is_accepted(serving: Any) -> None:
+    async with serving(shaken(forever)) as server:
+        connection = await connect(server.port, expected_server_type=ServerType.TABLET)
+        assert connection.server_type is None
+        await connection.close()
 
 
-def test_a_server_that_ignores_api_versions(serving: Any) -> None:
+async def test_a_server_that_ignores_api_versions(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         versions = await session.next_request()
         request = await session.next_request()
         session.name_versions(versions)  # too late to matter
         session.answer(request)
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            connection = await connect(server.port, api_versions_timeout_ms=50)
-            assert connection.supports(apis.SCAN_KV)
-            await connection.call_parts(apis.PUT_KV, [b""])
-            assert server.sessions[0].requests[1].version == 0
-            await connection.close()
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        connection = await connect(server.port, api_versions_timeout_ms=50)
+        assert connection.supports(apis.SCAN_KV)
+        await connection.call_parts(apis.PUT_KV, [b""])
+        assert server.sessions[0].requests[1].version == 0
+        await connection.close()
 
 
-def test_a_server_that_refuses_api_versions(serving: Any) -> None:
+async def test_a_server_that_refuses_api_versions(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.refuse(await session.next_request(), 2, "what?")
         session.answer(await session.next_request())
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            connection = await connect(server.port)
-            await connection.call_parts(apis.LOOKUP, [b""])
-            assert server.sessions[0].requests[1].version == 0
-            await connection.close()
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        connection = await connect(server.port)
+        await connection.call_parts(apis.LOOKUP, [b""])
+        assert server.sessions[0].requests[1].version == 0
+        await connection.close()
 
 
-def test_a_server_that_hangs_up_on_api_versions(serving: Any) -> None:
+async def test_a_server_that_hangs_up_on_api_versions(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         await session.next_request()
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            with pytest.raises(NetworkError, match="was lost"):
-                await connect(server.port)
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        with pytest.raises(NetworkError, match="was lost"):
+            await connect(server.port)
 
 
-def test_api_versions_that_cannot_be_read(serving: Any) -> None:
+async def test_api_versions_that_cannot_be_read(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), b"\x0a\xff")
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            with pytest.raises(FormatError, match="not a valid ApiVersionsResponse"):
-                await connect(server.port)
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        with pytest.raises(FormatError, match="not a valid ApiVersionsResponse"):
+            await connect(server.port)
 
 
 # ---- authentication ----
@@ -715,119 +616,95 @@ def tokens(session: Any) -> list[tuple[str, bytes]]:
 FIRST_TOKEN = ("PLAIN", b"\0alice\0open sesame")
 
 
-def test_plain_without_a_challenge(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(shaken(empty_answers)) as server:
-            connection = await connect(server.port, credentials=ALICE)
-            await connection.call(apis.LIST_DATABASES)
-            assert tokens(server.sessions[0]) == [FIRST_TOKEN]
-            await connection.close()
-
-    run(scenario())
+async def test_plain_without_a_challenge(serving: Any) -> None:
+    async with serving(shaken(empty_answers)) as server:
+        connection = await connect(server.port, credentials=ALICE)
+        await connection.call(apis.LIST_DATABASES)
+        assert tokens(server.sessions[0]) == [FIRST_TOKEN]
+        await connection.close()
 
 
-def test_an_empty_challenge_is_acknowledged(serving: Any) -> None:
+async def test_an_empty_challenge_is_acknowledged(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b""))
         session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b""))
         await empty_answers(session)
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port, credentials=ALICE)
-            await connection.call(apis.LIST_DATABASES)
-            assert tokens(server.sessions[0]) == [FIRST_TOKEN, ("PLAIN", b"")]
-            await connection.close()
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        connection = await connect(server.port, credentials=ALICE)
+        await connection.call(apis.LIST_DATABASES)
+        assert tokens(server.sessions[0]) == [FIRST_TOKEN, ("PLAIN", b"")]
+        await connection.close()
 
 
-def test_authentication_with_a_server_that_names_no_versions(serving: Any) -> None:
+async def test_authentication_with_a_server_that_names_no_versions(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.refuse(await session.next_request(), 46, "authenticate first")
         await empty_answers(session)
 
-    async def scenario() -> None:
-        async with serving(behaviour) as server:
-            connection = await connect(server.port, credentials=ALICE)
-            await connection.close()
-            assert tokens(server.sessions[0]) == [FIRST_TOKEN]
-
-    run(scenario())
+    async with serving(behaviour) as server:
+        connection = await connect(server.port, credentials=ALICE)
+        await connection.close()
+        assert tokens(server.sessions[0]) == [FIRST_TOKEN]
 
 
-def test_a_wrong_password(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_password(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def behaviour(session: Any) -> None:
         session.refuse(await session.next_request(), 46, "Wrong user or password.")
         await forever(session)
 
-    async def scenario() -> None:
+    with caplog.at_level(logging.DEBUG):
         async with serving(shaken(behaviour)) as server:
             with pytest.raises(AuthenticateError, match="Wrong user or password") as caught:
                 await connect(server.port, credentials=ALICE)
             assert ALICE.password not in repr(caught.value)
-
-    with caplog.at_level(logging.DEBUG):
-        run(scenario())
     assert ALICE.password not in caplog.text
 
 
-def test_a_real_challenge_is_refused(serving: Any) -> None:
+async def test_a_real_challenge_is_refused(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b"prove it"))
         await forever(session)
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            with pytest.raises(AuthenticateError, match="sent a challenge, but PLAIN has none"):
-                await connect(server.port, credentials=ALICE)
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        with pytest.raises(AuthenticateError, match="sent a challenge, but PLAIN has none"):
+            await connect(server.port, credentials=ALICE)
 
 
-def test_the_server_asks_to_try_again(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_server_asks_to_try_again(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def behaviour(session: Any) -> None:
         for _ in range(2):
             session.refuse(await session.next_request(), 51, "busy")
         await empty_answers(session)
 
-    async def scenario() -> None:
+    with caplog.at_level(logging.DEBUG):
         async with serving(shaken(behaviour)) as server:
             started = time.monotonic()
             connection = await connect(server.port, credentials=ALICE)
             assert 0.2 < time.monotonic() - started < 3  # 0.1 s and 0.2 s, each give or take a fifth
             assert tokens(server.sessions[0]) == [FIRST_TOKEN] * 3
             await connection.close()
-
-    with caplog.at_level(logging.DEBUG):
-        run(scenario())
     assert "asks to authenticate again" in caplog.text
     assert ALICE.password not in caplog.text
 
 
-def test_trying_again_ends_with_the_connect_deadline(serving: Any) -> None:
+async def test_trying_again_ends_with_the_connect_deadline(serving: Any) -> None:
     async def behaviour(session: Any) -> None:
         while True:
             session.refuse(await session.next_request(), 51, "still busy")
 
-    async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            with pytest.raises(RetriableAuthenticateError, match="still busy"):
-                await connect(server.port, credentials=ALICE, connect_timeout_ms=400)
-            assert len(tokens(server.sessions[0])) >= 2
-
-    run(scenario())
+    async with serving(shaken(behaviour)) as server:
+        with pytest.raises(RetriableAuthenticateError, match="still busy"):
+            await connect(server.port, credentials=ALICE, connect_timeout_ms=400)
+        assert len(tokens(server.sessions[0])) >= 2
 
 
-def test_authentication_that_is_never_answered(serving: Any) -> None:
-    async def scenario() -> None:
-        async with serving(shaken(forever)) as server:
-            with pytest.raises(DeadlineExceededError, match="did not answer AUTHENTICATE within 50 ms"):
-                await connect(server.port, credentials=ALICE, request_timeout_ms=50)
-            with pytest.raises(NetworkError, match="within 100 ms"):
-                await connect(server.port, credentials=ALICE, connect_timeout_ms=100)
-
-    run(scenario())
+async def test_authentication_that_is_never_answered(serving: Any) -> None:
+    async with serving(shaken(forever)) as server:
+        with pytest.raises(DeadlineExceededError, match="did not answer AUTHENTICATE within 50 ms"):
+            await connect(server.port, credentials=ALICE, request_timeout_ms=50)
+        with pytest.raises(NetworkError, match="within 100 ms"):
+            await connect(server.port, credentials=ALICE, connect_timeout_ms=100)
 
 
 # ---- cost ----

@@ -11,40 +11,34 @@ import fluss
 from fluss.net.deadline import wait_for
 
 
-def test_a_cancellation_in_the_turn_of_the_result_is_not_swallowed() -> None:
-    async def main() -> None:
-        done = asyncio.get_running_loop().create_future()
-        waiting = asyncio.ensure_future(wait_for(done, 10))
-        await asyncio.sleep(0)
-        done.set_result("there")
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-    asyncio.run(main())
+async def test_a_cancellation_in_the_turn_of_the_result_is_not_swallowed() -> None:
+    done = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(wait_for(done, 10))
+    await asyncio.sleep(0)
+    done.set_result("there")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
-def test_results_errors_and_timeouts() -> None:
+async def test_results_errors_and_timeouts() -> None:
     async def fail() -> None:
         raise ValueError("broken")
 
-    async def main() -> None:
-        assert await wait_for(asyncio.sleep(0, "there"), 10) == "there"
-        assert await wait_for(asyncio.sleep(0, "there"), None) == "there"
-        with pytest.raises(ValueError, match="broken"):
-            await wait_for(fail(), 10)
-        for seconds in (0.01, 0, -1):
-            forever = asyncio.ensure_future(asyncio.sleep(60))
-            with pytest.raises(asyncio.TimeoutError):
-                await wait_for(forever, seconds)
-            assert forever.cancelled()
+    assert await wait_for(asyncio.sleep(0, "there"), 10) == "there"
+    assert await wait_for(asyncio.sleep(0, "there"), None) == "there"
+    with pytest.raises(ValueError, match="broken"):
+        await wait_for(fail(), 10)
+    for seconds in (0.01, 0, -1):
+        forever = asyncio.ensure_future(asyncio.sleep(60))
         with pytest.raises(asyncio.TimeoutError):
-            await wait_for(asyncio.gather(asyncio.sleep(60), asyncio.sleep(60)), 0.01)
+            await wait_for(forever, seconds)
+        assert forever.cancelled()
+    with pytest.raises(asyncio.TimeoutError):
+        await wait_for(asyncio.gather(asyncio.sleep(60), asyncio.sleep(60)), 0.01)
 
-    asyncio.run(main())
 
-
-def test_cancelling_reaches_the_work_and_waits_for_its_end(no_complaints: None) -> None:
+async def test_cancelling_reaches_the_work_and_waits_for_its_end(no_complaints: None) -> None:
     ended: list[str] = []
 
     async def work() -> None:
@@ -55,15 +49,12 @@ def test_cancelling_reaches_the_work_and_waits_for_its_end(no_complaints: None) 
             ended.append("work")
             raise ValueError("while it ended")
 
-    async def main() -> None:
-        waiting = asyncio.ensure_future(wait_for(work(), 60))
-        await asyncio.sleep(0.01)
-        waiting.cancel()
-        with pytest.raises((asyncio.CancelledError, ValueError)):
-            await waiting
-        assert ended == ["work"]
-
-    asyncio.run(main())
+    waiting = asyncio.ensure_future(wait_for(work(), 60))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises((asyncio.CancelledError, ValueError)):
+        await waiting
+    assert ended == ["work"]
 
 
 def test_no_other_module_uses_the_one_of_asyncio() -> None:

@@ -28,7 +28,7 @@ async def ended(writer: asyncio.StreamWriter) -> None:
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_parts_leave_in_order_through_a_slow_socket(direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parts_leave_in_order_through_a_slow_socket(direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small and large frames in turn, while the peer reads little by little; with and without sending by ourselves."""
     if not direct:
         monkeypatch.setattr(transport_module, "_second_handle", lambda sock: None)
@@ -39,37 +39,34 @@ def test_parts_leave_in_order_through_a_slow_socket(direct: bool, monkeypatch: p
     ]
     expected = b"".join(part for frame in frames for part in frame)
 
-    async def work() -> None:
-        received = bytearray()
-        peers: list[asyncio.Task[None] | None] = []
-        complete = asyncio.Event()
+    received = bytearray()
+    peers: list[asyncio.Task[None] | None] = []
+    complete = asyncio.Event()
 
-        async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            peers.append(asyncio.current_task())
-            while len(received) < len(expected):
-                received.extend(await reader.read(300_000))
-                await asyncio.sleep(0)
-            complete.set()
-            await ended(writer)
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(asyncio.current_task())
+        while len(received) < len(expected):
+            received.extend(await reader.read(300_000))
+            await asyncio.sleep(0)
+        complete.set()
+        await ended(writer)
 
-        server = await asyncio.start_server(peer, "127.0.0.1", 0)
-        lost: list[FlussError] = []
-        made = FrameTransport("peer", FrameReader(), lambda frame: None, lost.append)
-        loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: made, *server.sockets[0].getsockname())
-        for frame in frames:
-            made.send(frame, sum(map(len, frame)))
-            if chance.random() < 0.2:
-                await asyncio.sleep(0)
-        await asyncio.wait_for(complete.wait(), 30)
-        assert bytes(received) == expected
-        assert not lost
-        await made.close()
-        assert made._direct is None
-        server.close()
-        await asyncio.gather(*(task for task in peers if task is not None))
-
-    asyncio.run(work())
+    server = await asyncio.start_server(peer, "127.0.0.1", 0)
+    lost: list[FlussError] = []
+    made = FrameTransport("peer", FrameReader(), lambda frame: None, lost.append)
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(lambda: made, *server.sockets[0].getsockname())
+    for frame in frames:
+        made.send(frame, sum(map(len, frame)))
+        if chance.random() < 0.2:
+            await asyncio.sleep(0)
+    await asyncio.wait_for(complete.wait(), 30)
+    assert bytes(received) == expected
+    assert not lost
+    await made.close()
+    assert made._direct is None
+    server.close()
+    await asyncio.gather(*(task for task in peers if task is not None))
 
 
 def test_the_reader_of_a_large_frame_is_woken_for_large_pieces() -> None:
@@ -93,37 +90,34 @@ def test_a_mark_on_a_socket_that_is_gone_is_no_error() -> None:
     mark.expect(0)
 
 
-def test_a_large_frame_that_comes_slowly_arrives() -> None:
+async def test_a_large_frame_that_comes_slowly_arrives() -> None:
     """The last bytes of a frame are fewer than the mark: the writer must not wait for more than there are."""
     payload = random.Random(4).randbytes(3 * WAKE_BYTES + 17)
 
-    async def work() -> None:
-        got: list[bytes] = []
-        peers: list[asyncio.Task[None] | None] = []
-        done = asyncio.Event()
+    got: list[bytes] = []
+    peers: list[asyncio.Task[None] | None] = []
+    done = asyncio.Event()
 
-        async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            peers.append(asyncio.current_task())
-            data = len(payload).to_bytes(4, "big") + payload
-            for at in range(0, len(data), 90_000):
-                writer.write(data[at : at + 90_000])
-                await writer.drain()
-                await asyncio.sleep(0.002)
-            await done.wait()
-            await ended(writer)
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(asyncio.current_task())
+        data = len(payload).to_bytes(4, "big") + payload
+        for at in range(0, len(data), 90_000):
+            writer.write(data[at : at + 90_000])
+            await writer.drain()
+            await asyncio.sleep(0.002)
+        await done.wait()
+        await ended(writer)
 
-        def take(frame: memoryview) -> None:
-            got.append(bytes(frame))
-            done.set()
+    def take(frame: memoryview) -> None:
+        got.append(bytes(frame))
+        done.set()
 
-        server = await asyncio.start_server(peer, "127.0.0.1", 0)
-        lost: list[FlussError] = []
-        made = FrameTransport("peer", FrameReader(), take, lost.append)
-        await asyncio.get_running_loop().create_connection(lambda: made, *server.sockets[0].getsockname())
-        await asyncio.wait_for(done.wait(), 10)
-        assert got == [payload]
-        await made.close()
-        server.close()
-        await asyncio.gather(*(task for task in peers if task is not None))
-
-    asyncio.run(work())
+    server = await asyncio.start_server(peer, "127.0.0.1", 0)
+    lost: list[FlussError] = []
+    made = FrameTransport("peer", FrameReader(), take, lost.append)
+    await asyncio.get_running_loop().create_connection(lambda: made, *server.sockets[0].getsockname())
+    await asyncio.wait_for(done.wait(), 10)
+    assert got == [payload]
+    await made.close()
+    server.close()
+    await asyncio.gather(*(task for task in peers if task is not None))

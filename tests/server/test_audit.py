@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.server.log_support import connected, run, running_server
+from tests.server.log_support import connected, running_server
 from tests.server.test_session import RawClient
 
 from fluss.errors import AuthenticateError, FlussError
@@ -95,7 +95,9 @@ def audited_table(properties: dict[str, str]) -> bytes:
     return TableDescriptor(schema, custom_properties=properties).to_json_bytes()
 
 
-def test_the_log_of_a_server_says_what_happened_and_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_of_a_server_says_what_happened_and_no_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Secrets in every place that takes one, at the most talkative level."""
     caplog.set_level(logging.DEBUG, "fluss")
     options = {
@@ -107,65 +109,58 @@ def test_the_log_of_a_server_says_what_happened_and_no_secret(tmp_path: Path, ca
     }
     path = pb.PbTablePath(database_name="d", table_name="t")
 
-    async def work() -> None:
-        async with running_server(tmp_path, **options) as server:
-            root = Credentials("root", SECRETS["jaas"])
-            async with connected(server, "CLIENT", credentials=root) as client:
-                await client.call(
-                    apis.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name="d", ignore_if_exists=False)
-                )
-                document = audited_table({"note": SECRETS["property"]})
-                await client.call(
-                    apis.CREATE_TABLE,
-                    pb.CreateTableRequest(table_path=path, table_json=document, ignore_if_exists=False),
-                )
-                change = pb.PbAlterConfig(config_key="pin", config_value=SECRETS["property"], op_type=0)
-                await client.call(
-                    apis.ALTER_TABLE,
-                    pb.AlterTableRequest(table_path=path, ignore_if_not_exists=False, config_changes=[change]),
-                )
-                for key, value in (
-                    ("datalake.paimon.adls.sas", SECRETS["altered"]),
-                    ("security.sasl.plain.credentials", f"bob:{SECRETS['credentials']},eve:{SECRETS['altered']}"),
-                ):
-                    request = pb.AlterClusterConfigsRequest()
-                    request.alter_configs.add(config_key=key, config_value=value, op_type=AlterConfigOp.SET)
-                    await client.call(apis.ALTER_CLUSTER_CONFIGS, request)
-                bad = pb.AlterClusterConfigsRequest()
-                bad.alter_configs.add(
-                    config_key="security.sasl.plain.credentials", config_value=SECRETS["altered"], op_type=0
-                )
-                with pytest.raises(FlussError) as refused:
-                    await client.call(apis.ALTER_CLUSTER_CONFIGS, bad)
-                assert SECRETS["altered"] not in str(refused.value)
-                rule = pb.PbAclInfo(
-                    resource_name="d.t",
-                    resource_type=4,
-                    principal_name="bob",
-                    principal_type="User",
-                    host="*",
-                    operation_type=OperationType.DESCRIBE,
-                    permission_type=2,
-                )
-                await client.call(apis.CREATE_ACLS, pb.CreateAclsRequest(acl=[rule]))
-            async with connected(server, "CLIENT", credentials=Credentials("bob", SECRETS["credentials"])) as client:
-                for _ in range(3):
-                    with pytest.raises(FlussError):
-                        await client.call(
-                            apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False)
-                        )
-            for user in ("bob", "bob", "mallory"):
-                with pytest.raises(AuthenticateError):
-                    async with connected(server, "CLIENT", credentials=Credentials(user, SECRETS["guess"])):
-                        pass
-            raw = await RawClient.open(server, "CLIENT")
-            await raw.request(apis.GET_METADATA.key)
-            await raw.error()
-            await raw.close()
-            shown = [repr(server.config), repr(server.catalog.configs.current), *map(repr, server.sessions)]
-            assert not [secret for secret in SECRETS.values() if secret in str(shown)]
-
-    run(work())
+    async with running_server(tmp_path, **options) as server:
+        root = Credentials("root", SECRETS["jaas"])
+        async with connected(server, "CLIENT", credentials=root) as client:
+            await client.call(apis.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name="d", ignore_if_exists=False))
+            document = audited_table({"note": SECRETS["property"]})
+            await client.call(
+                apis.CREATE_TABLE,
+                pb.CreateTableRequest(table_path=path, table_json=document, ignore_if_exists=False),
+            )
+            change = pb.PbAlterConfig(config_key="pin", config_value=SECRETS["property"], op_type=0)
+            await client.call(
+                apis.ALTER_TABLE,
+                pb.AlterTableRequest(table_path=path, ignore_if_not_exists=False, config_changes=[change]),
+            )
+            for key, value in (
+                ("datalake.paimon.adls.sas", SECRETS["altered"]),
+                ("security.sasl.plain.credentials", f"bob:{SECRETS['credentials']},eve:{SECRETS['altered']}"),
+            ):
+                request = pb.AlterClusterConfigsRequest()
+                request.alter_configs.add(config_key=key, config_value=value, op_type=AlterConfigOp.SET)
+                await client.call(apis.ALTER_CLUSTER_CONFIGS, request)
+            bad = pb.AlterClusterConfigsRequest()
+            bad.alter_configs.add(
+                config_key="security.sasl.plain.credentials", config_value=SECRETS["altered"], op_type=0
+            )
+            with pytest.raises(FlussError) as refused:
+                await client.call(apis.ALTER_CLUSTER_CONFIGS, bad)
+            assert SECRETS["altered"] not in str(refused.value)
+            rule = pb.PbAclInfo(
+                resource_name="d.t",
+                resource_type=4,
+                principal_name="bob",
+                principal_type="User",
+                host="*",
+                operation_type=OperationType.DESCRIBE,
+                permission_type=2,
+            )
+            await client.call(apis.CREATE_ACLS, pb.CreateAclsRequest(acl=[rule]))
+        async with connected(server, "CLIENT", credentials=Credentials("bob", SECRETS["credentials"])) as client:
+            for _ in range(3):
+                with pytest.raises(FlussError):
+                    await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        for user in ("bob", "bob", "mallory"):
+            with pytest.raises(AuthenticateError):
+                async with connected(server, "CLIENT", credentials=Credentials(user, SECRETS["guess"])):
+                    pass
+        raw = await RawClient.open(server, "CLIENT")
+        await raw.request(apis.GET_METADATA.key)
+        await raw.error()
+        await raw.close()
+        shown = [repr(server.config), repr(server.catalog.configs.current), *map(repr, server.sessions)]
+        assert not [secret for secret in SECRETS.values() if secret in str(shown)]
     told = lines(caplog)
     assert [line.split(": ", 1)[1] for line in told if line.startswith("User:root")] == [
         "CREATE_DATABASE d",
@@ -196,20 +191,14 @@ def test_the_log_of_a_server_says_what_happened_and_no_secret(tmp_path: Path, ca
     assert all(json.loads(JsonFormatter().format(record)) for record in caplog.records)
 
 
-def test_recovery_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_recovery_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fluss")
 
-    async def write() -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            await client.create_table()
-
-    async def read() -> None:
-        async with running_server(tmp_path) as server:
-            assert server.catalog.tables_by_id
-
-    run(write())
+    async with running_server(tmp_path) as server, connected(server) as client:
+        await client.create_table()
     (tmp_path / CLEAN_NAME).unlink()
-    run(read())
+    async with running_server(tmp_path) as server:
+        assert server.catalog.tables_by_id
     assert any("not closed cleanly; recovering" in line for line in lines(caplog, "fluss.server"))
     assert any("1 tables" in line for line in lines(caplog, "fluss.server"))
     assert any("closed cleanly" in line for line in lines(caplog, "fluss.server") if line.startswith("stopped"))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.server.log_support import run, until
+from tests.server.log_support import until
 
 from fluss.protocol.frames import FrameReader
 from fluss.server.channel import Channel
@@ -39,82 +39,73 @@ def channel_and_peer(closed: list[str]) -> Iterator[tuple[Channel, socket.socket
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_answers_arrive_in_order_whatever_the_peer_takes(seed: int) -> None:
+async def test_answers_arrive_in_order_whatever_the_peer_takes(seed: int) -> None:
     """Small answers, which are sent at once while there is room, between large ones and ones of many parts."""
     chance = random.Random(seed)
 
-    async def work() -> None:
-        closed: list[str] = []
-        with channel_and_peer(closed) as (channel, peer):
-            sent = bytearray()
-            received = bytearray()
-            for number in range(300):
-                head, body = b"%06d" % number, bytes([number % 251]) * chance.choice((0, 1, 50, 3_000, 9_000, 40_000))
-                parts = chance.choice(([head, body], [head + body], [head, memoryview(body)], [head, body, b"end"]))
-                channel.write(parts)
-                sent += b"".join(parts)
-                if chance.random() < 0.3:
-                    await asyncio.sleep(0)
-                    received += await asyncio.get_running_loop().sock_recv(peer, 1 << 16)
-            assert channel.unsent_bytes > 0  # the peer was slower, so both ways were taken
-            while len(received) < len(sent):
-                received += await asyncio.wait_for(asyncio.get_running_loop().sock_recv(peer, 1 << 16), 5)
-            assert received == sent
-            assert channel.unsent_bytes == 0
-            assert channel.bytes_out == len(sent)
-            assert closed == []
-
-    run(work())
+    closed: list[str] = []
+    with channel_and_peer(closed) as (channel, peer):
+        sent = bytearray()
+        received = bytearray()
+        for number in range(300):
+            head, body = b"%06d" % number, bytes([number % 251]) * chance.choice((0, 1, 50, 3_000, 9_000, 40_000))
+            parts = chance.choice(([head, body], [head + body], [head, memoryview(body)], [head, body, b"end"]))
+            channel.write(parts)
+            sent += b"".join(parts)
+            if chance.random() < 0.3:
+                await asyncio.sleep(0)
+                received += await asyncio.get_running_loop().sock_recv(peer, 1 << 16)
+        assert channel.unsent_bytes > 0  # the peer was slower, so both ways were taken
+        while len(received) < len(sent):
+            received += await asyncio.wait_for(asyncio.get_running_loop().sock_recv(peer, 1 << 16), 5)
+        assert received == sent
+        assert channel.unsent_bytes == 0
+        assert channel.bytes_out == len(sent)
+        assert closed == []
 
 
-def test_a_peer_that_is_gone_closes_the_channel() -> None:
-    async def work() -> None:
-        closed: list[str] = []
-        with channel_and_peer(closed) as (channel, peer):
-            peer.close()
-            channel.write([b"head", b"body"])
-            assert channel.closed
-            [reason] = closed
-            assert "lost" in reason
-            channel.write([b"head", b"body"])  # the peer is gone, which is no error
-
-    run(work())
+async def test_a_peer_that_is_gone_closes_the_channel() -> None:
+    closed: list[str] = []
+    with channel_and_peer(closed) as (channel, peer):
+        peer.close()
+        channel.write([b"head", b"body"])
+        assert channel.closed
+        [reason] = closed
+        assert "lost" in reason
+        channel.write([b"head", b"body"])  # the peer is gone, which is no error
 
 
-def test_a_large_frame_that_has_come_is_taken_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_frame_that_has_come_is_taken_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first bytes tell how large it is; the rest follows at once, and the next frame is not lost."""
     turns: list[int] = []
     real = Channel._readable
     monkeypatch.setattr(Channel, "_readable", lambda self: turns.append(1) or real(self))
 
-    async def work() -> None:
-        ours, peer = socket.socketpair()
-        ours.setblocking(False)
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        frames: list[bytes] = []
-        closed: list[str] = []
-        channel = Channel(
-            asyncio.get_running_loop(),
-            ours,
-            FrameReader(1 << 20),
-            on_frame=lambda frame: frames.append(bytes(frame)),
-            on_closed=closed.append,
-            on_sent=lambda: None,
-        )
-        large, small = b"x" * 100_000, b"y" * 100
-        peer.sendall(len(large).to_bytes(4, "big") + large + len(small).to_bytes(4, "big") + small)
-        channel.resume_reading()
-        await until(lambda: len(frames) == 2)
-        assert (frames, turns) == ([large, small], [1, 1])
-        # Only the beginning of one, and then its end: the second look finds nothing, and that is no error.
-        peer.sendall(len(large).to_bytes(4, "big") + large[:10])
-        await asyncio.sleep(0.05)
-        assert channel.buffered_bytes == 10
-        peer.sendall(large[10:])
-        await until(lambda: len(frames) == 3)
-        assert frames[2] == large
-        assert closed == []
-        channel.close()
-        peer.close()
-
-    run(work())
+    ours, peer = socket.socketpair()
+    ours.setblocking(False)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    frames: list[bytes] = []
+    closed: list[str] = []
+    channel = Channel(
+        asyncio.get_running_loop(),
+        ours,
+        FrameReader(1 << 20),
+        on_frame=lambda frame: frames.append(bytes(frame)),
+        on_closed=closed.append,
+        on_sent=lambda: None,
+    )
+    large, small = b"x" * 100_000, b"y" * 100
+    peer.sendall(len(large).to_bytes(4, "big") + large + len(small).to_bytes(4, "big") + small)
+    channel.resume_reading()
+    await until(lambda: len(frames) == 2)
+    assert (frames, turns) == ([large, small], [1, 1])
+    # Only the beginning of one, and then its end: the second look finds nothing, and that is no error.
+    peer.sendall(len(large).to_bytes(4, "big") + large[:10])
+    await asyncio.sleep(0.05)
+    assert channel.buffered_bytes == 10
+    peer.sendall(large[10:])
+    await until(lambda: len(frames) == 3)
+    assert frames[2] == large
+    assert closed == []
+    channel.close()
+    peer.close()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, run, until
+from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, until
 
 from fluss.errors import LogStorageError, RequestTimeOutError
 from fluss.server import commit, flush_policy
@@ -73,109 +73,96 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[int]]:
     return opened, count
 
 
-def test_readers_see_only_what_is_on_disk(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
-    async def work() -> None:
-        bench = Bench(tmp_path / "log")
-        result = bench.log.append(make_batch(0))
-        waiting = bench.log.committed(result.end_offset)
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        assert bench.log.high_watermark == 0
-        assert reader.plan_read(bench.log, 0, 1000, first_batch_always=True).is_empty
-        gate[0].set()
-        await asyncio.wait_for(waiting, 5)
-        assert bench.log.high_watermark == 3
-        data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
-        assert ids_of(b"".join(bytes(p) for p in data.parts)) == [0, 1, 2]
-        await bench.close()
-
-    run(work())
+async def test_readers_see_only_what_is_on_disk(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    bench = Bench(tmp_path / "log")
+    result = bench.log.append(make_batch(0))
+    waiting = bench.log.committed(result.end_offset)
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    assert bench.log.high_watermark == 0
+    assert reader.plan_read(bench.log, 0, 1000, first_batch_always=True).is_empty
+    gate[0].set()
+    await asyncio.wait_for(waiting, 5)
+    assert bench.log.high_watermark == 3
+    data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
+    assert ids_of(b"".join(bytes(p) for p in data.parts)) == [0, 1, 2]
+    await bench.close()
 
 
-def test_one_flush_serves_all_that_came_meanwhile(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
-    async def work() -> None:
-        bench = Bench(tmp_path / "log")
-        bench.log.append(make_batch(0))
-        await asyncio.sleep(0.1)
-        assert gate[1] == [1]
-        results = [bench.log.append(make_batch(number * 3)) for number in range(1, 50)]
-        waiting = [bench.log.committed(result.end_offset) for result in results]
-        gate[0].set()
-        await asyncio.wait_for(asyncio.gather(*waiting), 5)
-        assert gate[1] == [2]
-        await bench.close()
-
-    run(work())
-
-
-def test_each_waits_as_long_as_it_may(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
-    async def work() -> None:
-        bench = Bench(tmp_path / "log")
-        end = bench.log.append(make_batch(0)).end_offset
-        patient, endless = bench.log.committed(end, 20_000), bench.log.committed(end)
-        hasty, later = bench.log.committed(end, 30), bench.log.committed(end, 150)
-        with pytest.raises(RequestTimeOutError, match=r"TableBucket.* was not committed within 30 ms; it may still be"):
-            await asyncio.wait_for(hasty, 5)
-        assert not later.done()
-        with pytest.raises(RequestTimeOutError, match="within 150 ms"):
-            await asyncio.wait_for(later, 5)
-        with pytest.raises(RequestTimeOutError, match="within -5 ms"):
-            await asyncio.wait_for(bench.log.committed(end, -5), 5)
-        assert not patient.done()
-        gate[0].set()
-        await asyncio.wait_for(asyncio.gather(patient, endless), 5)
-        await bench.close()
-
-    run(work())
+async def test_one_flush_serves_all_that_came_meanwhile(
+    tmp_path: Path, gate: tuple[threading.Event, list[int]]
+) -> None:
+    bench = Bench(tmp_path / "log")
+    bench.log.append(make_batch(0))
+    await asyncio.sleep(0.1)
+    assert gate[1] == [1]
+    results = [bench.log.append(make_batch(number * 3)) for number in range(1, 50)]
+    waiting = [bench.log.committed(result.end_offset) for result in results]
+    gate[0].set()
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert gate[1] == [2]
+    await bench.close()
 
 
-def test_one_who_cannot_take_the_news_does_not_keep_it_from_others(
+async def test_each_waits_as_long_as_it_may(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    bench = Bench(tmp_path / "log")
+    end = bench.log.append(make_batch(0)).end_offset
+    patient, endless = bench.log.committed(end, 20_000), bench.log.committed(end)
+    hasty, later = bench.log.committed(end, 30), bench.log.committed(end, 150)
+    with pytest.raises(RequestTimeOutError, match=r"TableBucket.* was not committed within 30 ms; it may still be"):
+        await asyncio.wait_for(hasty, 5)
+    assert not later.done()
+    with pytest.raises(RequestTimeOutError, match="within 150 ms"):
+        await asyncio.wait_for(later, 5)
+    with pytest.raises(RequestTimeOutError, match="within -5 ms"):
+        await asyncio.wait_for(bench.log.committed(end, -5), 5)
+    assert not patient.done()
+    gate[0].set()
+    await asyncio.wait_for(asyncio.gather(patient, endless), 5)
+    await bench.close()
+
+
+async def test_one_who_cannot_take_the_news_does_not_keep_it_from_others(
     tmp_path: Path, gate: tuple[threading.Event, list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work() -> None:
-        bench = Bench(tmp_path / "log")
-        heard: list[Exception | None] = []
+    bench = Bench(tmp_path / "log")
+    heard: list[Exception | None] = []
 
-        def broken(_: Exception | None) -> None:
-            raise ValueError("no ears")
+    def broken(_: Exception | None) -> None:
+        raise ValueError("no ears")
 
-        end = bench.log.append(make_batch(0)).end_offset
-        bench.log.when_committed(end, broken, None)
-        bench.log.when_committed(end, heard.append, None)
-        gate[0].set()
-        await asyncio.wait_for(bench.log.committed(end), 5)
-        assert heard == [None]
-        bench.log.when_committed(end, heard.append, None)  # it is there already
-        assert heard == [None, None]
-        await bench.close()
-
-    run(work())
+    end = bench.log.append(make_batch(0)).end_offset
+    bench.log.when_committed(end, broken, None)
+    bench.log.when_committed(end, heard.append, None)
+    gate[0].set()
+    await asyncio.wait_for(bench.log.committed(end), 5)
+    assert heard == [None]
+    bench.log.when_committed(end, heard.append, None)  # it is there already
+    assert heard == [None, None]
+    await bench.close()
     assert "no ears" in caplog.text
 
 
-def test_a_log_that_is_written_to_is_flushed_again_at_once(
+async def test_a_log_that_is_written_to_is_flushed_again_at_once(
     tmp_path: Path, gate: tuple[threading.Event, list[int]]
 ) -> None:
     """What came in during a flush is flushed by the same thread, without a new round."""
 
-    async def work() -> None:
-        bench = Bench(tmp_path / "log")
-        first = bench.log.append(make_batch(0))
-        await asyncio.sleep(0.1)
-        assert gate[1] == [1]
-        second = bench.log.append(make_batch(3))
-        waiting = [bench.log.committed(result.end_offset) for result in (first, second)]
-        gate[0].set()
-        await asyncio.wait_for(asyncio.gather(*waiting), 5)
-        assert gate[1] == [2]
-        assert bench.metrics.value("tabletserver_logFlush_total") == 1
-        assert bench.log.high_watermark == 6
-        await bench.close()
-
-    run(work())
+    bench = Bench(tmp_path / "log")
+    first = bench.log.append(make_batch(0))
+    await asyncio.sleep(0.1)
+    assert gate[1] == [1]
+    second = bench.log.append(make_batch(3))
+    waiting = [bench.log.committed(result.end_offset) for result in (first, second)]
+    gate[0].set()
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert gate[1] == [2]
+    assert bench.metrics.value("tabletserver_logFlush_total") == 1
+    assert bench.log.high_watermark == 6
+    await bench.close()
 
 
-def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_committer(
+async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_committer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flushers() -> list[threading.Thread]:
@@ -184,24 +171,21 @@ def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_committer(
     def broken(plan: SyncPlan) -> None:
         raise ValueError("not an error of the disk")
 
-    async def work() -> None:
-        bench = Bench(tmp_path / "broken")
-        with monkeypatch.context() as patch:
-            patch.setattr(commit, "run_sync", broken)
-            result = bench.log.append(make_batch(0))
-            with pytest.raises(LogStorageError, match="not an error of the disk"):
-                await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-        whole = bench.open_log(tmp_path / "whole")
-        result = whole.append(make_batch(0))
-        await asyncio.wait_for(whole.committed(result.end_offset), 5)
-        assert len(flushers()) == 1
-        whole.release()
-        await bench.close()
-        for thread in flushers():
-            thread.join(5)
-        assert not flushers()
-
-    run(work())
+    bench = Bench(tmp_path / "broken")
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, "run_sync", broken)
+        result = bench.log.append(make_batch(0))
+        with pytest.raises(LogStorageError, match="not an error of the disk"):
+            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    whole = bench.open_log(tmp_path / "whole")
+    result = whole.append(make_batch(0))
+    await asyncio.wait_for(whole.committed(result.end_offset), 5)
+    assert len(flushers()) == 1
+    whole.release()
+    await bench.close()
+    for thread in flushers():
+        thread.join(5)
+    assert not flushers()
 
 
 def note_syncs(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> list[bool]:
@@ -217,121 +201,105 @@ def note_syncs(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> list[bool]:
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
+async def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: bool
 ) -> None:
     here = note_syncs(monkeypatch, 0.0, 0.0, 0.0)
     monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 60.0)
 
-    async def work() -> None:
-        bench = Bench(tmp_path / "log", quiet=quiet)
-        for number in range(3):
-            result = bench.log.append(make_batch(number * 6))
-            result = bench.log.append(make_batch(number * 6 + 3))
-            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-            assert bench.log.high_watermark == result.end_offset
-        await bench.close()
+    bench = Bench(tmp_path / "log", quiet=quiet)
+    for number in range(3):
+        result = bench.log.append(make_batch(number * 6))
+        result = bench.log.append(make_batch(number * 6 + 3))
+        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        assert bench.log.high_watermark == result.end_offset
+    await bench.close()
 
-        # The first round has new folders to flush as well, which takes longer.
-        assert here == [False, quiet, quiet]
-        assert bench.appends == [2, 2]
-
-    run(work())
+    # The first round has new folders to flush as well, which takes longer.
+    assert here == [False, quiet, quiet]
+    assert bench.appends == [2, 2]
 
 
-def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
+async def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = note_syncs(monkeypatch, 0.0, 0.6, 0.0, 0.0)
     monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 0.5)
 
-    async def work() -> None:
-        bench = Bench(tmp_path / "log", quiet=True)
-        for number in range(4):
-            result = bench.log.append(make_batch(number * 3))
-            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-        await bench.close()
-
-    run(work())
+    bench = Bench(tmp_path / "log", quiet=True)
+    for number in range(4):
+        result = bench.log.append(make_batch(number * 3))
+        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    await bench.close()
     assert here == [False, True, False, True]
 
 
-def test_a_flush_that_fails_on_the_loop_fails_the_writers_and_no_one_else(
+async def test_a_flush_that_fails_on_the_loop_fails_the_writers_and_no_one_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 60.0)
 
-    async def work() -> None:
-        bench = Bench(tmp_path / "log", quiet=True)
-        other = bench.open_log(tmp_path / "other")
-        for log in (bench.log, other):
-            await asyncio.wait_for(log.committed(log.append(make_batch(0)).end_offset), 5)
-        with monkeypatch.context() as patch:
-            patch.setattr(SegmentFile, "sync", lambda self: 1 / 0)
-            result = bench.log.append(make_batch(3))
-            with pytest.raises(LogStorageError, match="division by zero"):
-                await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-        await asyncio.wait_for(other.committed(other.append(make_batch(3)).end_offset), 5)
-        assert bench.log.high_watermark == 3
-        assert other.high_watermark == 6
-        other.release()
-        await bench.close()
-
-    run(work())
+    bench = Bench(tmp_path / "log", quiet=True)
+    other = bench.open_log(tmp_path / "other")
+    for log in (bench.log, other):
+        await asyncio.wait_for(log.committed(log.append(make_batch(0)).end_offset), 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentFile, "sync", lambda self: 1 / 0)
+        result = bench.log.append(make_batch(3))
+        with pytest.raises(LogStorageError, match="division by zero"):
+            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    await asyncio.wait_for(other.committed(other.append(make_batch(3)).end_offset), 5)
+    assert bench.log.high_watermark == 3
+    assert other.high_watermark == 6
+    other.release()
+    await bench.close()
 
 
-def test_a_new_segment_ends_the_chain(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+async def test_a_new_segment_ends_the_chain(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
     """The thread that flushes one file must not acknowledge what lies in the next."""
 
-    async def work() -> None:
-        bench = Bench(tmp_path / "log", segment_bytes_max=1)
-        first = bench.log.append(make_batch(0))
-        await asyncio.sleep(0.1)
-        second = bench.log.append(make_batch(3))
-        assert len(bench.log.segments) == 2
-        plan = bench.log.sync_plan()
-        assert bench.log.following(plan) is None
-        bench.log._dirty_files = list(plan.files)
-        gate[0].set()
-        await asyncio.wait_for(bench.log.committed(second.end_offset), 5)
-        assert first.end_offset < second.end_offset == bench.log.high_watermark
-        await bench.close()
-
-    run(work())
+    bench = Bench(tmp_path / "log", segment_bytes_max=1)
+    first = bench.log.append(make_batch(0))
+    await asyncio.sleep(0.1)
+    second = bench.log.append(make_batch(3))
+    assert len(bench.log.segments) == 2
+    plan = bench.log.sync_plan()
+    assert bench.log.following(plan) is None
+    bench.log._dirty_files = list(plan.files)
+    gate[0].set()
+    await asyncio.wait_for(bench.log.committed(second.end_offset), 5)
+    assert first.end_offset < second.end_offset == bench.log.high_watermark
+    await bench.close()
 
 
-def test_a_turn_that_is_given_up_goes_to_the_next(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
-    async def work() -> None:
-        bench = Bench(tmp_path / "log")
-        bench.log.append(make_batch(0))
-        await asyncio.sleep(0.1)
-        impatient = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
-        patient = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
-        await asyncio.sleep(0)
-        impatient.cancel()
-        gate[0].set()
-        assert await asyncio.wait_for(patient, 5)
-        result = bench.log.append(make_batch(3))
-        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-        await bench.close()
-
-    run(work())
-
-
-def test_commit_listeners_run_before_readers_see_it(tmp_path: Path) -> None:
-    async def work() -> None:
-        bench = Bench(tmp_path / "log")
-        seen: list[tuple[int, int]] = []
-        bench.log.before_commit.append(lambda offset: seen.append((offset, bench.log.high_watermark)))
-        result = bench.log.append(make_batch(0))
-        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-        assert seen == [(3, 0)]
-        await bench.close()
-
-    run(work())
+async def test_a_turn_that_is_given_up_goes_to_the_next(
+    tmp_path: Path, gate: tuple[threading.Event, list[int]]
+) -> None:
+    bench = Bench(tmp_path / "log")
+    bench.log.append(make_batch(0))
+    await asyncio.sleep(0.1)
+    impatient = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
+    patient = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    gate[0].set()
+    assert await asyncio.wait_for(patient, 5)
+    result = bench.log.append(make_batch(3))
+    await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    await bench.close()
 
 
-def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
+async def test_commit_listeners_run_before_readers_see_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "log")
+    seen: list[tuple[int, int]] = []
+    bench.log.before_commit.append(lambda offset: seen.append((offset, bench.log.high_watermark)))
+    result = bench.log.append(make_batch(0))
+    await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    assert seen == [(3, 0)]
+    await bench.close()
+
+
+async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed flush it is unknown what is on disk; acknowledging it later would be wrong."""
@@ -339,77 +307,65 @@ def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
     def sync(self: SegmentFile) -> None:
         raise OSError(5, "Input/output error")
 
-    async def work() -> None:
-        bench = Bench(tmp_path / "log")
-        monkeypatch.setattr(SegmentFile, "sync", sync)
-        result = bench.log.append(make_batch(0))
-        with pytest.raises(LogStorageError, match="Input/output error"):
-            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-        with pytest.raises(LogStorageError, match="is repairing it"):
-            bench.log.append(make_batch(3))
-        assert bench.log.high_watermark == 0
-        monkeypatch.undo()
-        await until(lambda: bench.log.failure is None)
-        assert (bench.log.high_watermark, bench.log.end_offset) == (0, 0)
-        result = bench.log.append(make_batch(6))
-        assert result.base_offset == 0
+    bench = Bench(tmp_path / "log")
+    monkeypatch.setattr(SegmentFile, "sync", sync)
+    result = bench.log.append(make_batch(0))
+    with pytest.raises(LogStorageError, match="Input/output error"):
         await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-        data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
-        assert ids_of(b"".join(bytes(p) for p in data.parts)) == [6, 7, 8]
-        await bench.close()
+    with pytest.raises(LogStorageError, match="is repairing it"):
+        bench.log.append(make_batch(3))
+    assert bench.log.high_watermark == 0
+    monkeypatch.undo()
+    await until(lambda: bench.log.failure is None)
+    assert (bench.log.high_watermark, bench.log.end_offset) == (0, 0)
+    result = bench.log.append(make_batch(6))
+    assert result.base_offset == 0
+    await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
+    assert ids_of(b"".join(bytes(p) for p in data.parts)) == [6, 7, 8]
+    await bench.close()
 
-    run(work())
+
+async def test_without_sync_nothing_is_flushed(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    bench = Bench(tmp_path / "log", sync=False)
+    result = bench.log.append(make_batch(0))
+    await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    assert gate[1] == [0]
+    gate[0].set()
+    await bench.close()
 
 
-def test_without_sync_nothing_is_flushed(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
-    async def work() -> None:
-        bench = Bench(tmp_path / "log", sync=False)
-        result = bench.log.append(make_batch(0))
+async def test_recovery_points_move_with_the_log(tmp_path: Path) -> None:
+    size = len(make_batch(0))
+    bench = Bench(tmp_path / "log", recovery_point_interval_bytes=size * 4, segment_bytes_max=size * 10)
+    for number in range(25):
+        result = bench.log.append(make_batch(number * 3))
         await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-        assert gate[1] == [0]
-        gate[0].set()
-        await bench.close()
-
-    run(work())
-
-
-def test_recovery_points_move_with_the_log(tmp_path: Path) -> None:
-    async def work() -> None:
-        size = len(make_batch(0))
-        bench = Bench(tmp_path / "log", recovery_point_interval_bytes=size * 4, segment_bytes_max=size * 10)
-        for number in range(25):
-            result = bench.log.append(make_batch(number * 3))
-            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-            # Recovery points are written beside the acknowledgements; on a busy machine they would fall behind here.
-            await asyncio.gather(*bench.committer._checkpoints)
-        await bench.committer.stop()
-        bench.log.release()
-        again = Bench(tmp_path / "log", recovery_point_interval_bytes=size * 4, segment_bytes_max=size * 10)
-        assert again.log.open() <= size * 8
-        assert again.log.end_offset == 75
-        await again.close()
-        closed = Bench(tmp_path / "log")
-        assert closed.log.open() == 0
-        await closed.close()
-        bench.executor.shutdown()
-
-    run(work())
+        # Recovery points are written beside the acknowledgements; on a busy machine they would fall behind here.
+        await asyncio.gather(*bench.committer._checkpoints)
+    await bench.committer.stop()
+    bench.log.release()
+    again = Bench(tmp_path / "log", recovery_point_interval_bytes=size * 4, segment_bytes_max=size * 10)
+    assert again.log.open() <= size * 8
+    assert again.log.end_offset == 75
+    await again.close()
+    closed = Bench(tmp_path / "log")
+    assert closed.log.open() == 0
+    await closed.close()
+    bench.executor.shutdown()
 
 
-def test_a_checkpoint_does_not_overtake_a_flush(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
-    async def work() -> None:
-        bench = Bench(tmp_path / "log")
-        result = bench.log.append(make_batch(0))
-        await asyncio.sleep(0.1)
-        assert gate[1][0] == 1
-        # The flush above has taken the file, so this checkpoint has nothing to flush; still it must not commit.
-        checkpoint = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
-        await asyncio.sleep(0.1)
-        assert bench.log.high_watermark == 0
-        assert not checkpoint.done()
-        gate[0].set()
-        assert await asyncio.wait_for(checkpoint, 5)
-        assert bench.log.high_watermark == result.end_offset
-        await bench.close()
-
-    run(work())
+async def test_a_checkpoint_does_not_overtake_a_flush(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+    bench = Bench(tmp_path / "log")
+    result = bench.log.append(make_batch(0))
+    await asyncio.sleep(0.1)
+    assert gate[1][0] == 1
+    # The flush above has taken the file, so this checkpoint has nothing to flush; still it must not commit.
+    checkpoint = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
+    await asyncio.sleep(0.1)
+    assert bench.log.high_watermark == 0
+    assert not checkpoint.done()
+    gate[0].set()
+    assert await asyncio.wait_for(checkpoint, 5)
+    assert bench.log.high_watermark == result.end_offset
+    await bench.close()

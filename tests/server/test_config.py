@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -162,7 +161,7 @@ kafka.enabled: false
 """What the configuration file of an Apache Fluss server holds, with some of the options that are often added."""
 
 
-def test_the_file_of_a_cluster_starts_the_server_and_one_line_says_what_is_passed_over(
+async def test_the_file_of_a_cluster_starts_the_server_and_one_line_says_what_is_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "server.yaml"
@@ -177,12 +176,9 @@ def test_the_file_of_a_cluster_starts_the_server_and_one_line_says_what_is_passe
     assert "this server needs no ZooKeeper" in record.getMessage()
     assert not set(config.passed_over) & set(config.explicit)
 
-    async def start() -> None:
-        server = Server(config)
-        await server.start()
-        await server.stop()
-
-    asyncio.run(start())
+    server = Server(config)
+    await server.start()
+    await server.stop()
     caplog.clear()
     ServerConfig().log_passed_over()
     assert not caplog.records

@@ -8,28 +8,25 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import connected, ids_of, make_batch, run, running_server
+from tests.server.log_support import connected, ids_of, make_batch, running_server
 
 from fluss.errors import ConfigError, ErrorCode
 from fluss.server.address_file import is_in_use
 from fluss.server.datadir import LOCK_NAME
 
 
-def test_a_lock_file_that_is_deleted_lets_no_second_server_in(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path / "data") as server, connected(server) as client:
-            table = await client.create_table()
-            (tmp_path / "data" / LOCK_NAME).unlink()
-            assert is_in_use(tmp_path / "data")
-            with pytest.raises(ConfigError, match="is in use by the server with process id"):
-                async with running_server(tmp_path / "data"):
-                    pass
-            assert (await client.produce(table, make_batch(0))).error_code == 0
-        assert not is_in_use(tmp_path / "data")
-        async with running_server(tmp_path / "data"):
-            pass
-
-    run(work())
+async def test_a_lock_file_that_is_deleted_lets_no_second_server_in(tmp_path: Path) -> None:
+    async with running_server(tmp_path / "data") as server, connected(server) as client:
+        table = await client.create_table()
+        (tmp_path / "data" / LOCK_NAME).unlink()
+        assert is_in_use(tmp_path / "data")
+        with pytest.raises(ConfigError, match="is in use by the server with process id"):
+            async with running_server(tmp_path / "data"):
+                pass
+        assert (await client.produce(table, make_batch(0))).error_code == 0
+    assert not is_in_use(tmp_path / "data")
+    async with running_server(tmp_path / "data"):
+        pass
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -40,33 +37,32 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_server_whose_folder_was_replaced_acknowledges_nothing_and_leaves_the_new_one_alone(tmp_path: Path) -> None:
+async def test_a_server_whose_folder_was_replaced_acknowledges_nothing_and_leaves_the_new_one_alone(
+    tmp_path: Path,
+) -> None:
     """A copy of the folder takes its place while the server runs. Repairs would cut the logs of the copy."""
 
-    async def work() -> None:
-        data, away = tmp_path / "data", tmp_path / "away"
-        shutil.rmtree(data, ignore_errors=True)
-        async with running_server(data) as server, connected(server) as client:
-            table = await client.create_table()
-            await client.produce(table, make_batch(0))
-            shutil.copytree(data, away)
-            await client.produce(table, make_batch(3))
-            data.rename(tmp_path / "moved")
-            away.rename(data)
-            before = files(data)
-            refused = await client.produce(table, make_batch(6))
-            assert refused.error_code == ErrorCode.LOG_STORAGE_EXCEPTION
-            assert "data folder" in refused.error_message
-            await asyncio.sleep(0.5)  # for the repair
-            assert files(data) == before
-            data.rename(away)
-            (tmp_path / "moved").rename(data)
-            for _ in range(200):
-                accepted = await client.produce(table, make_batch(6))
-                if accepted.error_code == 0:
-                    break
-                await asyncio.sleep(0.05)
-            assert accepted.base_offset == 6
-            assert ids_of((await client.fetch(table, 0)).records) == list(range(9))
-
-    run(work())
+    data, away = tmp_path / "data", tmp_path / "away"
+    shutil.rmtree(data, ignore_errors=True)
+    async with running_server(data) as server, connected(server) as client:
+        table = await client.create_table()
+        await client.produce(table, make_batch(0))
+        shutil.copytree(data, away)
+        await client.produce(table, make_batch(3))
+        data.rename(tmp_path / "moved")
+        away.rename(data)
+        before = files(data)
+        refused = await client.produce(table, make_batch(6))
+        assert refused.error_code == ErrorCode.LOG_STORAGE_EXCEPTION
+        assert "data folder" in refused.error_message
+        await asyncio.sleep(0.5)  # for the repair
+        assert files(data) == before
+        data.rename(away)
+        (tmp_path / "moved").rename(data)
+        for _ in range(200):
+            accepted = await client.produce(table, make_batch(6))
+            if accepted.error_code == 0:
+                break
+            await asyncio.sleep(0.05)
+        assert accepted.base_offset == 6
+        assert ids_of((await client.fetch(table, 0)).records) == list(range(9))

@@ -181,12 +181,9 @@ def modes(folder: Path) -> dict[str, str]:
     }
 
 
-def test_everything_in_the_data_folder_is_private(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path / "data") as server, connected(server) as client:
-            await client.produce(await client.create_table(), make_batch(0))
-
-    run(work())
+async def test_everything_in_the_data_folder_is_private(tmp_path: Path) -> None:
+    async with running_server(tmp_path / "data") as server, connected(server) as client:
+        await client.produce(await client.create_table(), make_batch(0))
     assert modes(tmp_path) == {}
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import run, running_server
+from tests.server.log_support import running_server
 
 import fluss.aio as fluss
 from fluss.metadata import BigIntType, Column, Schema, StringType, TableBucket, TableDescriptor, TablePath
@@ -43,38 +43,35 @@ async def come_and_go(connection: fluss.FlussConnection, first: int, count: int)
             await admin.drop_partition(PATH, {"dt": f"d{number - 1}"})
 
 
-def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(register, "_GONE_MIN", 10)
     data = tmp_path / "data"
 
-    async def work() -> None:
-        async with running_server(data) as server, await connect(server) as connection:
-            descriptor = TableDescriptor(NUMBERED, partition_keys=["dt"], bucket_count=2)
-            await connection.get_admin().create_table(PATH, descriptor)
-            await come_and_go(connection, 0, 30)
-            tablets, kv = server.tablets, server.kv
-            assert {bucket.partition_id for bucket in tablets._register.buckets()} == {29}
-            assert {log.bucket.partition_id for log in tablets} == {29}
-            assert {key[1] for key in tablets._parents} == {29}
-            assert {bucket.partition_id for bucket in kv.snapshotter._buckets} == {29}
-            assert len(kv.open_tablets) <= 2
-            entry = server.catalog.table(PATH)
-            numbers = json.loads((tablets.table_folder(entry) / FILE_NAME).read_bytes().partition(b"\n")[0])
-            assert {place.partition("/")[0] for place in numbers["blocks"]} <= {"28", "29"}
-            # Of a partition without a log only the snapshots were asked for.
-            await connection.get_admin().create_partition(PATH, {"dt": "empty"})
-            server.kv.snapshotter.of(entry, TableBucket(entry.table_id, 0, 30))
-            await connection.get_admin().drop_partition(PATH, {"dt": "empty"})
-            assert {key[1] for key in tablets._parents} == {29}
-            file = data / "catalog" / "tables" / str(entry.table_id) / register.REGISTER_NAME
-            assert len(file.read_bytes()) > 16 * 30
-        async with running_server(data) as server, await connect(server) as connection:
-            assert {bucket.partition_id for bucket in server.tablets._register.buckets()} == {29}
-            assert len(file.read_bytes()) == 16 * len(list(server.tablets._register.buckets()))
-            await come_and_go(connection, 30, 2)
-            known = {bucket.partition_id for bucket in server.tablets._register.buckets()}
-        async with running_server(data) as server:
-            assert {bucket.partition_id for bucket in server.tablets._register.buckets()} == known
-            assert server.damaged_bucket_count == 0
-
-    run(work(), seconds=60)
+    async with running_server(data) as server, await connect(server) as connection:
+        descriptor = TableDescriptor(NUMBERED, partition_keys=["dt"], bucket_count=2)
+        await connection.get_admin().create_table(PATH, descriptor)
+        await come_and_go(connection, 0, 30)
+        tablets, kv = server.tablets, server.kv
+        assert {bucket.partition_id for bucket in tablets._register.buckets()} == {29}
+        assert {log.bucket.partition_id for log in tablets} == {29}
+        assert {key[1] for key in tablets._parents} == {29}
+        assert {bucket.partition_id for bucket in kv.snapshotter._buckets} == {29}
+        assert len(kv.open_tablets) <= 2
+        entry = server.catalog.table(PATH)
+        numbers = json.loads((tablets.table_folder(entry) / FILE_NAME).read_bytes().partition(b"\n")[0])
+        assert {place.partition("/")[0] for place in numbers["blocks"]} <= {"28", "29"}
+        # Of a partition without a log only the snapshots were asked for.
+        await connection.get_admin().create_partition(PATH, {"dt": "empty"})
+        server.kv.snapshotter.of(entry, TableBucket(entry.table_id, 0, 30))
+        await connection.get_admin().drop_partition(PATH, {"dt": "empty"})
+        assert {key[1] for key in tablets._parents} == {29}
+        file = data / "catalog" / "tables" / str(entry.table_id) / register.REGISTER_NAME
+        assert len(file.read_bytes()) > 16 * 30
+    async with running_server(data) as server, await connect(server) as connection:
+        assert {bucket.partition_id for bucket in server.tablets._register.buckets()} == {29}
+        assert len(file.read_bytes()) == 16 * len(list(server.tablets._register.buckets()))
+        await come_and_go(connection, 30, 2)
+        known = {bucket.partition_id for bucket in server.tablets._register.buckets()}
+    async with running_server(data) as server:
+        assert {bucket.partition_id for bucket in server.tablets._register.buckets()} == known
+        assert server.damaged_bucket_count == 0

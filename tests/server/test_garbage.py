@@ -61,22 +61,19 @@ def test_a_log_is_freed_without_the_collector(tmp_path: Path, no_collector: None
     assert log() is None
 
 
-def test_a_damaged_log_keeps_nothing_of_the_requests_it_refuses(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table_id = await client.create_table()
-            log = server.tablets.tablet(TableBucket(table_id, 0))
-            log.put_out_of_service(DamagedLogError("a file is gone"))
-            for _ in range(20):
-                assert "a file is gone" in (await client.produce(table_id, make_batch(0))).error_message
-                assert "a file is gone" in (await client.fetch(table_id, 0)).error_message
-            assert log.damage is not None
-            assert list(traceback.walk_tb(log.damage.__traceback__)) == []
-
-    run(work(), seconds=60)
+async def test_a_damaged_log_keeps_nothing_of_the_requests_it_refuses(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connected(server) as client:
+        table_id = await client.create_table()
+        log = server.tablets.tablet(TableBucket(table_id, 0))
+        log.put_out_of_service(DamagedLogError("a file is gone"))
+        for _ in range(20):
+            assert "a file is gone" in (await client.produce(table_id, make_batch(0))).error_message
+            assert "a file is gone" in (await client.fetch(table_id, 0)).error_message
+        assert log.damage is not None
+        assert list(traceback.walk_tb(log.damage.__traceback__)) == []
 
 
-def test_the_traceback_of_an_unexpected_error_is_logged_before_it_is_dropped(
+async def test_the_traceback_of_an_unexpected_error_is_logged_before_it_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def open_active(self: LogTablet) -> Opened:
@@ -84,12 +81,9 @@ def test_the_traceback_of_an_unexpected_error_is_logged_before_it_is_dropped(
 
     monkeypatch.setattr(LogTablet, "open_active", open_active)
 
-    async def work() -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table_id = await client.create_table()
-            assert "cannot open a log file" in (await client.produce(table_id, make_batch(0))).error_message
-
-    run(work(), seconds=60)
+    async with running_server(tmp_path) as server, connected(server) as client:
+        table_id = await client.create_table()
+        assert "cannot open a log file" in (await client.produce(table_id, make_batch(0))).error_message
     assert "in open_active" in caplog.text
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, with_columns
-from tests.server.log_support import Client, connected, run, running_server, until
+from tests.server.log_support import Client, connected, running_server, until
 
 from fluss.errors import ErrorCode, FlussError, InvalidRequiredAcksError
 from fluss.metadata import BigIntType, Column, IntType, Schema, StringType, TableDescriptor, TableInfo
@@ -141,53 +141,47 @@ async def a_table(tmp_path: Path, schema: Schema = SCHEMA, **options: Any) -> An
         yield server, await Table.create(client, server, schema, **table_options)
 
 
-def test_put_and_lookup(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path, buckets=2) as (server, table):
-            answer = await table.put([A, B, A])
-            assert (answer.log_end_offset, answer.HasField("error_code")) == (4, False)
-            assert await table.lookup(2, 7, 1) == [B, None, A]
-            assert await table.lookup() == []
-            assert await table.lookup(1, bucket=1) == [None]
-            many = [(i, "x", None) for i in range(500)]
-            await table.put(many, bucket=1)
-            assert await table.lookup(*range(500), bucket=1) == many
-            for acks in (0, 1):
-                assert (await table.put([B], acks=acks)).log_end_offset
-            assert server.kv.memory_bytes > 0
-            assert server.kv.row_count_total == 502
-
-    run(work())
+async def test_put_and_lookup(tmp_path: Path) -> None:
+    async with a_table(tmp_path, buckets=2) as (server, table):
+        answer = await table.put([A, B, A])
+        assert (answer.log_end_offset, answer.HasField("error_code")) == (4, False)
+        assert await table.lookup(2, 7, 1) == [B, None, A]
+        assert await table.lookup() == []
+        assert await table.lookup(1, bucket=1) == [None]
+        many = [(i, "x", None) for i in range(500)]
+        await table.put(many, bucket=1)
+        assert await table.lookup(*range(500), bucket=1) == many
+        for acks in (0, 1):
+            assert (await table.put([B], acks=acks)).log_end_offset
+        assert server.kv.memory_bytes > 0
+        assert server.kv.row_count_total == 502
 
 
-def test_one_key_is_answered_as_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_key_is_answered_as_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lone key has a way of its own; the answers are those of the long way, and the rare cases take that."""
 
-    async def work() -> None:
-        async with a_table(tmp_path, buckets=2) as (_, table):
-            rows = [A, (3, "x" * 60, 1.0), (4, "y" * 500, None)]
-            await table.put(rows)
-            short_ways: list[bytes | None] = []
-            inner = handlers._look_up_lone_key
-            monkeypatch.setattr(handlers, "_look_up_lone_key", lambda *given: _noted(short_ways, inner(*given)))
-            for number, short in ((1, True), (3, True), (9, True), (4, False)):
-                alone = await table.lookup_raw([table.key(number)])
-                among = await table.lookup_raw([table.key(number), table.key(1)])
-                assert alone.values[0] == among.values[0]
-                assert [way is not None for way in short_ways[-2:]] == [short, False]
-            unknown = await table.lookup_raw([table.key(1)], bucket=7)
-            assert unknown.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
-            # A bucket that was not used since the start has no state in memory yet.
-            assert await table.lookup(1, bucket=1) == [None]
-            assert short_ways[-1] is None
-            assert await table.lookup(1, bucket=1) == [None]
-            assert short_ways[-1] is not None
-            path = pb.PbTablePath(database_name="fluss", table_name="t")
-            await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-            gone = await table.lookup_raw([table.key(1)])
-            assert gone.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
-
-    run(work())
+    async with a_table(tmp_path, buckets=2) as (_, table):
+        rows = [A, (3, "x" * 60, 1.0), (4, "y" * 500, None)]
+        await table.put(rows)
+        short_ways: list[bytes | None] = []
+        inner = handlers._look_up_lone_key
+        monkeypatch.setattr(handlers, "_look_up_lone_key", lambda *given: _noted(short_ways, inner(*given)))
+        for number, short in ((1, True), (3, True), (9, True), (4, False)):
+            alone = await table.lookup_raw([table.key(number)])
+            among = await table.lookup_raw([table.key(number), table.key(1)])
+            assert alone.values[0] == among.values[0]
+            assert [way is not None for way in short_ways[-2:]] == [short, False]
+        unknown = await table.lookup_raw([table.key(1)], bucket=7)
+        assert unknown.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+        # A bucket that was not used since the start has no state in memory yet.
+        assert await table.lookup(1, bucket=1) == [None]
+        assert short_ways[-1] is None
+        assert await table.lookup(1, bucket=1) == [None]
+        assert short_ways[-1] is not None
+        path = pb.PbTablePath(database_name="fluss", table_name="t")
+        await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        gone = await table.lookup_raw([table.key(1)])
+        assert gone.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
 
 
 def _noted(notes: list[bytes | None], found: bytes | None) -> bytes | None:
@@ -195,91 +189,82 @@ def _noted(notes: list[bytes | None], found: bytes | None) -> bytes | None:
     return found
 
 
-def test_state_survives_a_restart(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path) as (_, table):
-            await table.put([A, B], writer_id=5, sequence=0)
-            await table.put([Delete(2)], writer_id=5, sequence=1)
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table.client = client
-            assert await table.lookup(1, 2) == [A, None]
-            again = await table.put([Delete(2)], writer_id=5, sequence=1)
-            assert (again.log_end_offset, again.HasField("error_code")) == (3, False)
-            assert (await table.put([A], writer_id=5, sequence=4)).error_code == 31
-
-    run(work())
+async def test_state_survives_a_restart(tmp_path: Path) -> None:
+    async with a_table(tmp_path) as (_, table):
+        await table.put([A, B], writer_id=5, sequence=0)
+        await table.put([Delete(2)], writer_id=5, sequence=1)
+    async with running_server(tmp_path) as server, connected(server) as client:
+        table.client = client
+        assert await table.lookup(1, 2) == [A, None]
+        again = await table.put([Delete(2)], writer_id=5, sequence=1)
+        assert (again.log_end_offset, again.HasField("error_code")) == (3, False)
+        assert (await table.put([A], writer_id=5, sequence=4)).error_code == 31
 
 
-def test_codes(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path, buckets=2, properties={"table.delete.behavior": "disable"}) as (server, table):
-            good = kv_batch(table.info, SCHEMA, 1, [A])
-            flipped = bytearray(good)
-            flipped[-1] ^= 1
-            newer = kv_batch(table.info, SCHEMA, 9, [A])
-            answers = await table.put_raw([(None, 0, flipped), (None, 1, good), (None, 2, good), (7, 0, good)])
-            assert [a.error_code for a in answers] == [ErrorCode.CORRUPT_MESSAGE, 0, 21, 21]
-            assert answers[3].partition_id == 7
-            (answer,) = await table.put_raw([(None, 0, newer)])
-            assert answer.error_code == ErrorCode.SCHEMA_NOT_EXIST
-            (answer,) = await table.put_raw([(None, 0, good[:-3])])
-            assert answer.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
-            (answer,) = await table.put_raw([(None, 0, good)], [1, 2])
-            assert answer.error_code == ErrorCode.INVALID_TARGET_COLUMN
-            assert (await table.put([Delete(1)])).error_code == ErrorCode.DELETION_DISABLED_EXCEPTION
-            (answer,) = await table.put_raw([(None, 0, good)], table_id=table.info.table_id + 99)
-            assert answer.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
-            assert (await table.lookup_raw([b"x"], bucket=2)).error_code == 21
-            with pytest.raises(InvalidRequiredAcksError):
-                await table.put_raw([(None, 0, good)], acks=2)
-            server.disk_full = True
-            (answer,) = await table.put_raw([(None, 0, good)])
-            assert answer.error_code == ErrorCode.DISK_WRITE_LOCKED
-            server.disk_full = False
-            (answer,) = await table.put_raw([(None, 0, good)])
-            assert answer.error_code == 0
+async def test_codes(tmp_path: Path) -> None:
+    async with a_table(tmp_path, buckets=2, properties={"table.delete.behavior": "disable"}) as (server, table):
+        good = kv_batch(table.info, SCHEMA, 1, [A])
+        flipped = bytearray(good)
+        flipped[-1] ^= 1
+        newer = kv_batch(table.info, SCHEMA, 9, [A])
+        answers = await table.put_raw([(None, 0, flipped), (None, 1, good), (None, 2, good), (7, 0, good)])
+        assert [a.error_code for a in answers] == [ErrorCode.CORRUPT_MESSAGE, 0, 21, 21]
+        assert answers[3].partition_id == 7
+        (answer,) = await table.put_raw([(None, 0, newer)])
+        assert answer.error_code == ErrorCode.SCHEMA_NOT_EXIST
+        (answer,) = await table.put_raw([(None, 0, good[:-3])])
+        assert answer.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+        (answer,) = await table.put_raw([(None, 0, good)], [1, 2])
+        assert answer.error_code == ErrorCode.INVALID_TARGET_COLUMN
+        assert (await table.put([Delete(1)])).error_code == ErrorCode.DELETION_DISABLED_EXCEPTION
+        (answer,) = await table.put_raw([(None, 0, good)], table_id=table.info.table_id + 99)
+        assert answer.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+        assert (await table.lookup_raw([b"x"], bucket=2)).error_code == 21
+        with pytest.raises(InvalidRequiredAcksError):
+            await table.put_raw([(None, 0, good)], acks=2)
+        server.disk_full = True
+        (answer,) = await table.put_raw([(None, 0, good)])
+        assert answer.error_code == ErrorCode.DISK_WRITE_LOCKED
+        server.disk_full = False
+        (answer,) = await table.put_raw([(None, 0, good)])
+        assert answer.error_code == 0
 
-            log_table = await Table.create(table.client, server, Schema.of([Column("id", BigIntType())]), name="log")
-            (answer,) = await table.put_raw([(None, 0, good)], table_id=log_table.info.table_id)
-            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-            table_id = log_table.info.table_id
-            lookup = pb.LookupRequest(table_id=table_id)
-            lookup.buckets_req.add(bucket_id=0, keys=[b"x"])
-            assert (await table.client.call(apis.LOOKUP, lookup)).buckets_resp[0].error_code == 20
-            prefix = pb.PrefixLookupRequest(table_id=table_id)
-            prefix.buckets_req.add(bucket_id=0, keys=[b"x"])
-            assert (await table.client.call(apis.PREFIX_LOOKUP, prefix)).buckets_resp[0].error_code == 20
-            bucket = pb.PbScanReqForBucket(table_id=table_id, bucket_id=0)
-            scan = await table.scan(bucket_scan_req=bucket, call_seq_id=0, batch_size_bytes=10)
-            assert scan.error_code == 20
-
-    run(work())
+        log_table = await Table.create(table.client, server, Schema.of([Column("id", BigIntType())]), name="log")
+        (answer,) = await table.put_raw([(None, 0, good)], table_id=log_table.info.table_id)
+        assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        table_id = log_table.info.table_id
+        lookup = pb.LookupRequest(table_id=table_id)
+        lookup.buckets_req.add(bucket_id=0, keys=[b"x"])
+        assert (await table.client.call(apis.LOOKUP, lookup)).buckets_resp[0].error_code == 20
+        prefix = pb.PrefixLookupRequest(table_id=table_id)
+        prefix.buckets_req.add(bucket_id=0, keys=[b"x"])
+        assert (await table.client.call(apis.PREFIX_LOOKUP, prefix)).buckets_resp[0].error_code == 20
+        bucket = pb.PbScanReqForBucket(table_id=table_id, bucket_id=0)
+        scan = await table.scan(bucket_scan_req=bucket, call_seq_id=0, batch_size_bytes=10)
+        assert scan.error_code == 20
 
 
-def test_failures_of_the_server_stay_with_their_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path, buckets=2) as (server, table):
-            tablet = server.kv.tablet(server.catalog.table_by_id(table.info.table_id), _bucket(table, 0))
+async def test_failures_of_the_server_stay_with_their_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_table(tmp_path, buckets=2) as (server, table):
+        tablet = server.kv.tablet(server.catalog.table_by_id(table.info.table_id), _bucket(table, 0))
 
-            def broken(*_: object) -> None:
-                raise ZeroDivisionError("oops")
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("oops")
 
-            monkeypatch.setattr(tablet, "_read_old", broken)
-            batch = kv_batch(table.info, SCHEMA, 1, [A])
-            answers = await table.put_raw([(None, 0, batch), (None, 1, batch)])
-            assert [a.error_code for a in answers] == [-1, 0]
-            assert "oops" in answers[0].error_message
-            monkeypatch.undo()
-            assert (await table.put([A])).error_code == 0
-            # Memory is used up and the disk does not take more.
-            server.kv._budget.limit_bytes = 1
-            monkeypatch.setattr("fluss.server.kv.budget._WAIT_SECONDS_MAX", 0.1)
-            monkeypatch.setattr(server.kv._budget, "check", lambda: None)
-            assert (await table.put([A])).error_code == 72
-            connection = table.client.connection
-            monkeypatch.setattr(connection, "_versions", {**connection._versions, apis.PUT_KV.key: 1}, raising=False)
-
-    run(work())
+        monkeypatch.setattr(tablet, "_read_old", broken)
+        batch = kv_batch(table.info, SCHEMA, 1, [A])
+        answers = await table.put_raw([(None, 0, batch), (None, 1, batch)])
+        assert [a.error_code for a in answers] == [-1, 0]
+        assert "oops" in answers[0].error_message
+        monkeypatch.undo()
+        assert (await table.put([A])).error_code == 0
+        # Memory is used up and the disk does not take more.
+        server.kv._budget.limit_bytes = 1
+        monkeypatch.setattr("fluss.server.kv.budget._WAIT_SECONDS_MAX", 0.1)
+        monkeypatch.setattr(server.kv._budget, "check", lambda: None)
+        assert (await table.put([A])).error_code == 72
+        connection = table.client.connection
+        monkeypatch.setattr(connection, "_versions", {**connection._versions, apis.PUT_KV.key: 1}, raising=False)
 
 
 def _bucket(table: Table, number: int) -> Any:
@@ -288,340 +273,301 @@ def _bucket(table: Table, number: int) -> Any:
     return TableBucket(table.info.table_id, number)
 
 
-def test_a_client_that_leaves_does_not_part_log_and_state(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_does_not_part_log_and_state(tmp_path: Path) -> None:
     """The connection goes away in the middle of a write; what the log has, lookups have too."""
 
-    async def work() -> None:
-        async with a_table(tmp_path) as (server, table):
-            rows = [(i, f"user-{i}", i / 2) for i in range(20_000)]
-            data = kv_batch(table.info, SCHEMA, 1, rows)
-            body = encode_put_kv(1, table.info.table_id, 1000, [(None, 0, [data])], target_columns=[])
-            for _ in range(8):
-                async with connected(server) as other:
-                    call = asyncio.ensure_future(other.connection.call_parts(apis.PUT_KV, body))
-                    await asyncio.sleep(0.004)
-                with contextlib.suppress(FlussError):
-                    await call
-            await table.put([(-1, "last", None)])
-            tablet = server.kv.tablet(server.catalog.table_by_id(table.info.table_id), _bucket(table, 0))
-            assert tablet.log.high_watermark % 40_000 in (1, 20_001)
-            written = tablet.log.high_watermark > 1
-            assert (await table.lookup(5, 19_999)) == ([rows[5], rows[19_999]] if written else [None, None])
-            assert tablet.store.row_count == (20_001 if written else 1)
-
-    run(work())
+    async with a_table(tmp_path) as (server, table):
+        rows = [(i, f"user-{i}", i / 2) for i in range(20_000)]
+        data = kv_batch(table.info, SCHEMA, 1, rows)
+        body = encode_put_kv(1, table.info.table_id, 1000, [(None, 0, [data])], target_columns=[])
+        for _ in range(8):
+            async with connected(server) as other:
+                call = asyncio.ensure_future(other.connection.call_parts(apis.PUT_KV, body))
+                await asyncio.sleep(0.004)
+            with contextlib.suppress(FlussError):
+                await call
+        await table.put([(-1, "last", None)])
+        tablet = server.kv.tablet(server.catalog.table_by_id(table.info.table_id), _bucket(table, 0))
+        assert tablet.log.high_watermark % 40_000 in (1, 20_001)
+        written = tablet.log.high_watermark > 1
+        assert (await table.lookup(5, 19_999)) == ([rows[5], rows[19_999]] if written else [None, None])
+        assert tablet.store.row_count == (20_001 if written else 1)
 
 
-def test_prefix_lookup(tmp_path: Path) -> None:
+async def test_prefix_lookup(tmp_path: Path) -> None:
     schema = Schema.of(
         [Column("a", BigIntType(nullable=False)), Column("b", StringType(nullable=False)), Column("v", IntType())],
         primary_key=("a", "b"),
     )
 
-    async def work() -> None:
-        async with a_table(tmp_path, schema, bucket_keys=["a"]) as (_, table):
-            await table.put([(1, "x", 1), (2, "y", 2), (1, "a", 3)])
-            encoder = prefix_key_encoder(table.info)
-            request = pb.PrefixLookupRequest(table_id=table.info.table_id)
-            request.buckets_req.add(bucket_id=0, keys=[encoder.encode([a]) for a in (1, 9, 2)])
-            request.buckets_req.add(bucket_id=5, keys=[b"x"])
-            request.buckets_req.add(bucket_id=0, partition_id=3, keys=[b"x"])
-            found = (await table.client.call(apis.PREFIX_LOOKUP, request)).buckets_resp
-            assert [table.decode(list(values.values)) for values in found[0].value_lists] == [
-                [(1, "a", 3), (1, "x", 1)],
-                [],
-                [(2, "y", 2)],
-            ]
-            assert [part.error_code for part in found[1:]] == [21, 21]
-
-    run(work())
+    async with a_table(tmp_path, schema, bucket_keys=["a"]) as (_, table):
+        await table.put([(1, "x", 1), (2, "y", 2), (1, "a", 3)])
+        encoder = prefix_key_encoder(table.info)
+        request = pb.PrefixLookupRequest(table_id=table.info.table_id)
+        request.buckets_req.add(bucket_id=0, keys=[encoder.encode([a]) for a in (1, 9, 2)])
+        request.buckets_req.add(bucket_id=5, keys=[b"x"])
+        request.buckets_req.add(bucket_id=0, partition_id=3, keys=[b"x"])
+        found = (await table.client.call(apis.PREFIX_LOOKUP, request)).buckets_resp
+        assert [table.decode(list(values.values)) for values in found[0].value_lists] == [
+            [(1, "a", 3), (1, "x", 1)],
+            [],
+            [(2, "y", 2)],
+        ]
+        assert [part.error_code for part in found[1:]] == [21, 21]
 
 
-def test_limit_scan_and_statistics(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path, buckets=2) as (_, table):
-            rows = [(i, None, None) for i in range(100)]
-            await table.put(rows)
-            request = pb.LimitScanRequest(table_id=table.info.table_id, bucket_id=0, limit=7)
-            answer = await table.client.call(apis.LIMIT_SCAN, request)
-            assert (answer.is_log_table, answer.HasField("error_code")) == (False, False)
-            assert table.decode(decode_value_batch(answer.records).to_list()) == rows[:7]
-            request.bucket_id = 1
-            answer = await table.client.call(apis.LIMIT_SCAN, request)
-            assert len(decode_value_batch(answer.records)) == 0
-            stats = pb.GetTableStatsRequest(table_id=table.info.table_id)
-            stats.buckets_req.add(bucket_id=0)
-            assert (await table.client.call(apis.GET_TABLE_STATS, stats)).buckets_resp[0].row_count == 100
-        async with a_table(tmp_path / "w", properties={"table.changelog.image": "WAL"}) as (_, table):
-            stats = pb.GetTableStatsRequest(table_id=table.info.table_id)
-            stats.buckets_req.add(bucket_id=0)
-            answer = (await table.client.call(apis.GET_TABLE_STATS, stats)).buckets_resp[0]
-            assert answer.error_code == ErrorCode.INVALID_TABLE_EXCEPTION
-
-    run(work())
+async def test_limit_scan_and_statistics(tmp_path: Path) -> None:
+    async with a_table(tmp_path, buckets=2) as (_, table):
+        rows = [(i, None, None) for i in range(100)]
+        await table.put(rows)
+        request = pb.LimitScanRequest(table_id=table.info.table_id, bucket_id=0, limit=7)
+        answer = await table.client.call(apis.LIMIT_SCAN, request)
+        assert (answer.is_log_table, answer.HasField("error_code")) == (False, False)
+        assert table.decode(decode_value_batch(answer.records).to_list()) == rows[:7]
+        request.bucket_id = 1
+        answer = await table.client.call(apis.LIMIT_SCAN, request)
+        assert len(decode_value_batch(answer.records)) == 0
+        stats = pb.GetTableStatsRequest(table_id=table.info.table_id)
+        stats.buckets_req.add(bucket_id=0)
+        assert (await table.client.call(apis.GET_TABLE_STATS, stats)).buckets_resp[0].row_count == 100
+    async with a_table(tmp_path / "w", properties={"table.changelog.image": "WAL"}) as (_, table):
+        stats = pb.GetTableStatsRequest(table_id=table.info.table_id)
+        stats.buckets_req.add(bucket_id=0)
+        answer = (await table.client.call(apis.GET_TABLE_STATS, stats)).buckets_resp[0]
+        assert answer.error_code == ErrorCode.INVALID_TABLE_EXCEPTION
 
 
-def test_scan(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path, buckets=2) as (server, table):
-            rows = [(i, "x" * 20, None) for i in range(100)]
-            await table.put(rows)
-            first = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=300)
-            assert (first.has_more_results, first.log_offset, len(first.scanner_id)) == (True, 100, 16)
-            await table.put([Delete(i) for i in range(50, 100)])
-            found = table.scanned(first)
-            call = 1
-            answer = first
-            while answer.has_more_results:
-                answer = await table.scan(scanner_id=first.scanner_id, call_seq_id=call, batch_size_bytes=500)
-                assert not answer.HasField("error_code"), answer.error_message
-                assert not answer.HasField("log_offset")
-                found += table.scanned(answer)
-                call += 1
-            assert found == rows
-            assert call > 5
-            gone = await table.scan(scanner_id=first.scanner_id, call_seq_id=call, batch_size_bytes=500)
-            assert gone.error_code == ErrorCode.UNKNOWN_SCANNER_ID
+async def test_scan(tmp_path: Path) -> None:
+    async with a_table(tmp_path, buckets=2) as (server, table):
+        rows = [(i, "x" * 20, None) for i in range(100)]
+        await table.put(rows)
+        first = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=300)
+        assert (first.has_more_results, first.log_offset, len(first.scanner_id)) == (True, 100, 16)
+        await table.put([Delete(i) for i in range(50, 100)])
+        found = table.scanned(first)
+        call = 1
+        answer = first
+        while answer.has_more_results:
+            answer = await table.scan(scanner_id=first.scanner_id, call_seq_id=call, batch_size_bytes=500)
+            assert not answer.HasField("error_code"), answer.error_message
+            assert not answer.HasField("log_offset")
+            found += table.scanned(answer)
+            call += 1
+        assert found == rows
+        assert call > 5
+        gone = await table.scan(scanner_id=first.scanner_id, call_seq_id=call, batch_size_bytes=500)
+        assert gone.error_code == ErrorCode.UNKNOWN_SCANNER_ID
 
-            tiny = await table.scan(bucket_scan_req=table.open_scan(limit=2), call_seq_id=0, batch_size_bytes=1)
-            assert table.scanned(tiny) == rows[:1]
-            wrong = await table.scan(scanner_id=tiny.scanner_id, call_seq_id=7, batch_size_bytes=1)
-            assert wrong.error_code == ErrorCode.INVALID_SCAN_REQUEST
-            rest = await table.scan(scanner_id=tiny.scanner_id, call_seq_id=1, batch_size_bytes=1000)
-            assert (table.scanned(rest), rest.has_more_results) == (rows[1:2], False)
+        tiny = await table.scan(bucket_scan_req=table.open_scan(limit=2), call_seq_id=0, batch_size_bytes=1)
+        assert table.scanned(tiny) == rows[:1]
+        wrong = await table.scan(scanner_id=tiny.scanner_id, call_seq_id=7, batch_size_bytes=1)
+        assert wrong.error_code == ErrorCode.INVALID_SCAN_REQUEST
+        rest = await table.scan(scanner_id=tiny.scanner_id, call_seq_id=1, batch_size_bytes=1000)
+        assert (table.scanned(rest), rest.has_more_results) == (rows[1:2], False)
 
-            empty = await table.scan(bucket_scan_req=table.open_scan(1), call_seq_id=0, batch_size_bytes=1)
-            assert (empty.has_more_results, empty.log_offset) == (False, 0)
-            assert not empty.HasField("scanner_id")
-            assert not empty.HasField("records")
+        empty = await table.scan(bucket_scan_req=table.open_scan(1), call_seq_id=0, batch_size_bytes=1)
+        assert (empty.has_more_results, empty.log_offset) == (False, 0)
+        assert not empty.HasField("scanner_id")
+        assert not empty.HasField("records")
 
-            for bad in (
-                {"call_seq_id": 0, "batch_size_bytes": 1},
-                {"bucket_scan_req": table.open_scan(), "scanner_id": b"x", "call_seq_id": 0, "batch_size_bytes": 1},
-                {"bucket_scan_req": table.open_scan(), "call_seq_id": 1, "batch_size_bytes": 1},
-                {"bucket_scan_req": table.open_scan(), "batch_size_bytes": 1},
-                {"bucket_scan_req": table.open_scan(), "call_seq_id": 0, "batch_size_bytes": 0},
-                {"bucket_scan_req": table.open_scan(), "close_scanner": True},
-            ):
-                assert (await table.scan(**bad)).error_code == ErrorCode.INVALID_SCAN_REQUEST
-            assert (await table.scan(bucket_scan_req=table.open_scan(9), call_seq_id=0, batch_size_bytes=1)).error_code
+        for bad in (
+            {"call_seq_id": 0, "batch_size_bytes": 1},
+            {"bucket_scan_req": table.open_scan(), "scanner_id": b"x", "call_seq_id": 0, "batch_size_bytes": 1},
+            {"bucket_scan_req": table.open_scan(), "call_seq_id": 1, "batch_size_bytes": 1},
+            {"bucket_scan_req": table.open_scan(), "batch_size_bytes": 1},
+            {"bucket_scan_req": table.open_scan(), "call_seq_id": 0, "batch_size_bytes": 0},
+            {"bucket_scan_req": table.open_scan(), "close_scanner": True},
+        ):
+            assert (await table.scan(**bad)).error_code == ErrorCode.INVALID_SCAN_REQUEST
+        assert (await table.scan(bucket_scan_req=table.open_scan(9), call_seq_id=0, batch_size_bytes=1)).error_code
 
-            open_ = [
-                await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1) for _ in range(9)
-            ]
-            assert [a.error_code for a in open_] == [0] * 8 + [ErrorCode.TOO_MANY_SCANNERS]
-            for answer in [*open_[:8], open_[0]]:
-                closed = await table.scan(scanner_id=answer.scanner_id, close_scanner=True)
-                assert not closed.HasField("error_code")
-            assert len(server.kv.cursors) == 0
-
-    run(work())
+        open_ = [
+            await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1) for _ in range(9)
+        ]
+        assert [a.error_code for a in open_] == [0] * 8 + [ErrorCode.TOO_MANY_SCANNERS]
+        for answer in [*open_[:8], open_[0]]:
+            closed = await table.scan(scanner_id=answer.scanner_id, close_scanner=True)
+            assert not closed.HasField("error_code")
+        assert len(server.kv.cursors) == 0
 
 
-def test_a_scan_that_its_client_gave_up_ends_without_another_one(tmp_path: Path) -> None:
+async def test_a_scan_that_its_client_gave_up_ends_without_another_one(tmp_path: Path) -> None:
     """It keeps the rows of its moment, in memory and on disk: nothing may have to be asked for to let them go."""
 
-    async def work() -> None:
-        async with a_table(tmp_path, kv_scanner_ttl="50 ms") as (server, table):
-            await table.put([(i, "x", None) for i in range(100)])
-            await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
-            assert len(server.kv.cursors) == 1
-            await until(lambda: len(server.kv.cursors) == 0)
-
-    run(work())
+    async with a_table(tmp_path, kv_scanner_ttl="50 ms") as (server, table):
+        await table.put([(i, "x", None) for i in range(100)])
+        await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
+        assert len(server.kv.cursors) == 1
+        await until(lambda: len(server.kv.cursors) == 0)
 
 
-def test_a_scan_of_a_damaged_store_is_to_be_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path) as (server, table):
-            await table.put([A, B])
-            first = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
-            (cursor,) = server.kv.cursors._cursors.values()
+async def test_a_scan_of_a_damaged_store_is_to_be_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_table(tmp_path) as (server, table):
+        await table.put([A, B])
+        first = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
+        (cursor,) = server.kv.cursors._cursors.values()
 
-            async def broken(*_: object) -> list[bytes]:
-                raise DamagedStoreError("bad block")
+        async def broken(*_: object) -> list[bytes]:
+            raise DamagedStoreError("bad block")
 
-            monkeypatch.setattr(cursor, "read", broken)
-            answer = await table.scan(scanner_id=first.scanner_id, call_seq_id=1, batch_size_bytes=1)
-            assert answer.error_code == ErrorCode.KV_STORAGE_EXCEPTION
-            assert await table.lookup(1, 2) == [A, B]
-            again = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1000)
-            assert table.scanned(again) == [A, B]
-
-    run(work())
+        monkeypatch.setattr(cursor, "read", broken)
+        answer = await table.scan(scanner_id=first.scanner_id, call_seq_id=1, batch_size_bytes=1)
+        assert answer.error_code == ErrorCode.KV_STORAGE_EXCEPTION
+        assert await table.lookup(1, 2) == [A, B]
+        again = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1000)
+        assert table.scanned(again) == [A, B]
 
 
 @pytest.mark.parametrize("lake", [None, "paimon", "iceberg", "lance"])
-def test_insert_if_not_exists(tmp_path: Path, lake: str | None) -> None:
+async def test_insert_if_not_exists(tmp_path: Path, lake: str | None) -> None:
     options: dict[str, Any] = {"datalake_format": lake} if lake else {}
     properties = {"table.merge-engine": "aggregation"} if lake == "paimon" else {}
 
-    async def work() -> None:
-        async with a_table(tmp_path, properties=properties, **options) as (_, table):
-            await table.put([A])
-            found = await table.lookup(1, 7, 8, 7, insert_if_not_exists=True)
-            assert found == [A, (7, None, None), (8, None, None), (7, None, None)]
-            assert await table.lookup(7) == [(7, None, None)]
-            assert await table.lookup(1, 9, insert_if_not_exists=True, acks=1, timeout_ms=5000)
-            bad = await table.lookup_raw([b"\xff" * 30], insert_if_not_exists=True)
-            assert bad.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-            assert len(bad.values) == 0
-
-    run(work())
+    async with a_table(tmp_path, properties=properties, **options) as (_, table):
+        await table.put([A])
+        found = await table.lookup(1, 7, 8, 7, insert_if_not_exists=True)
+        assert found == [A, (7, None, None), (8, None, None), (7, None, None)]
+        assert await table.lookup(7) == [(7, None, None)]
+        assert await table.lookup(1, 9, insert_if_not_exists=True, acks=1, timeout_ms=5000)
+        bad = await table.lookup_raw([b"\xff" * 30], insert_if_not_exists=True)
+        assert bad.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert len(bad.values) == 0
 
 
-def test_insert_with_generated_numbers(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path, NUMBERED, buckets=2) as (_, table):
-            assert await table.lookup("a", "b", insert_if_not_exists=True) == [("a", 1, None), ("b", 2, None)]
-            assert await table.lookup("c", bucket=1, insert_if_not_exists=True) == [("c", 100_001, None)]
-            assert await table.lookup("b", "d", insert_if_not_exists=True) == [("b", 2, None), ("d", 3, None)]
-            assert (await table.put([("e", None, "x")])).error_code == ErrorCode.INVALID_TARGET_COLUMN
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table.client = client
-            await table.put([("e", None, "x")], [0, 2])
-            assert await table.lookup("e", "a") == [("e", 4, "x"), ("a", 1, None)]
-
-    run(work())
+async def test_insert_with_generated_numbers(tmp_path: Path) -> None:
+    async with a_table(tmp_path, NUMBERED, buckets=2) as (_, table):
+        assert await table.lookup("a", "b", insert_if_not_exists=True) == [("a", 1, None), ("b", 2, None)]
+        assert await table.lookup("c", bucket=1, insert_if_not_exists=True) == [("c", 100_001, None)]
+        assert await table.lookup("b", "d", insert_if_not_exists=True) == [("b", 2, None), ("d", 3, None)]
+        assert (await table.put([("e", None, "x")])).error_code == ErrorCode.INVALID_TARGET_COLUMN
+    async with running_server(tmp_path) as server, connected(server) as client:
+        table.client = client
+        await table.put([("e", None, "x")], [0, 2])
+        assert await table.lookup("e", "a") == [("e", 4, "x"), ("a", 1, None)]
 
 
-def test_inserts_by_lookup_need_nullable_columns(tmp_path: Path) -> None:
+async def test_inserts_by_lookup_need_nullable_columns(tmp_path: Path) -> None:
     schema = with_columns(SCHEMA, Column("n", IntType(nullable=False)))
 
-    async def work() -> None:
-        async with a_table(tmp_path, schema) as (_, table):
-            answer = await table.lookup_raw([table.key(1)], insert_if_not_exists=True)
-            assert answer.error_code == ErrorCode.INVALID_TARGET_COLUMN
-            assert await table.lookup(1) == [None]
-
-    run(work())
+    async with a_table(tmp_path, schema) as (_, table):
+        answer = await table.lookup_raw([table.key(1)], insert_if_not_exists=True)
+        assert answer.error_code == ErrorCode.INVALID_TARGET_COLUMN
+        assert await table.lookup(1) == [None]
 
 
-def test_partitions(tmp_path: Path) -> None:
+async def test_partitions(tmp_path: Path) -> None:
     schema = Schema.of(
         [Column("id", BigIntType(nullable=False)), Column("day", StringType(nullable=False)), Column("v", IntType())],
         primary_key=("id", "day"),
     )
 
-    async def work() -> None:
-        async with a_table(tmp_path, schema, partition_keys=["day"]) as (server, table):
-            path = pb.PbTablePath(database_name="fluss", table_name="t")
-            ids = []
-            for day in ("a", "b"):
-                request = pb.CreatePartitionRequest(table_path=path, ignore_if_not_exists=False)
-                request.partition_spec.partition_key_values.add(key="day", value=day)
-                await table.client.call(apis.CREATE_PARTITION, request)
-            listed = await table.client.call(apis.LIST_PARTITION_INFOS, pb.ListPartitionInfosRequest(table_path=path))
-            ids = [part.partition_id for part in listed.partitions_info]
-            for number, partition in enumerate(ids):
-                answer = await table.put([(1, "ab"[number], number)], partition=partition)
-                assert answer.partition_id == partition
-                assert answer.log_end_offset == 1
-            lookup = pb.LookupRequest(table_id=table.info.table_id)
-            for partition in ids:
-                lookup.buckets_req.add(bucket_id=0, partition_id=partition, keys=[table.key(1)])
-            answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
-            assert [table.decode([a.values[0].values])[0][2] for a in answers] == [0, 1]
-            insert = pb.LookupRequest(table_id=table.info.table_id, insert_if_not_exists=True)
-            insert.buckets_req.add(bucket_id=0, partition_id=ids[0], keys=[table.key(5)])
-            answer = (await table.client.call(apis.LOOKUP, insert)).buckets_resp[0]
-            assert table.decode([answer.values[0].values]) == [(5, "a", None)]
-            drop = pb.DropPartitionRequest(table_path=path, ignore_if_not_exists=False)
-            drop.partition_spec.partition_key_values.add(key="day", value="a")
-            await table.client.call(apis.DROP_PARTITION, drop)
-            answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
-            assert [a.error_code for a in answers] == [21, 0]
-            await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-            answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
-            assert [a.error_code for a in answers] == [21, 21]
-            assert server.kv.memory_bytes == 0
-
-    run(work())
+    async with a_table(tmp_path, schema, partition_keys=["day"]) as (server, table):
+        path = pb.PbTablePath(database_name="fluss", table_name="t")
+        ids = []
+        for day in ("a", "b"):
+            request = pb.CreatePartitionRequest(table_path=path, ignore_if_not_exists=False)
+            request.partition_spec.partition_key_values.add(key="day", value=day)
+            await table.client.call(apis.CREATE_PARTITION, request)
+        listed = await table.client.call(apis.LIST_PARTITION_INFOS, pb.ListPartitionInfosRequest(table_path=path))
+        ids = [part.partition_id for part in listed.partitions_info]
+        for number, partition in enumerate(ids):
+            answer = await table.put([(1, "ab"[number], number)], partition=partition)
+            assert answer.partition_id == partition
+            assert answer.log_end_offset == 1
+        lookup = pb.LookupRequest(table_id=table.info.table_id)
+        for partition in ids:
+            lookup.buckets_req.add(bucket_id=0, partition_id=partition, keys=[table.key(1)])
+        answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
+        assert [table.decode([a.values[0].values])[0][2] for a in answers] == [0, 1]
+        insert = pb.LookupRequest(table_id=table.info.table_id, insert_if_not_exists=True)
+        insert.buckets_req.add(bucket_id=0, partition_id=ids[0], keys=[table.key(5)])
+        answer = (await table.client.call(apis.LOOKUP, insert)).buckets_resp[0]
+        assert table.decode([answer.values[0].values]) == [(5, "a", None)]
+        drop = pb.DropPartitionRequest(table_path=path, ignore_if_not_exists=False)
+        drop.partition_spec.partition_key_values.add(key="day", value="a")
+        await table.client.call(apis.DROP_PARTITION, drop)
+        answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
+        assert [a.error_code for a in answers] == [21, 0]
+        await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
+        assert [a.error_code for a in answers] == [21, 21]
+        assert server.kv.memory_bytes == 0
 
 
-def test_old_clients_and_their_keys(tmp_path: Path) -> None:
+async def test_old_clients_and_their_keys(tmp_path: Path) -> None:
     """Version 0 encodes keys for the lake; a table that does not is closed to it."""
     schema = Schema.of(
         [Column("a", BigIntType(nullable=False)), Column("b", BigIntType(nullable=False)), Column("v", IntType())],
         primary_key=("a", "b"),
     )
 
-    async def work() -> None:
-        async with a_table(tmp_path, schema, bucket_keys=["a"], datalake_format="paimon") as (server, table):
-            assert (await table.put([(1, 2, 3)])).error_code == 0
-            session = next(iter(server.sessions))
-            context = RequestContext(server, session, apis.PUT_KV.key, 0, 1)
-            body = b"".join(
-                bytes(part)
-                for part in encode_put_kv(
-                    -1,
-                    table.info.table_id,
-                    1000,
-                    [(None, 0, [kv_batch(table.info, schema, 1, [(1, 2, 3)])])],
-                    target_columns=[],
-                )
+    async with a_table(tmp_path, schema, bucket_keys=["a"], datalake_format="paimon") as (server, table):
+        assert (await table.put([(1, 2, 3)])).error_code == 0
+        session = next(iter(server.sessions))
+        context = RequestContext(server, session, apis.PUT_KV.key, 0, 1)
+        body = b"".join(
+            bytes(part)
+            for part in encode_put_kv(
+                -1,
+                table.info.table_id,
+                1000,
+                [(None, 0, [kv_batch(table.info, schema, 1, [(1, 2, 3)])])],
+                target_columns=[],
             )
-            answer = pb.PutKvResponse.FromString(bytes((await handlers.put_kv(context, memoryview(body)))[0]))
-            assert answer.buckets_resp[0].error_code == ErrorCode.UNSUPPORTED_VERSION
-            lone = memoryview(encode_lookup(table.info.table_id, [(None, 0, [table.key(1, 2)])]))
-            assert handlers._look_up_lone_key(context, lone) is None
-            newer = RequestContext(server, session, apis.LOOKUP.key, 1, 1)
-            assert handlers._look_up_lone_key(newer, lone) is not None
-
-    run(work())
-
-
-def test_only_the_permitted(tmp_path: Path) -> None:
-    async def work() -> None:
-        options = {
-            "bind_listeners": "FLUSS://127.0.0.1:0,CLIENT://127.0.0.1:0",
-            "internal_listener_name": "FLUSS",
-            "authorizer_enabled": "true",
-            "super_users": "User:root",
-        }
-        async with running_server(tmp_path, **options) as server, connected(server) as client:
-            table = await Table.create(client, server)
-            await table.put([A])
-            async with connected(server, "CLIENT") as stranger:
-                table.client = stranger
-                # Told per bucket: some clients repeat a request that fails as a whole for ever. A table that may not be
-                # seen is unknown; one that may be seen is refused.
-                for rules, code in (
-                    ([], ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION),
-                    (
-                        [AclBinding(ResourceType.TABLE, "fluss.t", "ANONYMOUS", OperationType.DESCRIBE)],
-                        ErrorCode.AUTHORIZATION_EXCEPTION,
-                    ),
-                ):
-                    server.authorizer.store.apply(rules)
-                    assert (await table.put([B])).error_code == code
-                    assert (await table.lookup_raw([table.key(1)])).error_code == code
-                    assert (await table.lookup_raw([table.key(1), table.key(2)])).error_code == code
-                    assert (await table.lookup_raw([table.key(1)], insert_if_not_exists=True)).error_code == code
-                    scan = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
-                    assert scan.error_code == code
-
-    run(work())
+        )
+        answer = pb.PutKvResponse.FromString(bytes((await handlers.put_kv(context, memoryview(body)))[0]))
+        assert answer.buckets_resp[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+        lone = memoryview(encode_lookup(table.info.table_id, [(None, 0, [table.key(1, 2)])]))
+        assert handlers._look_up_lone_key(context, lone) is None
+        newer = RequestContext(server, session, apis.LOOKUP.key, 1, 1)
+        assert handlers._look_up_lone_key(newer, lone) is not None
 
 
-def test_random_requests_are_answered(tmp_path: Path) -> None:
+async def test_only_the_permitted(tmp_path: Path) -> None:
+    options = {
+        "bind_listeners": "FLUSS://127.0.0.1:0,CLIENT://127.0.0.1:0",
+        "internal_listener_name": "FLUSS",
+        "authorizer_enabled": "true",
+        "super_users": "User:root",
+    }
+    async with running_server(tmp_path, **options) as server, connected(server) as client:
+        table = await Table.create(client, server)
+        await table.put([A])
+        async with connected(server, "CLIENT") as stranger:
+            table.client = stranger
+            # Told per bucket: some clients repeat a request that fails as a whole for ever. A table that may not be
+            # seen is unknown; one that may be seen is refused.
+            for rules, code in (
+                ([], ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION),
+                (
+                    [AclBinding(ResourceType.TABLE, "fluss.t", "ANONYMOUS", OperationType.DESCRIBE)],
+                    ErrorCode.AUTHORIZATION_EXCEPTION,
+                ),
+            ):
+                server.authorizer.store.apply(rules)
+                assert (await table.put([B])).error_code == code
+                assert (await table.lookup_raw([table.key(1)])).error_code == code
+                assert (await table.lookup_raw([table.key(1), table.key(2)])).error_code == code
+                assert (await table.lookup_raw([table.key(1)], insert_if_not_exists=True)).error_code == code
+                scan = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
+                assert scan.error_code == code
+
+
+async def test_random_requests_are_answered(tmp_path: Path) -> None:
     """Mutated batches: an answer for the bucket each time, and the connection stays."""
 
-    async def work() -> None:
-        async with a_table(tmp_path) as (_, table):
-            good = kv_batch(table.info, SCHEMA, 1, [A, B, Delete(1), (3, "c" * 200, None)])
-            rng = np.random.default_rng(7)
-            for _ in range(300):
-                bad = bytearray(good)
-                for at in rng.integers(0, len(bad), rng.integers(1, 4)):
-                    bad[at] = int(rng.integers(0, 256))
-                if rng.random() < 0.7:  # with a checksum that fits, so that the inner parts are reached
-                    from fluss.records._bytes import checksum
+    async with a_table(tmp_path) as (_, table):
+        good = kv_batch(table.info, SCHEMA, 1, [A, B, Delete(1), (3, "c" * 200, None)])
+        rng = np.random.default_rng(7)
+        for _ in range(300):
+            bad = bytearray(good)
+            for at in rng.integers(0, len(bad), rng.integers(1, 4)):
+                bad[at] = int(rng.integers(0, 256))
+            if rng.random() < 0.7:  # with a checksum that fits, so that the inner parts are reached
+                from fluss.records._bytes import checksum
 
-                    bad[5:9] = checksum((memoryview(bad)[9:],)).to_bytes(4, "little")
-                (answer,) = await table.put_raw([(None, 0, bad)])
-                assert answer.error_code in (0, -1, 3, 9, 31, 14)
-            assert (await table.put([A])).error_code == 0
-            assert await table.lookup(1) == [A]
-
-    run(work(), 60)
+                bad[5:9] = checksum((memoryview(bad)[9:],)).to_bytes(4, "little")
+            (answer,) = await table.put_raw([(None, 0, bad)])
+            assert answer.error_code in (0, -1, 3, 9, 31, 14)
+        assert (await table.put([A])).error_code == 0
+        assert await table.lookup(1) == [A]

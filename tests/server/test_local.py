@@ -29,25 +29,22 @@ async def client_of(server: LocalServer) -> Client:
     return Client(connection)
 
 
-def test_data_survives_a_stop_and_a_crash(tmp_path: Path) -> None:
-    async def work() -> None:
-        server = LocalServer(tmp_path)
-        table = -1
-        for number in range(3):
-            server.start()
-            client = await client_of(server)
-            if number == 0:
-                table = await client.create_table()
-            assert (await client.produce(table, make_batch(number * 3))).base_offset == number * 3
-            assert ids_of((await client.fetch(table, 0)).records) == list(range(number * 3 + 3))
-            await client.connection.close()
-            if number == 1:
-                server.crash()
-            else:
-                server.stop()
-                assert (tmp_path / ".clean-shutdown").exists()
-
-    run(work())
+async def test_data_survives_a_stop_and_a_crash(tmp_path: Path) -> None:
+    server = LocalServer(tmp_path)
+    table = -1
+    for number in range(3):
+        server.start()
+        client = await client_of(server)
+        if number == 0:
+            table = await client.create_table()
+        assert (await client.produce(table, make_batch(number * 3))).base_offset == number * 3
+        assert ids_of((await client.fetch(table, 0)).records) == list(range(number * 3 + 3))
+        await client.connection.close()
+        if number == 1:
+            server.crash()
+        else:
+            server.stop()
+            assert (tmp_path / ".clean-shutdown").exists()
 
 
 def test_temporary_data_goes_with_the_server() -> None:
@@ -62,14 +59,11 @@ def test_temporary_data_goes_with_the_server() -> None:
         _ = server.bootstrap_servers
 
 
-def test_async_context() -> None:
-    async def work() -> None:
-        async with LocalServer() as server:
-            client = await client_of(server)
-            await client.create_table()
-            await client.connection.close()
-
-    run(work())
+async def test_async_context() -> None:
+    async with LocalServer() as server:
+        client = await client_of(server)
+        await client.create_table()
+        await client.connection.close()
 
 
 def test_second_server_is_refused_with_the_holders_pid(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.server.log_support import Client, FakeClock, connected, ids_of, make_batch, run, running_server, until
+from tests.server.log_support import Client, FakeClock, connected, ids_of, make_batch, running_server, until
 
 import fluss
 import fluss.aio
@@ -60,129 +60,116 @@ async def fill(client: Client, table: int, count: int, first: int = 0) -> None:
         await client.produce(table, make_batch(number * 3))
 
 
-def test_segments_move_and_are_found(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, client):
-            table = await client.create_table()
-            await fill(client, table, 12)
-            tablet = server.tablets.tablet(TableBucket(table, 0))
-            assert len(tablet.segments) == 6
-            await server.tablets.move_to_remote()
-            assert len(tablet.segments) == 2
-            assert tablet.start_offset == 24
-            for offset in (-2, 0, 4, 11, 23):
-                fetched = await client.fetch(table, offset, min_bytes=1, max_wait_ms=10_000)
-                assert fetched.HasField("remote_log_fetch_info")
-                assert not fetched.HasField("records")
-                assert fetched.high_watermark == 36
-                ids = read_remote(fetched.remote_log_fetch_info)
-                first = max(offset, 0) // 3 * 3
-                # The index holds no entry for the first batch of a segment, so reading may start one batch early.
-                assert ids[0] in (first, first - 3)
-                assert ids[-1] >= 23
-            local = await client.fetch(table, 24)
-            assert ids_of(local.records)[0] == 24
-            assert not local.HasField("remote_log_fetch_info")
-            assert (await client.offsets(table, 0)).offset == 0
-            request = pb.ListRemoteLogManifestsRequest(table_id=table)
-            [manifest] = (await client.call(apis.LIST_REMOTE_LOG_MANIFESTS, request)).manifests
-            assert os.path.isfile(manifest.remote_log_manifest_path)  # noqa: ASYNC240
-            assert manifest.remote_log_end_offset == 30
-        async with remote_server(tmp_path) as (server, client):
-            fetched = await client.fetch(table, 0)
-            assert read_remote(fetched.remote_log_fetch_info)[:3] == [0, 1, 2]
-            await fill(client, table, 4, 12)
-            await server.tablets.move_to_remote()
-            assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[-1] >= 35
-
-    run(work())
+async def test_segments_move_and_are_found(tmp_path: Path) -> None:
+    async with remote_server(tmp_path) as (server, client):
+        table = await client.create_table()
+        await fill(client, table, 12)
+        tablet = server.tablets.tablet(TableBucket(table, 0))
+        assert len(tablet.segments) == 6
+        await server.tablets.move_to_remote()
+        assert len(tablet.segments) == 2
+        assert tablet.start_offset == 24
+        for offset in (-2, 0, 4, 11, 23):
+            fetched = await client.fetch(table, offset, min_bytes=1, max_wait_ms=10_000)
+            assert fetched.HasField("remote_log_fetch_info")
+            assert not fetched.HasField("records")
+            assert fetched.high_watermark == 36
+            ids = read_remote(fetched.remote_log_fetch_info)
+            first = max(offset, 0) // 3 * 3
+            # The index holds no entry for the first batch of a segment, so reading may start one batch early.
+            assert ids[0] in (first, first - 3)
+            assert ids[-1] >= 23
+        local = await client.fetch(table, 24)
+        assert ids_of(local.records)[0] == 24
+        assert not local.HasField("remote_log_fetch_info")
+        assert (await client.offsets(table, 0)).offset == 0
+        request = pb.ListRemoteLogManifestsRequest(table_id=table)
+        [manifest] = (await client.call(apis.LIST_REMOTE_LOG_MANIFESTS, request)).manifests
+        assert os.path.isfile(manifest.remote_log_manifest_path)  # noqa: ASYNC240
+        assert manifest.remote_log_end_offset == 30
+    async with remote_server(tmp_path) as (server, client):
+        fetched = await client.fetch(table, 0)
+        assert read_remote(fetched.remote_log_fetch_info)[:3] == [0, 1, 2]
+        await fill(client, table, 4, 12)
+        await server.tablets.move_to_remote()
+        assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[-1] >= 35
 
 
-def test_remote_first_and_layout(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, client):
-            table = await client.create_table()
-            await fill(client, table, 6)
-            await server.tablets.move_to_remote()
-            request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20, read_preference=1)
-            asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
-            asked.buckets_req.add(bucket_id=0, fetch_offset=6, max_fetch_bytes=1 << 20)
-            [part] = (await client.call(apis.FETCH_LOG, request)).tables_resp[0].buckets_resp
-            assert part.HasField("remote_log_fetch_info")
-            folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
-            assert part.remote_log_fetch_info.remote_log_tablet_dir == str(folder)
-            [segment] = [s for s in part.remote_log_fetch_info.remote_log_segments if s.remote_log_start_offset == 6]
-            names = {path.name for path in (folder / segment.remote_log_segment_id).iterdir()}
-            assert names == {
-                f"{6:020d}.log",
-                f"{6:020d}.index",
-                f"{6:020d}.timeindex",
-                f"{12:020d}.writer_snapshot",
-            }
-            assert len(list((folder / "metadata").iterdir())) == 1
-
-    run(work())
+async def test_remote_first_and_layout(tmp_path: Path) -> None:
+    async with remote_server(tmp_path) as (server, client):
+        table = await client.create_table()
+        await fill(client, table, 6)
+        await server.tablets.move_to_remote()
+        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20, read_preference=1)
+        asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
+        asked.buckets_req.add(bucket_id=0, fetch_offset=6, max_fetch_bytes=1 << 20)
+        [part] = (await client.call(apis.FETCH_LOG, request)).tables_resp[0].buckets_resp
+        assert part.HasField("remote_log_fetch_info")
+        folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
+        assert part.remote_log_fetch_info.remote_log_tablet_dir == str(folder)
+        [segment] = [s for s in part.remote_log_fetch_info.remote_log_segments if s.remote_log_start_offset == 6]
+        names = {path.name for path in (folder / segment.remote_log_segment_id).iterdir()}
+        assert names == {
+            f"{6:020d}.log",
+            f"{6:020d}.index",
+            f"{6:020d}.timeindex",
+            f"{12:020d}.writer_snapshot",
+        }
+        assert len(list((folder / "metadata").iterdir())) == 1
 
 
-def test_offset_by_time_reaches_into_the_remote_log(tmp_path: Path) -> None:
-    async def work() -> None:
-        clock = FakeClock()
-        async with remote_server(tmp_path, clock) as (server, client):
-            table = await client.create_table()
-            times = []
-            for number in range(8):
-                clock.time_ms += 10
-                times.append(clock.time_ms)
-                await client.produce(table, make_batch(number * 3))
-            await server.tablets.move_to_remote()
-            assert server.tablets.tablet(TableBucket(table, 0)).start_offset > 0
-            assert [(await client.offsets(table, 2, at)).offset for at in times] == [n * 3 for n in range(8)]
-
-    run(work())
+async def test_offset_by_time_reaches_into_the_remote_log(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with remote_server(tmp_path, clock) as (server, client):
+        table = await client.create_table()
+        times = []
+        for number in range(8):
+            clock.time_ms += 10
+            times.append(clock.time_ms)
+            await client.produce(table, make_batch(number * 3))
+        await server.tablets.move_to_remote()
+        assert server.tablets.tablet(TableBucket(table, 0)).start_offset > 0
+        assert [(await client.offsets(table, 2, at)).offset for at in times] == [n * 3 for n in range(8)]
 
 
-def test_expired_remote_segments_go(tmp_path: Path) -> None:
-    async def work() -> None:
-        clock = FakeClock()
-        async with remote_server(tmp_path, clock) as (server, client):
-            table = await client.create_table(table_log_ttl="1 h")
-            await fill(client, table, 6)
-            await server.tablets.move_to_remote()
-            clock.time_ms += 2 * 3_600_000
-            await fill(client, table, 4, 6)
-            await server.tablets.move_to_remote()
-            await server.tablets.expire_segments()
-            assert (await client.offsets(table, 0)).offset == 18
-            assert (await client.fetch(table, 3)).error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
-            folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
-            kept = server.tablets.tablet(TableBucket(table, 0)).remote
-            assert kept is not None
-            assert {p.name for p in folder.iterdir()} == {s.segment_id for s in kept.segments} | {"metadata"}
-            entry = server.catalog.table_by_id(table)
-            assert entry is not None
-            counters = entry.counters
-            assert counters.remote_copy_bytes > sum(s.size_in_bytes for s in kept.segments) > 0
-            assert counters.remote_copy > len(kept.segments)
-            assert (counters.remote_copy_failed, counters.remote_delete, counters.remote_delete_failed) == (0, 1, 0)
-
-    run(work())
+async def test_expired_remote_segments_go(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with remote_server(tmp_path, clock) as (server, client):
+        table = await client.create_table(table_log_ttl="1 h")
+        await fill(client, table, 6)
+        await server.tablets.move_to_remote()
+        clock.time_ms += 2 * 3_600_000
+        await fill(client, table, 4, 6)
+        await server.tablets.move_to_remote()
+        await server.tablets.expire_segments()
+        assert (await client.offsets(table, 0)).offset == 18
+        assert (await client.fetch(table, 3)).error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
+        folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
+        kept = server.tablets.tablet(TableBucket(table, 0)).remote
+        assert kept is not None
+        assert {p.name for p in folder.iterdir()} == {s.segment_id for s in kept.segments} | {"metadata"}
+        entry = server.catalog.table_by_id(table)
+        assert entry is not None
+        counters = entry.counters
+        assert counters.remote_copy_bytes > sum(s.size_in_bytes for s in kept.segments) > 0
+        assert counters.remote_copy > len(kept.segments)
+        assert (counters.remote_copy_failed, counters.remote_delete, counters.remote_delete_failed) == (0, 1, 0)
 
 
-def test_drop_removes_the_remote_part(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, client):
-            table = await client.create_table()
-            await fill(client, table, 6)
-            await server.tablets.move_to_remote()
-            path = pb.PbTablePath(database_name="fluss", table_name="t")
-            await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-        assert not (tmp_path / "remote" / "log" / "fluss" / f"t-{table}").exists()
-
-    run(work())
+async def test_drop_removes_the_remote_part(tmp_path: Path) -> None:
+    async with remote_server(tmp_path) as (server, client):
+        table = await client.create_table()
+        await fill(client, table, 6)
+        await server.tablets.move_to_remote()
+        path = pb.PbTablePath(database_name="fluss", table_name="t")
+        await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+    assert not (tmp_path / "remote" / "log" / "fluss" / f"t-{table}").exists()
 
 
 @pytest.mark.parametrize("drop", ["table", "partition", "database", "database, killed"])
-def test_what_a_store_does_not_delete_goes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: str) -> None:
+async def test_what_a_store_does_not_delete_goes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: str
+) -> None:
     """A store may be out of reach for hours when a table is dropped, and the server may stop meanwhile."""
     path = fluss.TablePath("shop", "orders")
 
@@ -192,49 +179,46 @@ def test_what_a_store_does_not_delete_goes_later(tmp_path: Path, monkeypatch: py
     def killed(*_: object) -> None:
         raise OSError("killed")
 
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, _):
-            config = fluss.Config({"bootstrap.servers": server.listeners["FLUSS"].address})
-            async with await fluss.aio.FlussConnection.create(config) as connection:
-                admin = connection.get_admin()
-                await admin.create_database("shop")
-                schema = fluss.Schema(pa.schema([("id", pa.int64()), ("dt", pa.string())]), primary_keys=["id", "dt"])
-                keys = ["dt"] if drop == "partition" else []
-                await admin.create_table(path, fluss.TableDescriptor(schema, partition_keys=keys, bucket_count=1))
-                if keys:
-                    await admin.create_partition(path, {"dt": "d"})
-                writer = (await connection.get_table(path)).new_upsert().create_writer()
-                for number in range(40):
-                    writer.upsert((number, "d"))
-                    await writer.flush()
-                await server.tablets.move_to_remote()
-                await server.kv.snapshotter.run_round(1)
-                assert {file.relative_to(tmp_path / "remote").parts[0] for file in remote_files()} == {"kv", "log"}
-                monkeypatch.setattr(RemoteFiles, "remove_folder", lambda *_: False)
-                if drop == "table":
-                    await admin.drop_table(path)
-                elif drop == "partition":
-                    await admin.drop_partition(path, {"dt": "d"})
-                else:
-                    if "killed" in drop:
-                        monkeypatch.setattr(databases, "erase_database", killed)
-                        monkeypatch.setattr(server.catalog, "on_table_dropped", [])
-                    await admin.drop_database("shop", cascade=True)
-            await server.kv.snapshotter.remove_what_is_left()
-        assert remote_files()
-        monkeypatch.undo()
-        async with remote_server(tmp_path) as (server, _):
-            await server.kv.snapshotter.remove_what_is_left()
-        assert remote_files() == []
-        async with remote_server(tmp_path) as (server, _):
-            assert not server.catalog.removals.folders
-            assert not server.catalog.damages
-
-    run(work(), seconds=60)
+    async with remote_server(tmp_path) as (server, _):
+        config = fluss.Config({"bootstrap.servers": server.listeners["FLUSS"].address})
+        async with await fluss.aio.FlussConnection.create(config) as connection:
+            admin = connection.get_admin()
+            await admin.create_database("shop")
+            schema = fluss.Schema(pa.schema([("id", pa.int64()), ("dt", pa.string())]), primary_keys=["id", "dt"])
+            keys = ["dt"] if drop == "partition" else []
+            await admin.create_table(path, fluss.TableDescriptor(schema, partition_keys=keys, bucket_count=1))
+            if keys:
+                await admin.create_partition(path, {"dt": "d"})
+            writer = (await connection.get_table(path)).new_upsert().create_writer()
+            for number in range(40):
+                writer.upsert((number, "d"))
+                await writer.flush()
+            await server.tablets.move_to_remote()
+            await server.kv.snapshotter.run_round(1)
+            assert {file.relative_to(tmp_path / "remote").parts[0] for file in remote_files()} == {"kv", "log"}
+            monkeypatch.setattr(RemoteFiles, "remove_folder", lambda *_: False)
+            if drop == "table":
+                await admin.drop_table(path)
+            elif drop == "partition":
+                await admin.drop_partition(path, {"dt": "d"})
+            else:
+                if "killed" in drop:
+                    monkeypatch.setattr(databases, "erase_database", killed)
+                    monkeypatch.setattr(server.catalog, "on_table_dropped", [])
+                await admin.drop_database("shop", cascade=True)
+        await server.kv.snapshotter.remove_what_is_left()
+    assert remote_files()
+    monkeypatch.undo()
+    async with remote_server(tmp_path) as (server, _):
+        await server.kv.snapshotter.remove_what_is_left()
+    assert remote_files() == []
+    async with remote_server(tmp_path) as (server, _):
+        assert not server.catalog.removals.folders
+        assert not server.catalog.damages
 
 
 @pytest.mark.parametrize("step", ["put", "write", "write_manifest"])
-def test_drop_during_an_upload_leaves_nothing_behind(
+async def test_drop_during_an_upload_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
     """The upload is held at one of its steps, the table dropped, and the upload continued."""
@@ -247,112 +231,100 @@ def test_drop_during_an_upload_leaves_nothing_behind(
         assert go_on.wait(10)
         return real(*args)
 
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, client):
-            table = await client.create_table()
-            await fill(client, table, 8)
-            monkeypatch.setattr(owner, step, hold)
-            moving = asyncio.ensure_future(server.tablets.move_to_remote())
-            await until(held.is_set)
-            path = pb.PbTablePath(database_name="fluss", table_name="t")
-            await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-            await asyncio.sleep(0.05)
-            go_on.set()
-            await moving
-        assert [path for path in (tmp_path / "remote").rglob("*") if path.is_file()] == []
-
-    run(work())
+    async with remote_server(tmp_path) as (server, client):
+        table = await client.create_table()
+        await fill(client, table, 8)
+        monkeypatch.setattr(owner, step, hold)
+        moving = asyncio.ensure_future(server.tablets.move_to_remote())
+        await until(held.is_set)
+        path = pb.PbTablePath(database_name="fluss", table_name="t")
+        await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        await moving
+    assert [path for path in (tmp_path / "remote").rglob("*") if path.is_file()] == []
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("how", ["flip", "cut"])
-def test_damaged_local_manifest_is_found_again(tmp_path: Path, how: str) -> None:
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, client):
-            table = await client.create_table()
-            await fill(client, table, 8)
-            await server.tablets.move_to_remote()
-            manifest = server.tablets.tablet(TableBucket(table, 0)).folder / "remote-log"
-        data = bytearray(manifest.read_bytes())
-        if how == "flip":
-            data[20] ^= 1
-        else:
-            del data[30:]
-        manifest.write_bytes(data)
-        async with remote_server(tmp_path) as (server, client):
-            assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
-
-    run(work())
+async def test_damaged_local_manifest_is_found_again(tmp_path: Path, how: str) -> None:
+    async with remote_server(tmp_path) as (server, client):
+        table = await client.create_table()
+        await fill(client, table, 8)
+        await server.tablets.move_to_remote()
+        manifest = server.tablets.tablet(TableBucket(table, 0)).folder / "remote-log"
+    data = bytearray(manifest.read_bytes())
+    if how == "flip":
+        data[20] ^= 1
+    else:
+        del data[30:]
+    manifest.write_bytes(data)
+    async with remote_server(tmp_path) as (server, client):
+        assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])
-def test_a_manifest_that_cannot_be_read_takes_no_copies_away(
+async def test_a_manifest_that_cannot_be_read_takes_no_copies_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Its bucket is out of service until the next start. A log that took it for empty would sweep the copies."""
 
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, client):
-            table = await client.create_table()
-            await fill(client, table, 6)
-            await server.tablets.move_to_remote()
-            log = server.tablets.tablet(TableBucket(table, 0))
-            assert log.remote is not None
-            assert log.start_offset > 0
-            name = log.folder / MANIFEST_NAME
-            if where == "remote":
-                name.write_bytes(b"not a manifest")
-                name = Path(log.remote.manifest_path or "")
-        copies = sorted((tmp_path / "remote").rglob("*.log"))
-        real = disk.open_file
+    async with remote_server(tmp_path) as (server, client):
+        table = await client.create_table()
+        await fill(client, table, 6)
+        await server.tablets.move_to_remote()
+        log = server.tablets.tablet(TableBucket(table, 0))
+        assert log.remote is not None
+        assert log.start_offset > 0
+        name = log.folder / MANIFEST_NAME
+        if where == "remote":
+            name.write_bytes(b"not a manifest")
+            name = Path(log.remote.manifest_path or "")
+    copies = sorted((tmp_path / "remote").rglob("*.log"))
+    real = disk.open_file
 
-        def open_file(path: disk.StrPath, flags: int) -> int:
-            if Path(path) == name:
-                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-            return real(path, flags)
+    def open_file(path: disk.StrPath, flags: int) -> int:
+        if Path(path) == name:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real(path, flags)
 
-        monkeypatch.setattr(disk, "open_file", open_file)
-        async with remote_server(tmp_path) as (server, client):
-            answer = await client.fetch(table, 0)
-            assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
-            assert "remote log" in answer.error_message
-            await fill(client, table, 6, 6)
-            await server.tablets.move_to_remote()
-            await server.tablets.expire_segments()
-            assert sorted((tmp_path / "remote").rglob("*.log")) == copies
-        monkeypatch.undo()
-        async with remote_server(tmp_path) as (server, client):
-            assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
-
-    run(work())
+    monkeypatch.setattr(disk, "open_file", open_file)
+    async with remote_server(tmp_path) as (server, client):
+        answer = await client.fetch(table, 0)
+        assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+        assert "remote log" in answer.error_message
+        await fill(client, table, 6, 6)
+        await server.tablets.move_to_remote()
+        await server.tablets.expire_segments()
+        assert sorted((tmp_path / "remote").rglob("*.log")) == copies
+    monkeypatch.undo()
+    async with remote_server(tmp_path) as (server, client):
+        assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
 
 
-def test_damaged_segments_are_not_copied(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, client):
-            table = await client.create_table()
-            await fill(client, table, 6)
-            tablet = server.tablets.tablet(TableBucket(table, 0))
-            path = tablet.segments[0].path
-            data = bytearray(path.read_bytes())
-            data[200] ^= 1
-            path.write_bytes(data)
-            await server.tablets.move_to_remote()
-            assert tablet.remote is not None
-            assert tablet.remote.segments == ()
-            assert tablet.start_offset == 0
-            entry = server.catalog.table_by_id(table)
-            assert entry is not None
-            assert entry.counters.remote_copy == entry.counters.remote_copy_failed > 0
-            assert entry.counters.remote_copy_bytes == 0
-            answer = await client.fetch(table, 0)
-            assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
-
-    run(work())
+async def test_damaged_segments_are_not_copied(tmp_path: Path) -> None:
+    async with remote_server(tmp_path) as (server, client):
+        table = await client.create_table()
+        await fill(client, table, 6)
+        tablet = server.tablets.tablet(TableBucket(table, 0))
+        path = tablet.segments[0].path
+        data = bytearray(path.read_bytes())
+        data[200] ^= 1
+        path.write_bytes(data)
+        await server.tablets.move_to_remote()
+        assert tablet.remote is not None
+        assert tablet.remote.segments == ()
+        assert tablet.start_offset == 0
+        entry = server.catalog.table_by_id(table)
+        assert entry is not None
+        assert entry.counters.remote_copy == entry.counters.remote_copy_failed > 0
+        assert entry.counters.remote_copy_bytes == 0
+        answer = await client.fetch(table, 0)
+        assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("step", ["put", "write", "write_manifest"])
-def test_uploads_that_fail_leave_no_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+async def test_uploads_that_fail_leave_no_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """A store that is full or out of reach for days is tried again every minute."""
     owner = RemoteLog if step == "write_manifest" else RemoteFiles
     real, calls = getattr(owner, step), 0
@@ -364,81 +336,72 @@ def test_uploads_that_fail_leave_no_copies(tmp_path: Path, monkeypatch: pytest.M
             raise OSError("the store is full")
         return real(*args)
 
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, client):
-            table = await client.create_table()
-            await fill(client, table, 8)
-            folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
-            monkeypatch.setattr(owner, step, fail)
-            for _ in range(6):
-                await server.tablets.move_to_remote()
-                copies = [name for name in disk.names(folder) if name != "metadata"]
-                assert len(copies) <= 3
-            monkeypatch.undo()
+    async with remote_server(tmp_path) as (server, client):
+        table = await client.create_table()
+        await fill(client, table, 8)
+        folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
+        monkeypatch.setattr(owner, step, fail)
+        for _ in range(6):
             await server.tablets.move_to_remote()
-            remote = server.tablets.tablet(TableBucket(table, 0)).remote
-            assert remote is not None
-            assert len(remote.segments) == 3
-            assert {*disk.names(folder)} == {segment.segment_id for segment in remote.segments} | {"metadata"}
-            assert len(disk.names(folder / "metadata")) == 1
-
-    run(work())
+            copies = [name for name in disk.names(folder) if name != "metadata"]
+            assert len(copies) <= 3
+        monkeypatch.undo()
+        await server.tablets.move_to_remote()
+        remote = server.tablets.tablet(TableBucket(table, 0)).remote
+        assert remote is not None
+        assert len(remote.segments) == 3
+        assert {*disk.names(folder)} == {segment.segment_id for segment in remote.segments} | {"metadata"}
+        assert len(disk.names(folder / "metadata")) == 1
 
 
 @pytest.mark.parametrize("segments", [0, 3])
-def test_a_manifest_that_was_not_confirmed_does_not_count(
+async def test_a_manifest_that_was_not_confirmed_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: int
 ) -> None:
     """Its copies are removed, so a restart must not find it: local segments would be deleted on its word."""
     real = disk.sync_folder
 
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, client):
-            table = await client.create_table()
-            await fill(client, table, 2 * segments + 2)
+    async with remote_server(tmp_path) as (server, client):
+        table = await client.create_table()
+        await fill(client, table, 2 * segments + 2)
+        await server.tablets.move_to_remote()
+        await fill(client, table, 6, 2 * segments + 2)
+        log = server.tablets.tablet(TableBucket(table, 0))
+        assert log.remote is not None
+        assert len(log.remote.segments) == segments
+
+        def fail(path: Any) -> None:
+            if Path(path) == log.folder:
+                raise OSError("not confirmed")
+            real(path)
+
+        monkeypatch.setattr(disk, "sync_folder", fail)
+        await server.tablets.move_to_remote()
+        monkeypatch.undo()
+        monkeypatch.setattr(RemoteFiles, "put", lambda *_: 1 / 0)  # the process ends here, as far as files go
+        with contextlib.suppress(ZeroDivisionError):
             await server.tablets.move_to_remote()
-            await fill(client, table, 6, 2 * segments + 2)
-            log = server.tablets.tablet(TableBucket(table, 0))
-            assert log.remote is not None
-            assert len(log.remote.segments) == segments
-
-            def fail(path: Any) -> None:
-                if Path(path) == log.folder:
-                    raise OSError("not confirmed")
-                real(path)
-
-            monkeypatch.setattr(disk, "sync_folder", fail)
-            await server.tablets.move_to_remote()
-            monkeypatch.undo()
-            monkeypatch.setattr(RemoteFiles, "put", lambda *_: 1 / 0)  # the process ends here, as far as files go
-            with contextlib.suppress(ZeroDivisionError):
-                await server.tablets.move_to_remote()
-            found = RemoteLog(log.remote._store, log.remote.folder, log.folder, log.remote.without(segments))
-            found.load()
-            assert found.segments == log.remote.segments
-            assert {segment.segment_id for segment in found.segments} <= {*disk.names(Path(found.folder))}
-            monkeypatch.undo()
-            await server.tablets.move_to_remote()
-            assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
-
-    run(work())
+        found = RemoteLog(log.remote._store, log.remote.folder, log.folder, log.remote.without(segments))
+        found.load()
+        assert found.segments == log.remote.segments
+        assert {segment.segment_id for segment in found.segments} <= {*disk.names(Path(found.folder))}
+        monkeypatch.undo()
+        await server.tablets.move_to_remote()
+        assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
 
 
-def test_leftover_copies_are_swept(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with remote_server(tmp_path) as (server, client):
-            table = await client.create_table()
-            await fill(client, table, 6)
-            folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
-            (folder / "half-copied").mkdir(parents=True)
-            (folder / "metadata").mkdir()
-            (folder / "metadata" / "old.manifest").write_text("{}")
-            await server.tablets.move_to_remote()
-            assert not (folder / "half-copied").exists()
-            assert not (folder / "metadata" / "old.manifest").exists()
-            assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
-
-    run(work())
+async def test_leftover_copies_are_swept(tmp_path: Path) -> None:
+    async with remote_server(tmp_path) as (server, client):
+        table = await client.create_table()
+        await fill(client, table, 6)
+        folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
+        (folder / "half-copied").mkdir(parents=True)
+        (folder / "metadata").mkdir()
+        (folder / "metadata" / "old.manifest").write_text("{}")
+        await server.tablets.move_to_remote()
+        assert not (folder / "half-copied").exists()
+        assert not (folder / "metadata" / "old.manifest").exists()
+        assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("root_mode", "file_mode", "folder_mode"), [(0o755, 0o644, 0o755), (0o700, 0o600, 0o700)])

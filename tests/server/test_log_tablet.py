@@ -213,27 +213,24 @@ def threads_used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
-def test_large_appends_keep_their_order(tmp_path: Path, threads_used: set[str]) -> None:
+async def test_large_appends_keep_their_order(tmp_path: Path, threads_used: set[str]) -> None:
     """Small appends run on the loop and large ones in a thread; the order of the calls holds all the same."""
 
-    async def work() -> None:
-        harness = LogHarness(tmp_path / "log-0")
-        large, small = 6000, 2
-        futures = []
-        first = 0
-        for sequence in range(12):
-            count = large if sequence % 3 == 0 else small
-            batch = make_batch(first, count, writer_id=1, sequence=sequence)
-            futures.append((first, harness.log.submit(memoryview(batch))))
-            first += count
-        for expected, future in futures:
-            assert (await future).base_offset == expected
-        harness.commit()
-        assert harness.read_all() == list(range(first))
-        assert len(threads_used) == 2
-        harness.crash()
-
-    run(work())
+    harness = LogHarness(tmp_path / "log-0")
+    large, small = 6000, 2
+    futures = []
+    first = 0
+    for sequence in range(12):
+        count = large if sequence % 3 == 0 else small
+        batch = make_batch(first, count, writer_id=1, sequence=sequence)
+        futures.append((first, harness.log.submit(memoryview(batch))))
+        first += count
+    for expected, future in futures:
+        assert (await future).base_offset == expected
+    harness.commit()
+    assert harness.read_all() == list(range(first))
+    assert len(threads_used) == 2
+    harness.crash()
 
 
 def test_the_disk_begins_with_a_large_append_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,22 +247,19 @@ def test_the_disk_begins_with_a_large_append_at_once(tmp_path: Path, monkeypatch
     assert begun == [(len(small), len(large))]
 
 
-def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path, threads_used: set[str]) -> None:
-    async def work() -> None:
-        harness = LogHarness(tmp_path / "log-0")
-        bad = make_batch(0, 6000)
-        bad[-1] ^= 1
-        outcomes = await asyncio.gather(
-            harness.log.submit(memoryview(bad)),
-            harness.log.submit(memoryview(make_batch(0, 6000))),
-            return_exceptions=True,
-        )
-        assert isinstance(outcomes[0], CorruptRecordError)
-        harness.commit()
-        assert harness.read_all() == list(range(6000))
-        harness.crash()
-
-    run(work())
+async def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path, threads_used: set[str]) -> None:
+    harness = LogHarness(tmp_path / "log-0")
+    bad = make_batch(0, 6000)
+    bad[-1] ^= 1
+    outcomes = await asyncio.gather(
+        harness.log.submit(memoryview(bad)),
+        harness.log.submit(memoryview(make_batch(0, 6000))),
+        return_exceptions=True,
+    )
+    assert isinstance(outcomes[0], CorruptRecordError)
+    harness.commit()
+    assert harness.read_all() == list(range(6000))
+    harness.crash()
 
 
 def test_write_error_is_reported_and_cut(harness: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.server.log_support import connected, make_batch, run, running_server, until
+from tests.server.log_support import connected, make_batch, running_server, until
 from tests.server.metrics_support import check_page, figures, http
 
 import fluss.aio as fluss
@@ -53,169 +53,146 @@ def of_table(name: str, table: str) -> str:
     return f'{name}{{database="fluss",table="{table}"}}'
 
 
-def test_requests_and_records_are_counted_by_table(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server, await client_of(server) as conn:
-            log, keyed = await make_table(conn, "log"), await make_table(conn, "keyed", ["region", "id"])
-            appends = log.new_append().create_writer()
-            for number in range(5):
-                appends.append({"id": number, "region": "a", "name": "x"})
-            await appends.flush()
-            scanner = await log.new_scan().create_log_scanner()
-            scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
-            assert len(await scanner.poll(5000)) == 5
-            upserts = keyed.new_upsert().create_writer()
-            for number in range(3):
-                upserts.upsert({"id": number, "region": "a", "name": "x"})
-            await upserts.flush()
-            assert await keyed.new_lookup().create_lookuper().lookup({"region": "a", "id": 1})
-            prefixes = keyed.new_lookup().lookup_by(["region"]).create_lookuper()
-            assert len(await prefixes.lookup({"region": "a"})) == 3
-            bucket = fluss.TableBucket(keyed.get_table_info().table_id, 0)
-            await keyed.new_scan().limit(2).create_bucket_batch_scanner(bucket).to_arrow()
-            text = server.metrics.text()
-            check_page(text)
-            found = figures(text)
-            scope = "tabletserver_table_"
-            assert found[of_table(f"{scope}messagesIn_total", "log")] == 5
-            assert found[of_table(f"{scope}messagesIn_total", "keyed")] == 3
-            assert found["tabletserver_messagesIn_total"] == 8
-            assert found[of_table(f"{scope}totalProduceLogRequests_total", "log")] >= 1
-            assert found[of_table(f"{scope}totalFetchLogRequests_total", "log")] >= 1
-            assert found[of_table(f"{scope}totalPutKvRequests_total", "keyed")] >= 1
-            assert found[of_table(f"{scope}totalLookupRequests_total", "keyed")] == 1
-            assert found[of_table(f"{scope}totalPrefixLookupRequests_total", "keyed")] == 1
-            assert found[of_table(f"{scope}totalLimitScanRequests_total", "keyed")] == 1
-            assert not [name for name in found if name.startswith(f"{scope}failed")]
-            assert of_table(f"{scope}totalPutKvRequests_total", "log") not in found
-            assert found['tabletserver_request_requests_total{request="fetchLogClient"}'] >= 1
-            assert found['tabletserver_request_requestBytes_count{request="putKv"}'] >= 1
-            assert found['tabletserver_request_requests_total{request="metadata"}'] >= 1
-            kv_size = found[
-                'tabletserver_table_bucket_logicalStorage_kvSize{database="fluss",table="keyed",bucket="0"}'
-            ]
-            assert kv_size == found["tabletserver_logicalStorage_kvSize"] > 0
-            assert found["tabletserver_physicalStorage_localSize"] >= found["tabletserver_logicalStorage_logSize"] > 0
-            assert found["tabletserver_logFlushLatencyMs_count"] >= 1
-
-    run(work())
+async def test_requests_and_records_are_counted_by_table(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, await client_of(server) as conn:
+        log, keyed = await make_table(conn, "log"), await make_table(conn, "keyed", ["region", "id"])
+        appends = log.new_append().create_writer()
+        for number in range(5):
+            appends.append({"id": number, "region": "a", "name": "x"})
+        await appends.flush()
+        scanner = await log.new_scan().create_log_scanner()
+        scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
+        assert len(await scanner.poll(5000)) == 5
+        upserts = keyed.new_upsert().create_writer()
+        for number in range(3):
+            upserts.upsert({"id": number, "region": "a", "name": "x"})
+        await upserts.flush()
+        assert await keyed.new_lookup().create_lookuper().lookup({"region": "a", "id": 1})
+        prefixes = keyed.new_lookup().lookup_by(["region"]).create_lookuper()
+        assert len(await prefixes.lookup({"region": "a"})) == 3
+        bucket = fluss.TableBucket(keyed.get_table_info().table_id, 0)
+        await keyed.new_scan().limit(2).create_bucket_batch_scanner(bucket).to_arrow()
+        text = server.metrics.text()
+        check_page(text)
+        found = figures(text)
+        scope = "tabletserver_table_"
+        assert found[of_table(f"{scope}messagesIn_total", "log")] == 5
+        assert found[of_table(f"{scope}messagesIn_total", "keyed")] == 3
+        assert found["tabletserver_messagesIn_total"] == 8
+        assert found[of_table(f"{scope}totalProduceLogRequests_total", "log")] >= 1
+        assert found[of_table(f"{scope}totalFetchLogRequests_total", "log")] >= 1
+        assert found[of_table(f"{scope}totalPutKvRequests_total", "keyed")] >= 1
+        assert found[of_table(f"{scope}totalLookupRequests_total", "keyed")] == 1
+        assert found[of_table(f"{scope}totalPrefixLookupRequests_total", "keyed")] == 1
+        assert found[of_table(f"{scope}totalLimitScanRequests_total", "keyed")] == 1
+        assert not [name for name in found if name.startswith(f"{scope}failed")]
+        assert of_table(f"{scope}totalPutKvRequests_total", "log") not in found
+        assert found['tabletserver_request_requests_total{request="fetchLogClient"}'] >= 1
+        assert found['tabletserver_request_requestBytes_count{request="putKv"}'] >= 1
+        assert found['tabletserver_request_requests_total{request="metadata"}'] >= 1
+        kv_size = found['tabletserver_table_bucket_logicalStorage_kvSize{database="fluss",table="keyed",bucket="0"}']
+        assert kv_size == found["tabletserver_logicalStorage_kvSize"] > 0
+        assert found["tabletserver_physicalStorage_localSize"] >= found["tabletserver_logicalStorage_logSize"] > 0
+        assert found["tabletserver_logFlushLatencyMs_count"] >= 1
 
 
-def test_refused_buckets_are_counted_as_failures(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table()
-            await client.produce(table, b"\0" * 200)
-            await client.produce(table, make_batch(0))
-            found = figures(server.metrics.text())
-            assert found[of_table("tabletserver_table_totalProduceLogRequests_total", "t")] == 2
-            assert found[of_table("tabletserver_table_failedProduceLogRequests_total", "t")] == 1
-            assert found[of_table("tabletserver_table_messagesIn_total", "t")] == 3
-
-    run(work())
+async def test_refused_buckets_are_counted_as_failures(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connected(server) as client:
+        table = await client.create_table()
+        await client.produce(table, b"\0" * 200)
+        await client.produce(table, make_batch(0))
+        found = figures(server.metrics.text())
+        assert found[of_table("tabletserver_table_totalProduceLogRequests_total", "t")] == 2
+        assert found[of_table("tabletserver_table_failedProduceLogRequests_total", "t")] == 1
+        assert found[of_table("tabletserver_table_messagesIn_total", "t")] == 3
 
 
-def test_bytes_are_counted_by_user_until_the_table_is_dropped(tmp_path: Path) -> None:
-    async def work() -> None:
-        login = {
-            "client.security.protocol": "sasl",
-            "client.security.sasl.username": "alice",
-            "client.security.sasl.password": "secret",
-        }
-        async with (
-            running_server(tmp_path, **_LISTENERS) as server,
-            await client_of(server) as plain,
-            await client_of(server, "CLIENT", **login) as conn,
-        ):
-            table = await make_table(plain, "t")
-            for one in (table, await conn.get_table(fluss.TablePath("fluss", "t"))):
-                writer = one.new_append().create_writer()
-                writer.append({"id": 1, "region": "a", "name": "x"})
-                await writer.flush()
-            found = figures(server.metrics.text())
-            alice = '{user="alice",database="fluss",table="t"}'
-            assert found[f"tabletserver_user_bytesIn{alice}"] * 2 == found["tabletserver_bytesIn_total"]
-            await plain.get_admin().drop_table(fluss.TablePath("fluss", "t"))
-            assert not [name for name in figures(server.metrics.text()) if 'table="t"' in name]
-
-    run(work())
+async def test_bytes_are_counted_by_user_until_the_table_is_dropped(tmp_path: Path) -> None:
+    login = {
+        "client.security.protocol": "sasl",
+        "client.security.sasl.username": "alice",
+        "client.security.sasl.password": "secret",
+    }
+    async with (
+        running_server(tmp_path, **_LISTENERS) as server,
+        await client_of(server) as plain,
+        await client_of(server, "CLIENT", **login) as conn,
+    ):
+        table = await make_table(plain, "t")
+        for one in (table, await conn.get_table(fluss.TablePath("fluss", "t"))):
+            writer = one.new_append().create_writer()
+            writer.append({"id": 1, "region": "a", "name": "x"})
+            await writer.flush()
+        found = figures(server.metrics.text())
+        alice = '{user="alice",database="fluss",table="t"}'
+        assert found[f"tabletserver_user_bytesIn{alice}"] * 2 == found["tabletserver_bytesIn_total"]
+        await plain.get_admin().drop_table(fluss.TablePath("fluss", "t"))
+        assert not [name for name in figures(server.metrics.text()) if 'table="t"' in name]
 
 
-def test_waiting_fetches_are_shown(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server, await client_of(server) as conn:
-            table = await make_table(conn, "t")
-            scanner = await table.new_scan().create_log_scanner()
-            scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
-            await scanner.poll(10)
-            await until(lambda: server.metrics.value("tabletserver_delayedFetchCount") == 1)
-
-    run(work())
+async def test_waiting_fetches_are_shown(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, await client_of(server) as conn:
+        table = await make_table(conn, "t")
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
+        await scanner.poll(10)
+        await until(lambda: server.metrics.value("tabletserver_delayedFetchCount") == 1)
 
 
-def test_snapshots_and_leases_are_shown(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server, await client_of(server) as conn:
-            await make_keyed_row(conn)
-            await server.kv.snapshotter.run_round(2)
-            [known] = server.kv.snapshotter.known
-            await server.kv.snapshotter.acquire("lease", 60_000, {known.bucket: known.snapshots[0].snapshot_id})
-            text = server.metrics.text()
-            check_page(text)
-            found = figures(text)
-            bucket = '{database="fluss",table="keyed",bucket="0"}'
-            assert found[f"coordinator_table_bucket_numKvSnapshots{bucket}"] == 1
-            size = found[f"coordinator_table_bucket_allKvSnapshotSize{bucket}"]
-            assert size == found["coordinator_physicalStorage_remoteKvSize"] > 0
-            assert found["coordinator_kvSnapshotLeaseCount"] == found["coordinator_leasedKvSnapshotCount"] == 1
-
-    run(work())
+async def test_snapshots_and_leases_are_shown(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, await client_of(server) as conn:
+        await make_keyed_row(conn)
+        await server.kv.snapshotter.run_round(2)
+        [known] = server.kv.snapshotter.known
+        await server.kv.snapshotter.acquire("lease", 60_000, {known.bucket: known.snapshots[0].snapshot_id})
+        text = server.metrics.text()
+        check_page(text)
+        found = figures(text)
+        bucket = '{database="fluss",table="keyed",bucket="0"}'
+        assert found[f"coordinator_table_bucket_numKvSnapshots{bucket}"] == 1
+        size = found[f"coordinator_table_bucket_allKvSnapshotSize{bucket}"]
+        assert size == found["coordinator_physicalStorage_remoteKvSize"] > 0
+        assert found["coordinator_kvSnapshotLeaseCount"] == found["coordinator_leasedKvSnapshotCount"] == 1
 
 
-def test_rocksdb_is_shown_when_rows_are_on_disk(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server, await client_of(server) as conn:
-            await make_keyed_row(conn)
-            [tablet] = server.kv.open_tablets
-            tablet.store.budget.spill(tablet.store)
-            await tablet.store.budget.spilled(tablet.store)
-            found = figures(server.metrics.text())
-            assert found["tabletserver_kvFlush_total"] == found["tabletserver_kvFlushLatencyMs_count"] == 1
-            assert found[of_table("tabletserver_table_rocksdbNumFilesAtLevel0Max", "keyed")] == 1
-            assert found[of_table("tabletserver_table_rocksdbTableReadersMemoryUsageTotal", "keyed")] > 0
-            assert found["tabletserver_rocksdbMemoryUsageTotal"] > 0
-            assert found["tabletserver_logicalStorage_kvSize"] > 0
-
-    run(work())
+async def test_rocksdb_is_shown_when_rows_are_on_disk(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, await client_of(server) as conn:
+        await make_keyed_row(conn)
+        [tablet] = server.kv.open_tablets
+        tablet.store.budget.spill(tablet.store)
+        await tablet.store.budget.spilled(tablet.store)
+        found = figures(server.metrics.text())
+        assert found["tabletserver_kvFlush_total"] == found["tabletserver_kvFlushLatencyMs_count"] == 1
+        assert found[of_table("tabletserver_table_rocksdbNumFilesAtLevel0Max", "keyed")] == 1
+        assert found[of_table("tabletserver_table_rocksdbTableReadersMemoryUsageTotal", "keyed")] > 0
+        assert found["tabletserver_rocksdbMemoryUsageTotal"] > 0
+        assert found["tabletserver_logicalStorage_kvSize"] > 0
 
 
-def test_a_long_page_lets_requests_pass() -> None:
-    async def work() -> None:
-        metrics, order = ServerMetrics(), list[str]()
+async def test_a_long_page_lets_requests_pass() -> None:
+    metrics, order = ServerMetrics(), list[str]()
 
-        def slow() -> float:
-            time.sleep(0.01)
-            order.append("figure")
-            return 0
+    def slow() -> float:
+        time.sleep(0.01)
+        order.append("figure")
+        return 0
 
-        async def others() -> None:
-            while order.count("figure") < 3:
-                order.append("request")
-                await asyncio.sleep(0)
+    async def others() -> None:
+        while order.count("figure") < 3:
+            order.append("request")
+            await asyncio.sleep(0)
 
-        for name in ("a", "b", "c"):
-            metrics.gauge(name, slow)
-        page = MetricsPage(metrics, "127.0.0.1", 0, list)
-        await page.start()
-        running = asyncio.ensure_future(others())
-        _, body = await http(page.port, "GET /metrics HTTP/1.1\r\n\r\n")
-        await running
-        await page.stop()
-        assert all(f"fluss_{name} 0" in body for name in "abc")
-        first, last = order.index("figure"), len(order) - 1 - order[::-1].index("figure")
-        assert order[first:last].count("request") >= 2
-
-    run(work())
+    for name in ("a", "b", "c"):
+        metrics.gauge(name, slow)
+    page = MetricsPage(metrics, "127.0.0.1", 0, list)
+    await page.start()
+    running = asyncio.ensure_future(others())
+    _, body = await http(page.port, "GET /metrics HTTP/1.1\r\n\r\n")
+    await running
+    await page.stop()
+    assert all(f"fluss_{name} 0" in body for name in "abc")
+    first, last = order.index("figure"), len(order) - 1 - order[::-1].index("figure")
+    assert order[first:last].count("request") >= 2
 
 
 def test_bounds_of_a_distribution_double_and_counts_add_up() -> None:

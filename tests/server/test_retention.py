@@ -53,56 +53,52 @@ async def fill(server: Server, client: Client) -> int:
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_a_kill_after_the_active_segment_expired(tmp_path: Path, rounds: int) -> None:
-    async def work() -> None:
-        clock = FakeClock()
-        data = tmp_path / "data"
-        options = {"log_retention_roll__active__segment_enabled": "true"}
-        async with running_server(data, clock, **options) as server, connected(server) as client:
-            table = await fill(server, client)
-            clock.time_ms += 2 * HOUR_MS
-            for _ in range(rounds):
-                await server.tablets.expire_segments()
-            assert (await client.offsets(table, 0)).offset == 6
-            await check_killed(data, table, 6, clock)
-
-    run(work())
-
-
-def test_segments_stay_while_no_recovery_point_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        clock = FakeClock()
-        data = tmp_path / "data"
-        async with running_server(data, clock, log_segment_file__size="1b") as server, connected(server) as client:
-            real = disk.rename
-
-            def rename(source: disk.StrPath, target: disk.StrPath) -> None:
-                if str(target).endswith(RECOVERY_POINT_NAME) and broken:
-                    raise OSError(errno.EIO, "broken")
-                real(source, target)
-
-            broken = False
-            monkeypatch.setattr(disk, "rename", rename)
-            table = await client.create_table(table_log_ttl="1 h")
-            await client.produce(table, make_batch(0, writer_id=7, sequence=0))
-            await server.tablets.checkpoint()
-            broken = True
-            await client.produce(table, make_batch(3, writer_id=7, sequence=1))
-            clock.time_ms += 2 * HOUR_MS
+async def test_a_kill_after_the_active_segment_expired(tmp_path: Path, rounds: int) -> None:
+    clock = FakeClock()
+    data = tmp_path / "data"
+    options = {"log_retention_roll__active__segment_enabled": "true"}
+    async with running_server(data, clock, **options) as server, connected(server) as client:
+        table = await fill(server, client)
+        clock.time_ms += 2 * HOUR_MS
+        for _ in range(rounds):
             await server.tablets.expire_segments()
-            assert (await client.offsets(table, 0)).offset == 3
-            without_point = tmp_path / "without-point"
-            shutil.copytree(data, without_point)
-            broken = False
-            await server.tablets.expire_segments()
-            log = server.tablets.tablet(TableBucket(table, 0))
-            assert not (log.folder / f"{0:020d}.log").exists(), "the next round deletes it"
-            await check_killed(data, table, 3, clock)
-        async with running_server(without_point, clock) as server, connected(server) as client:
-            assert server.tablets.tablet(TableBucket(table, 0)).damage is None
-            assert [ids_of((await client.fetch(table, at)).records) for at in (0, 3)] == [[0, 1, 2], [3, 4, 5]]
+        assert (await client.offsets(table, 0)).offset == 6
+        await check_killed(data, table, 6, clock)
 
-    run(work())
+
+async def test_segments_stay_while_no_recovery_point_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    data = tmp_path / "data"
+    async with running_server(data, clock, log_segment_file__size="1b") as server, connected(server) as client:
+        real = disk.rename
+
+        def rename(source: disk.StrPath, target: disk.StrPath) -> None:
+            if str(target).endswith(RECOVERY_POINT_NAME) and broken:
+                raise OSError(errno.EIO, "broken")
+            real(source, target)
+
+        broken = False
+        monkeypatch.setattr(disk, "rename", rename)
+        table = await client.create_table(table_log_ttl="1 h")
+        await client.produce(table, make_batch(0, writer_id=7, sequence=0))
+        await server.tablets.checkpoint()
+        broken = True
+        await client.produce(table, make_batch(3, writer_id=7, sequence=1))
+        clock.time_ms += 2 * HOUR_MS
+        await server.tablets.expire_segments()
+        assert (await client.offsets(table, 0)).offset == 3
+        without_point = tmp_path / "without-point"
+        shutil.copytree(data, without_point)
+        broken = False
+        await server.tablets.expire_segments()
+        log = server.tablets.tablet(TableBucket(table, 0))
+        assert not (log.folder / f"{0:020d}.log").exists(), "the next round deletes it"
+        await check_killed(data, table, 3, clock)
+    async with running_server(without_point, clock) as server, connected(server) as client:
+        assert server.tablets.tablet(TableBucket(table, 0)).damage is None
+        assert [ids_of((await client.fetch(table, at)).records) for at in (0, 3)] == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_deletions_may_reach_the_disk_in_any_order(tmp_path: Path) -> None:

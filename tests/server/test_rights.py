@@ -116,16 +116,13 @@ def test_every_api_has_a_row_and_a_sample() -> None:
     assert {sample.api.key for sample in SAMPLES} == set(apis.APIS)
 
 
-def test_an_api_without_a_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_api_without_a_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = {key: need for key, need in RIGHTS.items() if key != apis.GET_CLUSTER_HEALTH.key}
     monkeypatch.setattr("fluss.server.handlers.registry.RIGHTS", left)
 
-    async def work() -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            with pytest.raises(FlussError, match="GET_CLUSTER_HEALTH is refused"):
-                await client.call(apis.GET_CLUSTER_HEALTH, pb.GetClusterHealthRequest())
-
-    run(work())
+    async with running_server(tmp_path) as server, connected(server) as client:
+        with pytest.raises(FlussError, match="GET_CLUSTER_HEALTH is refused"):
+            await client.call(apis.GET_CLUSTER_HEALTH, pb.GetClusterHealthRequest())
 
 
 def test_each_single_right_permits_what_its_row_says(tmp_path: Path) -> None:
@@ -152,19 +149,16 @@ def test_each_single_right_permits_what_its_row_says(tmp_path: Path) -> None:
     assert not wrong, "\n".join(wrong[:40])
 
 
-def test_drop_table_needs_its_right(tmp_path: Path) -> None:
+async def test_drop_table_needs_its_right(tmp_path: Path) -> None:
     sample = next(sample for sample in SAMPLES if sample.api is apis.DROP_TABLE)
 
-    async def work() -> None:
-        async with matrix(tmp_path) as m:
-            gone = replace(m.target, table="gone")
-            for granted in GRANTED:
-                for on in gone.resources.values():
-                    m.grant((granted, on))
-                    found = outcome(sample, gone, await m.ask(sample, gone))
-                    assert found == expected(RIGHTS[sample.api.key], sample, gone, granted, on), (granted, on)
-
-    run(work(), 60)
+    async with matrix(tmp_path) as m:
+        gone = replace(m.target, table="gone")
+        for granted in GRANTED:
+            for on in gone.resources.values():
+                m.grant((granted, on))
+                found = outcome(sample, gone, await m.ask(sample, gone))
+                assert found == expected(RIGHTS[sample.api.key], sample, gone, granted, on), (granted, on)
 
 
 def _about_nothing(sample: Sample) -> bool:
@@ -200,22 +194,19 @@ def told(answer: Message | FlussError, target: Target) -> Any:
         pytest.param(lambda m: replace(_partition(m), bucket=77), id="no such bucket of a partition"),
     ],
 )
-def test_what_may_not_be_seen_is_answered_like_what_does_not_exist(
+async def test_what_may_not_be_seen_is_answered_like_what_does_not_exist(
     tmp_path: Path, rules: tuple[tuple[OperationType, Resource], ...], place: Callable[[Matrix], Target]
 ) -> None:
-    async def work() -> None:
-        async with matrix(tmp_path) as m:
-            m.grant(*rules)
-            hidden = place(m)
-            missing = elsewhere(hidden)
-            for sample in (*SAMPLES, *PROBES):
-                if _about_nothing(sample):
-                    continue
-                first = told(await m.ask(sample, hidden), hidden)
-                second = told(await m.ask(sample, missing), missing)
-                assert first == second, str(sample)
-
-    run(work(), 60)
+    async with matrix(tmp_path) as m:
+        m.grant(*rules)
+        hidden = place(m)
+        missing = elsewhere(hidden)
+        for sample in (*SAMPLES, *PROBES):
+            if _about_nothing(sample):
+                continue
+            first = told(await m.ask(sample, hidden), hidden)
+            second = told(await m.ask(sample, missing), missing)
+            assert first == second, str(sample)
 
 
 def _partition(m: Matrix) -> Target:
@@ -224,65 +215,56 @@ def _partition(m: Matrix) -> Target:
     return replace(m.target, table="parts", table_id=entry.table_id, partition_id=partition.partition_id)
 
 
-def test_a_worker_is_given_the_tables_that_it_may_tier(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with matrix(tmp_path) as m:
-            tiering = m.server.catalog.lake.tiering
-            tiering.tables[m.target.table_id].freshness_ms = 0
-            request = pb.LakeTieringHeartbeatRequest(request_table=True)
-            m.grant((OperationType.READ, m.target.resources["table"]))
-            assert not (await m.bob.call(apis.LAKE_TIERING_HEARTBEAT, request)).HasField("tiering_table")
-            m.grant((OperationType.WRITE, m.target.resources["table"]))
-            answer = await m.bob.call(apis.LAKE_TIERING_HEARTBEAT, request)
-            assert answer.tiering_table.table_id == m.target.table_id
-
-    run(work())
+async def test_a_worker_is_given_the_tables_that_it_may_tier(tmp_path: Path) -> None:
+    async with matrix(tmp_path) as m:
+        tiering = m.server.catalog.lake.tiering
+        tiering.tables[m.target.table_id].freshness_ms = 0
+        request = pb.LakeTieringHeartbeatRequest(request_table=True)
+        m.grant((OperationType.READ, m.target.resources["table"]))
+        assert not (await m.bob.call(apis.LAKE_TIERING_HEARTBEAT, request)).HasField("tiering_table")
+        m.grant((OperationType.WRITE, m.target.resources["table"]))
+        answer = await m.bob.call(apis.LAKE_TIERING_HEARTBEAT, request)
+        assert answer.tiering_table.table_id == m.target.table_id
 
 
 @pytest.mark.parametrize("form", ["prepared", "inline"])
-def test_lake_offsets_do_not_lie_behind_the_log(tmp_path: Path, form: str) -> None:
+async def test_lake_offsets_do_not_lie_behind_the_log(tmp_path: Path, form: str) -> None:
     """Also users who may tier a table cannot hide rows from union reads by a large number."""
 
-    async def work() -> None:
-        async with matrix(tmp_path) as m:
-            m.grant((OperationType.WRITE, m.target.resources["table"]))
-            api = apis.PREPARE_LAKE_TABLE_SNAPSHOT if form == "prepared" else apis.COMMIT_LAKE_TABLE_SNAPSHOT
-            sample = [sample for sample in SAMPLES if sample.api is api][-1]
-            request: Any = sample.request(m.target)
-            assert not list(errors(await m.bob.call(api, request)))
-            part = request.bucket_offsets[0].bucket_offsets if form == "prepared" else request.tables_req[0].buckets_req
-            part[0].log_end_offset = 10**15
-            [(code, text)] = errors(await m.bob.call(api, request))
-            assert code == ErrorCode.UNKNOWN_SERVER_ERROR
-            assert "behind the end of its log" in text
-            assert m.server.catalog.lake_end_offset(TableBucket(m.target.table_id, 0)) in (None, 0)
-
-    run(work())
+    async with matrix(tmp_path) as m:
+        m.grant((OperationType.WRITE, m.target.resources["table"]))
+        api = apis.PREPARE_LAKE_TABLE_SNAPSHOT if form == "prepared" else apis.COMMIT_LAKE_TABLE_SNAPSHOT
+        sample = [sample for sample in SAMPLES if sample.api is api][-1]
+        request: Any = sample.request(m.target)
+        assert not list(errors(await m.bob.call(api, request)))
+        part = request.bucket_offsets[0].bucket_offsets if form == "prepared" else request.tables_req[0].buckets_req
+        part[0].log_end_offset = 10**15
+        [(code, text)] = errors(await m.bob.call(api, request))
+        assert code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "behind the end of its log" in text
+        assert m.server.catalog.lake_end_offset(TableBucket(m.target.table_id, 0)) in (None, 0)
 
 
-def test_a_right_that_is_taken_away_ends_a_scan(tmp_path: Path) -> None:
+async def test_a_right_that_is_taken_away_ends_a_scan(tmp_path: Path) -> None:
     sample = next(sample for sample in SAMPLES if sample.api is apis.SCAN_KV)
 
-    async def work() -> None:
-        async with matrix(tmp_path) as m:
-            m.grant((OperationType.ALL, m.target.resources["table"]))
-            insert = next(sample for sample in SAMPLES if sample.writing)
-            for key in (bytes(8) + number.to_bytes(8, "little") for number in range(3)):  # as the lake encodes keys
-                request: Any = insert.request(m.target)
-                del request.buckets_req[0].keys[:]
-                request.buckets_req[0].keys.append(key)
-                assert not list(errors(await m.bob.call(apis.LOOKUP, request)))
-            first: Any = sample.request(m.target)
-            first.batch_size_bytes = 1
-            opened = await m.bob.call(apis.SCAN_KV, first)
-            assert opened.has_more_results
-            more = pb.ScanKvRequest(scanner_id=opened.scanner_id, call_seq_id=1, batch_size_bytes=1)
-            m.grant()
-            answer = await m.bob.call(apis.SCAN_KV, more)
-            assert outcome(sample, m.target, answer) == HIDDEN
-            assert not answer.records
-
-    run(work())
+    async with matrix(tmp_path) as m:
+        m.grant((OperationType.ALL, m.target.resources["table"]))
+        insert = next(sample for sample in SAMPLES if sample.writing)
+        for key in (bytes(8) + number.to_bytes(8, "little") for number in range(3)):  # as the lake encodes keys
+            request: Any = insert.request(m.target)
+            del request.buckets_req[0].keys[:]
+            request.buckets_req[0].keys.append(key)
+            assert not list(errors(await m.bob.call(apis.LOOKUP, request)))
+        first: Any = sample.request(m.target)
+        first.batch_size_bytes = 1
+        opened = await m.bob.call(apis.SCAN_KV, first)
+        assert opened.has_more_results
+        more = pb.ScanKvRequest(scanner_id=opened.scanner_id, call_seq_id=1, batch_size_bytes=1)
+        m.grant()
+        answer = await m.bob.call(apis.SCAN_KV, more)
+        assert outcome(sample, m.target, answer) == HIDDEN
+        assert not answer.records
 
 
 def test_handlers_are_registered_with_their_rows() -> None:

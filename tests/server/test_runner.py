@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import run, until
+from tests.server.log_support import until
 
 from fluss.server import runner
 from fluss.server.config import ServerConfig
@@ -31,7 +31,7 @@ def test_it_runs_on_uvloop_and_without_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert seen == [("uvloop", True), ("asyncio", False)]
 
 
-def test_what_is_loaded_when_it_is_ready_is_not_searched_for_garbage(
+async def test_what_is_loaded_when_it_is_ready_is_not_searched_for_garbage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[object] = []
@@ -48,12 +48,9 @@ def test_what_is_loaded_when_it_is_ready_is_not_searched_for_garbage(
     monkeypatch.setattr(runner, "print", said, raising=False)
     options = {"data.dir": str(tmp_path), "bind.listeners": "FLUSS://127.0.0.1:0"}
 
-    async def work() -> None:
-        serving = asyncio.ensure_future(runner.serve(ServerConfig(options)))
-        await until(lambda: "ready" in done)
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(serving, 10)
-
-    run(work())
+    serving = asyncio.ensure_future(runner.serve(ServerConfig(options)))
+    await until(lambda: "ready" in done)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(serving, 10)
     # Before tables are loaded, and then for those.
     assert done == ["short", "freeze", "ready", "as before"]

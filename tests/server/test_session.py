@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.server.log_support import connected, make_batch, run, running_server, until
+from tests.server.log_support import connected, make_batch, running_server, until
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError
 from fluss.protocol import apis
@@ -75,151 +75,128 @@ class RawClient:
             return
 
 
-def test_api_versions_lists_what_is_served_and_no_server_type(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            request = pb.ApiVersionsRequest(client_software_name="a", client_software_version="1")
-            answer = await client.call(apis.API_VERSIONS, request)
-            served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_versions}
-            assert set(served) == set(server.handlers)
-            assert served[apis.PRODUCE_LOG.key] == (0, 0)
-            assert not answer.HasField("server_type")
-            assert set(served) >= {1000, 1012, 1014, 1015, 1021, 1026, 1033, 1038, 1059}
-
-    run(work())
+async def test_api_versions_lists_what_is_served_and_no_server_type(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connected(server) as client:
+        request = pb.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        answer = await client.call(apis.API_VERSIONS, request)
+        served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_versions}
+        assert set(served) == set(server.handlers)
+        assert served[apis.PRODUCE_LOG.key] == (0, 0)
+        assert not answer.HasField("server_type")
+        assert set(served) >= {1000, 1012, 1014, 1015, 1021, 1026, 1033, 1038, 1059}
 
 
-def test_unknown_and_malformed_requests_are_answered(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server:
-            raw = await RawClient.open(server)
-            await raw.request(4242)
-            assert (await raw.error())[0] == ErrorCode.UNSUPPORTED_VERSION
-            await raw.request(apis.INIT_WRITER.key, b"\xff\xff\xff")
-            code, text = await raw.error()
-            assert code == ErrorCode.UNKNOWN_SERVER_ERROR
-            assert text is not None
-            assert "INIT_WRITER" in text
-            await raw.request(apis.LIST_OFFSETS.key, b"")
-            code, text = await raw.error()
-            assert (code, "offset_type" in (text or "")) == (ErrorCode.UNKNOWN_SERVER_ERROR, True)
-            await raw.request(apis.PRODUCE_LOG.key, b"\x08\x01")
-            assert (await raw.error())[0] == ErrorCode.UNKNOWN_SERVER_ERROR
-            await raw.request(apis.GET_METADATA.key, b"", request_id=-7)
-            kind, request_id, _ = await raw.response()
-            assert (kind, request_id) == (0, -7)
-            await raw.close()
-
-    run(work())
+async def test_unknown_and_malformed_requests_are_answered(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        raw = await RawClient.open(server)
+        await raw.request(4242)
+        assert (await raw.error())[0] == ErrorCode.UNSUPPORTED_VERSION
+        await raw.request(apis.INIT_WRITER.key, b"\xff\xff\xff")
+        code, text = await raw.error()
+        assert code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert text is not None
+        assert "INIT_WRITER" in text
+        await raw.request(apis.LIST_OFFSETS.key, b"")
+        code, text = await raw.error()
+        assert (code, "offset_type" in (text or "")) == (ErrorCode.UNKNOWN_SERVER_ERROR, True)
+        await raw.request(apis.PRODUCE_LOG.key, b"\x08\x01")
+        assert (await raw.error())[0] == ErrorCode.UNKNOWN_SERVER_ERROR
+        await raw.request(apis.GET_METADATA.key, b"", request_id=-7)
+        kind, request_id, _ = await raw.response()
+        assert (kind, request_id) == (0, -7)
+        await raw.close()
 
 
 @pytest.mark.parametrize("length", [-1, 0, 7, 2**31 - 1, 200_000])
-def test_impossible_frames_close_the_connection(tmp_path: Path, length: int) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path, netty_server_max__request__size="100kb") as server:
+async def test_impossible_frames_close_the_connection(tmp_path: Path, length: int) -> None:
+    async with running_server(tmp_path, netty_server_max__request__size="100kb") as server:
+        raw = await RawClient.open(server)
+        raw.writer.write(struct.pack(">i", length) + b"\0" * 20)
+        assert await raw.is_closed()
+        await raw.close()
+        async with connected(server) as client:
+            await client.call(apis.GET_METADATA, pb.MetadataRequest())
+
+
+async def test_random_bytes_do_no_harm(tmp_path: Path) -> None:
+    async with running_server(tmp_path, netty_server_max__request__size="64kb") as server:
+        keys = [*server.handlers, 0, 32767]
+
+        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(st.lists(st.tuples(st.sampled_from(keys), st.binary(max_size=80)), max_size=5), st.binary(max_size=30))
+        def collect(requests: list[tuple[int, bytes]], tail: bytes) -> None:
+            samples.append((requests, tail))
+
+        samples: list[tuple[list[tuple[int, bytes]], bytes]] = []
+        collect()
+        for requests, tail in samples:
             raw = await RawClient.open(server)
-            raw.writer.write(struct.pack(">i", length) + b"\0" * 20)
-            assert await raw.is_closed()
+            for number, (key, body) in enumerate(requests):
+                await raw.request(key, body, request_id=number)
+            answered = {(await asyncio.wait_for(raw.response(), 10))[1] for _ in requests}
+            assert answered == set(range(len(requests)))
+            raw.writer.write(tail)
             await raw.close()
-            async with connected(server) as client:
-                await client.call(apis.GET_METADATA, pb.MetadataRequest())
-
-    run(work())
-
-
-def test_random_bytes_do_no_harm(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path, netty_server_max__request__size="64kb") as server:
-            keys = [*server.handlers, 0, 32767]
-
-            @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-            @given(
-                st.lists(st.tuples(st.sampled_from(keys), st.binary(max_size=80)), max_size=5), st.binary(max_size=30)
-            )
-            def collect(requests: list[tuple[int, bytes]], tail: bytes) -> None:
-                samples.append((requests, tail))
-
-            samples: list[tuple[list[tuple[int, bytes]], bytes]] = []
-            collect()
-            for requests, tail in samples:
-                raw = await RawClient.open(server)
-                for number, (key, body) in enumerate(requests):
-                    await raw.request(key, body, request_id=number)
-                answered = {(await asyncio.wait_for(raw.response(), 10))[1] for _ in requests}
-                assert answered == set(range(len(requests)))
-                raw.writer.write(tail)
-                await raw.close()
-            async with connected(server) as client:
-                await client.call(apis.GET_METADATA, pb.MetadataRequest())
-
-    run(work(), 60)
+        async with connected(server) as client:
+            await client.call(apis.GET_METADATA, pb.MetadataRequest())
 
 
 class TestSasl:
-    def test_users_log_in_on_their_listener(self, tmp_path: Path) -> None:
-        async def work() -> None:
-            async with running_server(tmp_path, **SASL) as server:
-                for user, password in (("alice", "alice-secret"), ("bob", 'b"ob')):
-                    async with connected(server, "CLIENT", credentials=Credentials(user, password)) as client:
-                        answer = await client.call(apis.GET_METADATA, pb.MetadataRequest())
-                        # Clients are told the port of the listener through which they came.
-                        assert answer.tablet_servers[0].port == server.listeners["CLIENT"].port
-                [port] = {listener.port for name, listener in server.listeners.items() if name == "FLUSS"}
-                async with connected(server) as client:
+    async def test_users_log_in_on_their_listener(self, tmp_path: Path) -> None:
+        async with running_server(tmp_path, **SASL) as server:
+            for user, password in (("alice", "alice-secret"), ("bob", 'b"ob')):
+                async with connected(server, "CLIENT", credentials=Credentials(user, password)) as client:
                     answer = await client.call(apis.GET_METADATA, pb.MetadataRequest())
-                    assert answer.coordinator_server.port == port
-
-        run(work())
+                    # Clients are told the port of the listener through which they came.
+                    assert answer.tablet_servers[0].port == server.listeners["CLIENT"].port
+            [port] = {listener.port for name, listener in server.listeners.items() if name == "FLUSS"}
+            async with connected(server) as client:
+                answer = await client.call(apis.GET_METADATA, pb.MetadataRequest())
+                assert answer.coordinator_server.port == port
 
     @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("unknown", "alice-secret")])
-    def test_wrong_user_or_password(self, tmp_path: Path, user: str, password: str) -> None:
-        async def work() -> None:
-            async with running_server(tmp_path, **SASL) as server:
-                with pytest.raises(AuthenticateError, match="Authentication failed: Invalid username or password"):
-                    async with connected(server, "CLIENT", credentials=Credentials(user, password)):
-                        pass
+    async def test_wrong_user_or_password(self, tmp_path: Path, user: str, password: str) -> None:
+        async with running_server(tmp_path, **SASL) as server:
+            with pytest.raises(AuthenticateError, match="Authentication failed: Invalid username or password"):
+                async with connected(server, "CLIENT", credentials=Credentials(user, password)):
+                    pass
 
-        run(work())
-
-    def test_nothing_is_served_before_authentication(self, tmp_path: Path) -> None:
-        async def work() -> None:
-            async with running_server(tmp_path, **SASL) as server:
-                raw = await RawClient.open(server, "CLIENT")
-                await raw.request(apis.GET_METADATA.key)
-                code, text = await raw.error()
-                assert code == ErrorCode.AUTHENTICATE_EXCEPTION
-                assert "client.security.protocol" in (text or "")
-                versions = pb.ApiVersionsRequest(client_software_name="a", client_software_version="1")
-                await raw.request(apis.API_VERSIONS.key, versions.SerializeToString())
-                assert (await raw.response())[0] == 0
-                for token in (
-                    b"",
-                    b"alice",
-                    b"\0alice\0",
-                    b"\0\0alice-secret",
-                    b"bob\0alice\0alice-secret",
-                    b"\0\xff\0x",
-                ):
-                    message = pb.AuthenticateRequest(protocol="PLAIN", token=token)
-                    await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
-                    assert (await raw.error())[0] == ErrorCode.AUTHENTICATE_EXCEPTION
-                message = pb.AuthenticateRequest(protocol="SCRAM", token=b"\0alice\0alice-secret")
+    async def test_nothing_is_served_before_authentication(self, tmp_path: Path) -> None:
+        async with running_server(tmp_path, **SASL) as server:
+            raw = await RawClient.open(server, "CLIENT")
+            await raw.request(apis.GET_METADATA.key)
+            code, text = await raw.error()
+            assert code == ErrorCode.AUTHENTICATE_EXCEPTION
+            assert "client.security.protocol" in (text or "")
+            versions = pb.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+            await raw.request(apis.API_VERSIONS.key, versions.SerializeToString())
+            assert (await raw.response())[0] == 0
+            for token in (
+                b"",
+                b"alice",
+                b"\0alice\0",
+                b"\0\0alice-secret",
+                b"bob\0alice\0alice-secret",
+                b"\0\xff\0x",
+            ):
+                message = pb.AuthenticateRequest(protocol="PLAIN", token=token)
                 await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
                 assert (await raw.error())[0] == ErrorCode.AUTHENTICATE_EXCEPTION
-                message = pb.AuthenticateRequest(protocol="plain", token=b"\0alice\0alice-secret")
-                await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
-                # The challenge is present and empty, and a second round is answered without one.
-                assert (await raw.response())[2] == b"\x0a\x00"
-                message = pb.AuthenticateRequest(protocol="PLAIN", token=b"")
-                await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
-                assert (await raw.response())[::2] == (0, b"")
-                await raw.request(apis.GET_METADATA.key)
-                assert (await raw.response())[0] == 0
-                await raw.close()
+            message = pb.AuthenticateRequest(protocol="SCRAM", token=b"\0alice\0alice-secret")
+            await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+            assert (await raw.error())[0] == ErrorCode.AUTHENTICATE_EXCEPTION
+            message = pb.AuthenticateRequest(protocol="plain", token=b"\0alice\0alice-secret")
+            await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+            # The challenge is present and empty, and a second round is answered without one.
+            assert (await raw.response())[2] == b"\x0a\x00"
+            message = pb.AuthenticateRequest(protocol="PLAIN", token=b"")
+            await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+            assert (await raw.response())[::2] == (0, b"")
+            await raw.request(apis.GET_METADATA.key)
+            assert (await raw.response())[0] == 0
+            await raw.close()
 
-        run(work())
-
-    def test_guessing_passwords_is_slow(self, tmp_path: Path) -> None:
+    async def test_guessing_passwords_is_slow(self, tmp_path: Path) -> None:
         """A connection is closed after three wrong ones, and further connections wait longer each time."""
 
         async def guess(raw: RawClient) -> bool:
@@ -240,94 +217,79 @@ class TestSasl:
                 finally:
                     await raw.close()
 
-        async def work() -> None:
-            async with running_server(tmp_path, **SASL) as server:
-                tried: list[float] = []
-                attackers = [asyncio.ensure_future(attack(server, tried)) for _ in range(5)]
-                await asyncio.sleep(2.5)
-                checked = server.metrics.value("tabletserver_failedLogins_total")
-                assert 3 <= checked <= 20
-                # Others, from the same address, get in.
-                started = time.monotonic()
-                async with connected(server, "CLIENT", credentials=Credentials("bob", 'b"ob')) as client:
-                    await client.call(apis.GET_METADATA, pb.MetadataRequest())
-                assert time.monotonic() - started < 8
-                pending = set(attackers)
-                while pending:  # one that is cancelled just as it is answered goes on
-                    for attacker in pending:
-                        attacker.cancel()
-                    _, pending = await asyncio.wait(pending, timeout=0.2)
+        async with running_server(tmp_path, **SASL) as server:
+            tried: list[float] = []
+            attackers = [asyncio.ensure_future(attack(server, tried)) for _ in range(5)]
+            await asyncio.sleep(2.5)
+            checked = server.metrics.value("tabletserver_failedLogins_total")
+            assert 3 <= checked <= 20
+            # Others, from the same address, get in.
+            started = time.monotonic()
+            async with connected(server, "CLIENT", credentials=Credentials("bob", 'b"ob')) as client:
+                await client.call(apis.GET_METADATA, pb.MetadataRequest())
+            assert time.monotonic() - started < 8
+            pending = set(attackers)
+            while pending:  # one that is cancelled just as it is answered goes on
+                for attacker in pending:
+                    attacker.cancel()
+                _, pending = await asyncio.wait(pending, timeout=0.2)
 
-        run(work())
-
-    def test_sasl_client_on_a_plain_listener(self, tmp_path: Path) -> None:
-        async def work() -> None:
-            async with running_server(tmp_path) as server:
-                with pytest.raises(FlussError):
-                    async with connected(server, credentials=Credentials("alice", "alice-secret")):
-                        pass
-                raw = await RawClient.open(server)
-                message = pb.AuthenticateRequest(protocol="plaintext", token=b"")
-                await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
-                assert (await raw.response())[0] == 0
-                await raw.close()
-
-        run(work())
-
-
-def test_idle_connections_are_closed(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path, netty_connection_max__idle__time="200ms") as server:
+    async def test_sasl_client_on_a_plain_listener(self, tmp_path: Path) -> None:
+        async with running_server(tmp_path) as server:
+            with pytest.raises(FlussError):
+                async with connected(server, credentials=Credentials("alice", "alice-secret")):
+                    pass
             raw = await RawClient.open(server)
+            message = pb.AuthenticateRequest(protocol="plaintext", token=b"")
+            await raw.request(apis.AUTHENTICATE.key, message.SerializeToString())
+            assert (await raw.response())[0] == 0
+            await raw.close()
+
+
+async def test_idle_connections_are_closed(tmp_path: Path) -> None:
+    async with running_server(tmp_path, netty_connection_max__idle__time="200ms") as server:
+        raw = await RawClient.open(server)
+        await raw.request(apis.GET_METADATA.key)
+        await raw.response()
+        started = time.monotonic()
+        assert await raw.is_closed()
+        assert time.monotonic() - started < 3
+        await raw.close()
+
+
+async def test_connections_are_limited(tmp_path: Path) -> None:
+    async with running_server(tmp_path, server_max__connections=2) as server:
+        first, second = await RawClient.open(server), await RawClient.open(server)
+        for raw in (first, second):
             await raw.request(apis.GET_METADATA.key)
             await raw.response()
-            started = time.monotonic()
-            assert await raw.is_closed()
-            assert time.monotonic() - started < 3
+        third = await RawClient.open(server)
+        assert await third.is_closed()
+        await first.close()
+        await asyncio.sleep(0.05)
+        fourth = await RawClient.open(server)
+        await fourth.request(apis.GET_METADATA.key)
+        await fourth.response()
+        for raw in (second, third, fourth):
             await raw.close()
 
-    run(work())
 
-
-def test_connections_are_limited(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path, server_max__connections=2) as server:
-            first, second = await RawClient.open(server), await RawClient.open(server)
-            for raw in (first, second):
-                await raw.request(apis.GET_METADATA.key)
-                await raw.response()
-            third = await RawClient.open(server)
-            assert await third.is_closed()
-            await first.close()
-            await asyncio.sleep(0.05)
-            fourth = await RawClient.open(server)
-            await fourth.request(apis.GET_METADATA.key)
-            await fourth.response()
-            for raw in (second, third, fourth):
-                await raw.close()
-
-    run(work())
-
-
-def test_reading_pauses_while_too_much_is_in_work(tmp_path: Path) -> None:
-    async def work() -> None:
-        options = {"netty_server_max__queued__requests": 4}
-        async with running_server(tmp_path, **options) as server, connected(server) as client:
-            table = await client.create_table()
-            raw = await RawClient.open(server)
-            request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=100, min_bytes=1, max_wait_ms=20_000)
-            asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
-            asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=100)
-            for number in range(10):
-                await raw.request(apis.FETCH_LOG.key, request.SerializeToString(), request_id=number)
-            await asyncio.sleep(0.2)
-            [busy] = [session for session in server.sessions if session.requests_in_work]
-            assert 4 <= busy.requests_in_work <= 10
-            await client.produce(table, make_batch(0))
-            assert {(await raw.response())[1] for _ in range(10)} == set(range(10))
-            await raw.close()
-
-    run(work())
+async def test_reading_pauses_while_too_much_is_in_work(tmp_path: Path) -> None:
+    options = {"netty_server_max__queued__requests": 4}
+    async with running_server(tmp_path, **options) as server, connected(server) as client:
+        table = await client.create_table()
+        raw = await RawClient.open(server)
+        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=100, min_bytes=1, max_wait_ms=20_000)
+        asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
+        asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=100)
+        for number in range(10):
+            await raw.request(apis.FETCH_LOG.key, request.SerializeToString(), request_id=number)
+        await asyncio.sleep(0.2)
+        [busy] = [session for session in server.sessions if session.requests_in_work]
+        assert 4 <= busy.requests_in_work <= 10
+        await client.produce(table, make_batch(0))
+        assert {(await raw.response())[1] for _ in range(10)} == set(range(10))
+        await raw.close()
 
 
 class Gate:
@@ -347,214 +309,190 @@ class Gate:
         self._opened.set()
 
 
-def test_writes_in_work_count_against_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writes_in_work_count_against_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
 
-    async def work() -> None:
-        async with running_server(tmp_path, netty_server_max__queued__requests=4) as server:
-            async with connected(server) as client:
-                table = await client.create_table()
-            raw = await RawClient.open(server)
-            for number in range(10):
-                body = b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [make_batch(0, 5_000)])]))
-                await raw.request(apis.PRODUCE_LOG.key, body, request_id=number)
-            await until(lambda: any(session.requests_in_work >= 4 for session in server.sessions))
-            await asyncio.sleep(0.1)
-            [busy] = [session for session in server.sessions if session.requests_in_work]
-            assert busy.requests_in_work == 4
-            gate.open()
-            assert [(await raw.response())[1] for _ in range(10)] == list(range(10))
-            await until(lambda: not busy.requests_in_work)
-            assert server.memory.taken_bytes == 0
-            await raw.close()
-
-    run(work())
+    async with running_server(tmp_path, netty_server_max__queued__requests=4) as server:
+        async with connected(server) as client:
+            table = await client.create_table()
+        raw = await RawClient.open(server)
+        for number in range(10):
+            body = b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [make_batch(0, 5_000)])]))
+            await raw.request(apis.PRODUCE_LOG.key, body, request_id=number)
+        await until(lambda: any(session.requests_in_work >= 4 for session in server.sessions))
+        await asyncio.sleep(0.1)
+        [busy] = [session for session in server.sessions if session.requests_in_work]
+        assert busy.requests_in_work == 4
+        gate.open()
+        assert [(await raw.response())[1] for _ in range(10)] == list(range(10))
+        await until(lambda: not busy.requests_in_work)
+        assert server.memory.taken_bytes == 0
+        await raw.close()
 
 
-def test_a_server_that_stops_answers_the_writes_in_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_stops_answers_the_writes_in_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
 
-    async def work() -> None:
-        async with running_server(tmp_path) as server:
-            async with connected(server) as client:
-                table = await client.create_table()
-                writing = asyncio.ensure_future(client.produce(table, make_batch(0)))
-                await until(lambda: any(session.requests_in_work for session in server.sessions))
-                stopping = asyncio.ensure_future(server.stop())
-                await asyncio.sleep(0.1)
-                assert not stopping.done()
-                gate.open()
-                assert (await writing).base_offset == 0
-            await stopping
-
-    run(work())
-
-
-def test_who_leaves_before_the_answer_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate(monkeypatch)
-
-    async def work() -> None:
-        async with running_server(tmp_path) as server:
-            async with connected(server) as client:
-                table = await client.create_table()
-            raw = await RawClient.open(server)
-            body = b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [make_batch(0)])]))
-            await raw.request(apis.PRODUCE_LOG.key, body)
+    async with running_server(tmp_path) as server:
+        async with connected(server) as client:
+            table = await client.create_table()
+            writing = asyncio.ensure_future(client.produce(table, make_batch(0)))
             await until(lambda: any(session.requests_in_work for session in server.sessions))
-            [left] = [session for session in server.sessions if session.requests_in_work]
-            await raw.close()
-            await until(lambda: left not in server.sessions)
-            assert server.memory.taken_bytes > 0  # the write goes on without its writer
+            stopping = asyncio.ensure_future(server.stop())
+            await asyncio.sleep(0.1)
+            assert not stopping.done()
             gate.open()
-            await until(lambda: not left.requests_in_work)
-            assert server.memory.taken_bytes == 0
-            async with connected(server) as client:
-                assert (await client.produce(table, make_batch(3))).base_offset == 3
-
-    run(work())
+            assert (await writing).base_offset == 0
+        await stopping
 
 
-def test_a_write_that_breaks_the_server_is_answered(
+async def test_who_leaves_before_the_answer_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+
+    async with running_server(tmp_path) as server:
+        async with connected(server) as client:
+            table = await client.create_table()
+        raw = await RawClient.open(server)
+        body = b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [make_batch(0)])]))
+        await raw.request(apis.PRODUCE_LOG.key, body)
+        await until(lambda: any(session.requests_in_work for session in server.sessions))
+        [left] = [session for session in server.sessions if session.requests_in_work]
+        await raw.close()
+        await until(lambda: left not in server.sessions)
+        assert server.memory.taken_bytes > 0  # the write goes on without its writer
+        gate.open()
+        await until(lambda: not left.requests_in_work)
+        assert server.memory.taken_bytes == 0
+        async with connected(server) as client:
+            assert (await client.produce(table, make_batch(3))).base_offset == 3
+
+
+async def test_a_write_that_breaks_the_server_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    async def work() -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table()
-            with monkeypatch.context() as patch:
-                patch.setattr(LogTablet, "_prepare", broken)
-                with pytest.raises(FlussError, match="PRODUCE_LOG failed in the server: ZeroDivisionError: a bug"):
-                    await client.produce(table, make_batch(0))
-            assert (await client.produce(table, make_batch(0))).base_offset == 0
-            assert server.memory.taken_bytes == 0
-
-    run(work())
+    async with running_server(tmp_path) as server, connected(server) as client:
+        table = await client.create_table()
+        with monkeypatch.context() as patch:
+            patch.setattr(LogTablet, "_prepare", broken)
+            with pytest.raises(FlussError, match="PRODUCE_LOG failed in the server: ZeroDivisionError: a bug"):
+                await client.produce(table, make_batch(0))
+        assert (await client.produce(table, make_batch(0))).base_offset == 0
+        assert server.memory.taken_bytes == 0
     assert "a bug" in caplog.text
 
 
-def test_memory_is_bounded_over_all_connections(tmp_path: Path) -> None:
-    async def work() -> None:
-        options = {"server_buffer_memory__size": "1mb", "server_io__pool_size": 1}
-        async with running_server(tmp_path, **options) as server:
-            async with connected(server) as client, connected(server) as other:
-                table = await client.create_table()
-                blob = make_batch(0, 10_000)
-                body = encode_produce_log(-1, table, 10_000, [(None, 0, [blob])])
-                calls = [c.connection.call_parts(apis.PRODUCE_LOG, body) for c in (client, other) for _ in range(15)]
-                answers = await asyncio.gather(*calls)
-                offsets = {pb.ProduceLogResponse.FromString(bytes(a)).buckets_resp[0].base_offset for a in answers}
-                assert offsets == {number * 10_000 for number in range(30)}
-            assert server.memory.taken_bytes == 0
-            await asyncio.sleep(0.05)
-            assert server.memory.large_bytes == 0
-
-    run(work())
+async def test_memory_is_bounded_over_all_connections(tmp_path: Path) -> None:
+    options = {"server_buffer_memory__size": "1mb", "server_io__pool_size": 1}
+    async with running_server(tmp_path, **options) as server:
+        async with connected(server) as client, connected(server) as other:
+            table = await client.create_table()
+            blob = make_batch(0, 10_000)
+            body = encode_produce_log(-1, table, 10_000, [(None, 0, [blob])])
+            calls = [c.connection.call_parts(apis.PRODUCE_LOG, body) for c in (client, other) for _ in range(15)]
+            answers = await asyncio.gather(*calls)
+            offsets = {pb.ProduceLogResponse.FromString(bytes(a)).buckets_resp[0].base_offset for a in answers}
+            assert offsets == {number * 10_000 for number in range(30)}
+        assert server.memory.taken_bytes == 0
+        await asyncio.sleep(0.05)
+        assert server.memory.large_bytes == 0
 
 
-def test_slow_reader_does_not_grow_the_server(tmp_path: Path) -> None:
+async def test_slow_reader_does_not_grow_the_server(tmp_path: Path) -> None:
     """Answers that the client does not take pause the connection; the rest of the server goes on."""
 
-    async def work() -> None:
-        options = {"server_connection_max__unsent__size": "1mb"}
-        async with running_server(tmp_path, **options) as server, connected(server) as client:
-            table = await client.create_table()
-            await client.produce(table, make_batch(0, 40_000))
-            raw = await RawClient.open(server)
-            request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 24)
-            asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
-            asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1 << 24)
-            for number in range(100):
-                await raw.request(apis.FETCH_LOG.key, request.SerializeToString(), request_id=number)
-            await asyncio.sleep(0.5)
-            unsent = max(session.channel.unsent_bytes for session in server.sessions)
-            answer_bytes = len(make_batch(0, 40_000))
-            assert 1 << 20 < unsent <= (1 << 20) + 2 * answer_bytes
-            await client.call(apis.GET_METADATA, pb.MetadataRequest())
-            assert {(await raw.response())[1] for _ in range(100)} == set(range(100))
-            await raw.close()
-
-    run(work(), 60)
+    options = {"server_connection_max__unsent__size": "1mb"}
+    async with running_server(tmp_path, **options) as server, connected(server) as client:
+        table = await client.create_table()
+        await client.produce(table, make_batch(0, 40_000))
+        raw = await RawClient.open(server)
+        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 24)
+        asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
+        asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1 << 24)
+        for number in range(100):
+            await raw.request(apis.FETCH_LOG.key, request.SerializeToString(), request_id=number)
+        await asyncio.sleep(0.5)
+        unsent = max(session.channel.unsent_bytes for session in server.sessions)
+        answer_bytes = len(make_batch(0, 40_000))
+        assert 1 << 20 < unsent <= (1 << 20) + 2 * answer_bytes
+        await client.call(apis.GET_METADATA, pb.MetadataRequest())
+        assert {(await raw.response())[1] for _ in range(100)} == set(range(100))
+        await raw.close()
 
 
-def test_answers_that_are_given_at_once_pause_a_slow_reader_too(tmp_path: Path) -> None:
+async def test_answers_that_are_given_at_once_pause_a_slow_reader_too(tmp_path: Path) -> None:
     """A request that nothing has to be waited for is never in work; what counts is what its sender has not taken."""
 
-    async def work() -> None:
-        options = {"server_connection_max__unsent__size": "256kb"}
-        async with running_server(tmp_path, **options) as server, connected(server) as client:
-            await client.call(apis.GET_METADATA, pb.MetadataRequest())
-            raw = await RawClient.open(server)
-            sizes: list[int] = []
+    options = {"server_connection_max__unsent__size": "256kb"}
+    async with running_server(tmp_path, **options) as server, connected(server) as client:
+        await client.call(apis.GET_METADATA, pb.MetadataRequest())
+        raw = await RawClient.open(server)
+        sizes: list[int] = []
 
-            def answer(context: RequestContext, body: memoryview, reply: Reply) -> None:
-                sizes.append(len(body))
-                reply.send((bytes(64 * 1024),))
+        def answer(context: RequestContext, body: memoryview, reply: Reply) -> None:
+            sizes.append(len(body))
+            reply.send((bytes(64 * 1024),))
 
-            server.handlers[apis.LOOKUP.key] = DirectHandler(answer)
-            for number in range(1000):
-                raw.writer.write(b"".join(bytes(p) for p in encode_request(apis.LOOKUP.key, 0, number, [b"key"])))
-            await asyncio.sleep(0.5)
-            [slow] = [session for session in server.sessions if session.channel.unsent_bytes]
-            assert 256 * 1024 < slow.channel.unsent_bytes <= 320 * 1024
-            assert slow.requests_in_work == 0
-            assert len(sizes) < 1000
-            assert {(await raw.response())[1] for _ in range(1000)} == set(range(1000))
-            assert sizes == [3] * 1000
-            assert server.memory.taken_bytes == 0
-            await raw.close()
-
-    run(work(), 60)
+        server.handlers[apis.LOOKUP.key] = DirectHandler(answer)
+        for number in range(1000):
+            raw.writer.write(b"".join(bytes(p) for p in encode_request(apis.LOOKUP.key, 0, number, [b"key"])))
+        await asyncio.sleep(0.5)
+        [slow] = [session for session in server.sessions if session.channel.unsent_bytes]
+        assert 256 * 1024 < slow.channel.unsent_bytes <= 320 * 1024
+        assert slow.requests_in_work == 0
+        assert len(sizes) < 1000
+        assert {(await raw.response())[1] for _ in range(1000)} == set(range(1000))
+        assert sizes == [3] * 1000
+        assert server.memory.taken_bytes == 0
+        await raw.close()
 
 
-def test_it_is_quiet_when_all_that_came_was_taken_and_was_expected(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server:
-            client = await RawClient.open(server)
+async def test_it_is_quiet_when_all_that_came_was_taken_and_was_expected(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        client = await RawClient.open(server)
+        await client.request(apis.API_VERSIONS.key)
+        await client.response()
+        assert not server.connections.is_quiet(0)
+        assert server.connections.is_quiet(0)
+        for _ in range(2):
             await client.request(apis.API_VERSIONS.key)
             await client.response()
-            assert not server.connections.is_quiet(0)
-            assert server.connections.is_quiet(0)
-            for _ in range(2):
-                await client.request(apis.API_VERSIONS.key)
-                await client.response()
-            assert not server.connections.is_quiet(1)
-            for _ in range(2):
-                await client.request(apis.API_VERSIONS.key)
-                await client.response()
-            assert server.connections.is_quiet(2)
+        assert not server.connections.is_quiet(1)
+        for _ in range(2):
+            await client.request(apis.API_VERSIONS.key)
+            await client.response()
+        assert server.connections.is_quiet(2)
 
-            client.writer.write(b"\0\0")
-            assert not server.connections.is_quiet(0), "bytes wait in the socket"
-            await until(lambda: any(session.channel.buffered_bytes for session in server.sessions))
-            assert not server.connections.is_quiet(0), "a request is in flight"
+        client.writer.write(b"\0\0")
+        assert not server.connections.is_quiet(0), "bytes wait in the socket"
+        await until(lambda: any(session.channel.buffered_bytes for session in server.sessions))
+        assert not server.connections.is_quiet(0), "a request is in flight"
+        await client.close()
+        await until(lambda: not server.sessions)
+        assert server.connections.is_quiet(0)
+
+
+async def test_it_is_never_quiet_with_many_clients(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        clients = [await RawClient.open(server) for _ in range(17)]
+        await until(lambda: len(server.sessions) == 17)
+        assert not server.connections.is_quiet(0)
+        await clients.pop().close()
+        await until(lambda: len(server.sessions) == 16)
+        assert server.connections.is_quiet(0)
+        for client in clients:
             await client.close()
-            await until(lambda: not server.sessions)
-            assert server.connections.is_quiet(0)
-
-    run(work())
 
 
-def test_it_is_never_quiet_with_many_clients(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server:
-            clients = [await RawClient.open(server) for _ in range(17)]
-            await until(lambda: len(server.sessions) == 17)
-            assert not server.connections.is_quiet(0)
-            await clients.pop().close()
-            await until(lambda: len(server.sessions) == 16)
-            assert server.connections.is_quiet(0)
-            for client in clients:
-                await client.close()
-
-    run(work())
-
-
-def test_a_closed_session_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
+async def test_a_closed_session_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
     """Reference cycles would keep the memory of a large frame until the next collection, which may be far away."""
 
-    async def work() -> None:
+    gc.disable()
+    try:
         async with running_server(tmp_path, **SASL) as server:
             references: list[weakref.ref[object]] = []
             for listener in ("FLUSS", "CLIENT"):
@@ -571,168 +509,146 @@ def test_a_closed_session_is_freed_without_the_garbage_collector(tmp_path: Path)
                     await until(lambda: not server.sessions)
             await asyncio.sleep(0.01)
             assert [reference() for reference in references] == [None] * len(references)
-
-    gc.disable()
-    try:
-        run(work())
     finally:
         gc.enable()
 
 
-def test_a_large_request_waits_unread_until_there_is_memory(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path, server_buffer_memory__size="1mb") as server:
-            first, second = await RawClient.open(server), await RawClient.open(server)
-            size = 900_000
-            whole = b"".join(bytes(p) for p in encode_request(apis.LIST_DATABASES.key, 0, 7, [bytes(size)]))
-            first.writer.write(whole[:500_000])
-            await until(lambda: server.memory.large_bytes > size)
-            # Small requests that came before the large one are answered, the large one is not read.
-            await second.request(apis.GET_METADATA.key, request_id=3)
-            second.writer.write(whole)
-            assert (await second.response())[1] == 3
-            await until(lambda: server.memory.is_wanted)
-            [waiting] = [session for session in server.sessions if session.channel.is_blocked]
-            assert waiting.channel.buffered_bytes <= 64 * 1024
-            assert server.memory.large_bytes < 2 * size
-            third = await RawClient.open(server)
-            await third.request(apis.GET_METADATA.key)  # others go on
-            await third.response()
-            first.writer.write(whole[500_000:])
-            assert (await first.response())[1] == 7
-            assert (await second.response())[1] == 7
-            # One that is closed while it waits, or in the middle of a frame, leaves nothing behind.
-            first.writer.write(whole[:500_000])
-            await until(lambda: server.memory.large_bytes > size)
-            second.writer.write(whole[:500_000])
-            await until(lambda: server.memory.is_wanted)
-            await second.close()
-            await until(lambda: not server.memory.is_wanted)
-            await first.close()
-            await until(lambda: server.memory.taken_bytes == 0)
-            assert server.memory.large_bytes == 0
-            await third.close()
-
-    run(work())
+async def test_a_large_request_waits_unread_until_there_is_memory(tmp_path: Path) -> None:
+    async with running_server(tmp_path, server_buffer_memory__size="1mb") as server:
+        first, second = await RawClient.open(server), await RawClient.open(server)
+        size = 900_000
+        whole = b"".join(bytes(p) for p in encode_request(apis.LIST_DATABASES.key, 0, 7, [bytes(size)]))
+        first.writer.write(whole[:500_000])
+        await until(lambda: server.memory.large_bytes > size)
+        # Small requests that came before the large one are answered, the large one is not read.
+        await second.request(apis.GET_METADATA.key, request_id=3)
+        second.writer.write(whole)
+        assert (await second.response())[1] == 3
+        await until(lambda: server.memory.is_wanted)
+        [waiting] = [session for session in server.sessions if session.channel.is_blocked]
+        assert waiting.channel.buffered_bytes <= 64 * 1024
+        assert server.memory.large_bytes < 2 * size
+        third = await RawClient.open(server)
+        await third.request(apis.GET_METADATA.key)  # others go on
+        await third.response()
+        first.writer.write(whole[500_000:])
+        assert (await first.response())[1] == 7
+        assert (await second.response())[1] == 7
+        # One that is closed while it waits, or in the middle of a frame, leaves nothing behind.
+        first.writer.write(whole[:500_000])
+        await until(lambda: server.memory.large_bytes > size)
+        second.writer.write(whole[:500_000])
+        await until(lambda: server.memory.is_wanted)
+        await second.close()
+        await until(lambda: not server.memory.is_wanted)
+        await first.close()
+        await until(lambda: server.memory.taken_bytes == 0)
+        assert server.memory.large_bytes == 0
+        await third.close()
 
 
-def test_a_request_that_drips_in_is_given_up(tmp_path: Path) -> None:
+async def test_a_request_that_drips_in_is_given_up(tmp_path: Path) -> None:
     """One byte now and then is activity, but no request."""
 
-    async def work() -> None:
-        options = {"server_frame_timeout": "300ms", "netty_connection_max__idle__time": "1min"}
-        async with running_server(tmp_path, **options) as server:
-            raw = await RawClient.open(server)
-            await raw.request(apis.GET_METADATA.key)
-            await raw.response()
-            started = time.monotonic()
-            closed = asyncio.ensure_future(raw.is_closed())
-            for byte in struct.pack(">ihhi", 1000, 1012, 0, 0) + bytes(100):
-                if closed.done():
-                    break
-                raw.writer.write(bytes([byte]))
-                await asyncio.sleep(0.05)
-            assert await closed
-            assert 0.2 < time.monotonic() - started < 4
-            assert server.metrics.value("tabletserver_closedConnections_total", (("reason", "slow"),)) == 1
-            await raw.close()
-
-    run(work())
+    options = {"server_frame_timeout": "300ms", "netty_connection_max__idle__time": "1min"}
+    async with running_server(tmp_path, **options) as server:
+        raw = await RawClient.open(server)
+        await raw.request(apis.GET_METADATA.key)
+        await raw.response()
+        started = time.monotonic()
+        closed = asyncio.ensure_future(raw.is_closed())
+        for byte in struct.pack(">ihhi", 1000, 1012, 0, 0) + bytes(100):
+            if closed.done():
+                break
+            raw.writer.write(bytes([byte]))
+            await asyncio.sleep(0.05)
+        assert await closed
+        assert 0.2 < time.monotonic() - started < 4
+        assert server.metrics.value("tabletserver_closedConnections_total", (("reason", "slow"),)) == 1
+        await raw.close()
 
 
 @pytest.mark.parametrize("listener", ["FLUSS", "CLIENT"])
-def test_a_connection_that_does_not_authenticate_is_closed(tmp_path: Path, listener: str) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path, **SASL, server_authentication_timeout="300ms") as server:
-            known = await RawClient.open(server)
-            await known.request(apis.GET_METADATA.key)
-            await known.response()
-            idle = await RawClient.open(server, listener)
-            await until(lambda: server.connections.unauthenticated_count == 1)
-            assert await idle.is_closed()
-            await known.request(apis.GET_METADATA.key)
-            await known.response()
-            for raw in (known, idle):
-                await raw.close()
-
-    run(work())
-
-
-def test_a_new_connection_takes_the_place_of_an_idle_one(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path, server_max__connections=2) as server:
-            known = await RawClient.open(server)
-            await known.request(apis.GET_METADATA.key)
-            await known.response()
-            idle = await RawClient.open(server)
-            await until(lambda: len(server.sessions) == 2)
-            late = await RawClient.open(server)
-            await late.request(apis.GET_METADATA.key)
-            await late.response()
-            assert await idle.is_closed()
-            refused = await RawClient.open(server)
-            assert await refused.is_closed()
-            for raw in (known, idle, late, refused):
-                await raw.close()
-
-    run(work())
-
-
-def test_an_error_in_a_callback_ends_its_connection_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table()
-            raw = await RawClient.open(server)
-            await raw.request(apis.GET_METADATA.key)
-            await raw.response()
-            with monkeypatch.context() as patch:
-                patch.setattr("fluss.server.session.parse_request", no_memory)
-                await raw.request(apis.GET_METADATA.key)
-                assert await raw.is_closed()
-            assert (await client.produce(table, make_batch(0))).base_offset == 0
-            assert server.metrics.value("tabletserver_failedConnections_total") == 1
-            assert len(server.sessions) == 1
+async def test_a_connection_that_does_not_authenticate_is_closed(tmp_path: Path, listener: str) -> None:
+    async with running_server(tmp_path, **SASL, server_authentication_timeout="300ms") as server:
+        known = await RawClient.open(server)
+        await known.request(apis.GET_METADATA.key)
+        await known.response()
+        idle = await RawClient.open(server, listener)
+        await until(lambda: server.connections.unauthenticated_count == 1)
+        assert await idle.is_closed()
+        await known.request(apis.GET_METADATA.key)
+        await known.response()
+        for raw in (known, idle):
             await raw.close()
 
+
+async def test_a_new_connection_takes_the_place_of_an_idle_one(tmp_path: Path) -> None:
+    async with running_server(tmp_path, server_max__connections=2) as server:
+        known = await RawClient.open(server)
+        await known.request(apis.GET_METADATA.key)
+        await known.response()
+        idle = await RawClient.open(server)
+        await until(lambda: len(server.sessions) == 2)
+        late = await RawClient.open(server)
+        await late.request(apis.GET_METADATA.key)
+        await late.response()
+        assert await idle.is_closed()
+        refused = await RawClient.open(server)
+        assert await refused.is_closed()
+        for raw in (known, idle, late, refused):
+            await raw.close()
+
+
+async def test_an_error_in_a_callback_ends_its_connection_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def no_memory(*_: object) -> None:
         raise MemoryError
 
-    run(work())
+    async with running_server(tmp_path) as server, connected(server) as client:
+        table = await client.create_table()
+        raw = await RawClient.open(server)
+        await raw.request(apis.GET_METADATA.key)
+        await raw.response()
+        with monkeypatch.context() as patch:
+            patch.setattr("fluss.server.session.parse_request", no_memory)
+            await raw.request(apis.GET_METADATA.key)
+            assert await raw.is_closed()
+        assert (await client.produce(table, make_batch(0))).base_offset == 0
+        assert server.metrics.value("tabletserver_failedConnections_total") == 1
+        assert len(server.sessions) == 1
+        await raw.close()
     assert "an error in the server" in caplog.text
 
 
-def test_answers_that_are_not_taken_are_bounded_over_all_connections(tmp_path: Path) -> None:
+async def test_answers_that_are_not_taken_are_bounded_over_all_connections(tmp_path: Path) -> None:
     """Beyond the bound no connection is read from that holds answers, and those that take nothing are closed."""
 
-    async def work() -> None:
-        options = {"server_buffer_memory__size": "2mb", "server_connection_max__unsent__size": "64mb"}
-        async with running_server(tmp_path, **options) as server:
+    options = {"server_buffer_memory__size": "2mb", "server_connection_max__unsent__size": "64mb"}
+    async with running_server(tmp_path, **options) as server:
 
-            def answer(context: RequestContext, body: memoryview, reply: Reply) -> None:
-                reply.send((bytes(512 * 1024), b""))
+        def answer(context: RequestContext, body: memoryview, reply: Reply) -> None:
+            reply.send((bytes(512 * 1024), b""))
 
-            server.handlers[apis.LOOKUP.key] = DirectHandler(answer)
-            silent = [await RawClient.open(server) for _ in range(6)]
-            for raw in silent:
-                raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
-                sock = raw.writer.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                for number in range(100):
-                    raw.writer.write(b"".join(bytes(p) for p in encode_request(apis.LOOKUP.key, 0, number, [b"k"])))
-            await until(lambda: server.answers.exhausted)
-            await asyncio.sleep(0.1)
-            assert server.answers.held_bytes <= (2 << 20) + 7 * (512 << 10)
-            # The others are served: those that take nothing make room.
-            polite = await RawClient.open(server)
-            await polite.request(apis.GET_METADATA.key)
-            assert (await polite.response())[0] == 0
-            await until(lambda: not server.answers.exhausted, 20)
-            assert server.metrics.value("tabletserver_closedConnections_total", (("reason", "slow"),)) >= 1
-            for raw in (*silent, polite):
-                await raw.close()
-            await until(lambda: not server.sessions)
-            assert server.answers.held_bytes == 0
-
-    run(work())
+        server.handlers[apis.LOOKUP.key] = DirectHandler(answer)
+        silent = [await RawClient.open(server) for _ in range(6)]
+        for raw in silent:
+            raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            sock = raw.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            for number in range(100):
+                raw.writer.write(b"".join(bytes(p) for p in encode_request(apis.LOOKUP.key, 0, number, [b"k"])))
+        await until(lambda: server.answers.exhausted)
+        await asyncio.sleep(0.1)
+        assert server.answers.held_bytes <= (2 << 20) + 7 * (512 << 10)
+        # The others are served: those that take nothing make room.
+        polite = await RawClient.open(server)
+        await polite.request(apis.GET_METADATA.key)
+        assert (await polite.response())[0] == 0
+        await until(lambda: not server.answers.exhausted, 20)
+        assert server.metrics.value("tabletserver_closedConnections_total", (("reason", "slow"),)) >= 1
+        for raw in (*silent, polite):
+            await raw.close()
+        await until(lambda: not server.sessions)
+        assert server.answers.held_bytes == 0

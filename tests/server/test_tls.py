@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.server.log_support import run, running_server
+from tests.server.log_support import running_server
 from tests.tls_support import Authority
 
 import fluss
@@ -68,7 +68,7 @@ def test_rows_travel_encrypted_in_both_directions(server: LocalServer, authority
         assert keyed.to_arrow().num_rows == 2000
 
 
-def test_nothing_readable_is_on_the_wire(authority: Authority) -> None:
+async def test_nothing_readable_is_on_the_wire(authority: Authority) -> None:
     secret = "a-row-that-no-listener-may-read"
     seen = bytearray()
     options = {
@@ -78,33 +78,30 @@ def test_nothing_readable_is_on_the_wire(authority: Authority) -> None:
     with LocalServer(options=options) as server:
         host, _, port = server.addresses[0].rpartition(":")
 
-        async def relay() -> None:
-            async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                while data := await reader.read(65536):
-                    seen.extend(data)
-                    writer.write(data)
-                writer.close()
+        async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(65536):
+                seen.extend(data)
+                writer.write(data)
+            writer.close()
 
-            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                upstream = await asyncio.open_connection(host, int(port))
-                await asyncio.gather(pump(reader, upstream[1]), pump(upstream[0], writer))
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            upstream = await asyncio.open_connection(host, int(port))
+            await asyncio.gather(pump(reader, upstream[1]), pump(upstream[0], writer))
 
-            proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
-            address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-            config = fluss.Config(
-                {
-                    "bootstrap.servers": address,
-                    "client.security.ssl.enabled": True,
-                    "client.security.ssl.truststore.location": authority.ca,
-                }
-            )
-            conn = await fluss.aio.FlussConnection.create(config)
-            admin = await conn.get_admin()
-            await admin.create_database(secret.replace("-", "_"))
-            await conn.close()
-            proxy.close()
-
-        run(relay())
+        proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+        config = fluss.Config(
+            {
+                "bootstrap.servers": address,
+                "client.security.ssl.enabled": True,
+                "client.security.ssl.truststore.location": authority.ca,
+            }
+        )
+        conn = await fluss.aio.FlussConnection.create(config)
+        admin = await conn.get_admin()
+        await admin.create_database(secret.replace("-", "_"))
+        await conn.close()
+        proxy.close()
     assert len(seen) > 500
     assert secret.replace("-", "_").encode() not in seen
 
@@ -159,35 +156,32 @@ def test_a_client_is_who_its_certificate_says(server: LocalServer, authority: Au
         client(server, 2, truststore_location=authority.ca)
 
 
-def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path, authority: Authority) -> None:
+async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path, authority: Authority) -> None:
     served = tmp_path / "served.pem"
     shutil.copy(authority.issue("one", host="127.0.0.1"), served)
     options = {"security_protocol_map": "FLUSS:ssl", "security_ssl_keystore_location": str(served)}
 
-    async def work() -> None:
-        async with running_server(tmp_path / "data", **options) as server:
-            listener = server.listeners["FLUSS"]
+    async with running_server(tmp_path / "data", **options) as server:
+        listener = server.listeners["FLUSS"]
 
-            async def fingerprint() -> bytes | None:
-                context = ssl.create_default_context(cafile=authority.ca)
-                _, writer = await asyncio.open_connection(listener.host, listener.port, ssl=context)
-                found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-                writer.close()
-                return bytes(found)
+        async def fingerprint() -> bytes | None:
+            context = ssl.create_default_context(cafile=authority.ca)
+            _, writer = await asyncio.open_connection(listener.host, listener.port, ssl=context)
+            found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            writer.close()
+            return bytes(found)
 
-            first = await fingerprint()
-            shutil.copy(authority.issue("two", host="127.0.0.1"), served)
-            await server._reload_certificates()
-            second = await fingerprint()
-            assert second != first
-            served.write_text("-----BEGIN nonsense")
-            await server._reload_certificates()
-            assert await fingerprint() == second
-
-    run(work())
+        first = await fingerprint()
+        shutil.copy(authority.issue("two", host="127.0.0.1"), served)
+        await server._reload_certificates()
+        second = await fingerprint()
+        assert second != first
+        served.write_text("-----BEGIN nonsense")
+        await server._reload_certificates()
+        assert await fingerprint() == second
 
 
-def test_unfinished_handshakes_end_and_keep_no_others_out(
+async def test_unfinished_handshakes_end_and_keep_no_others_out(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls, "HANDSHAKE_SECONDS_MAX", 1.0)
@@ -196,27 +190,22 @@ def test_unfinished_handshakes_end_and_keep_no_others_out(
         "security_ssl_keystore_location": authority.issue("server", host="127.0.0.1"),
     }
 
-    async def work() -> None:
-        async with running_server(tmp_path, **options) as server:
-            listener = server.listeners["FLUSS"]
-            silent = [socket.create_connection((listener.host, listener.port)) for _ in range(50)]
-            for number, sock in enumerate(silent):
-                if number % 2:
-                    sock.sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a client hello
-            context = ssl.create_default_context(cafile=authority.ca)
-            for _ in range(20):
-                _, writer = await asyncio.wait_for(
-                    asyncio.open_connection(listener.host, listener.port, ssl=context), 5
-                )
-                writer.close()
-            began = time.monotonic()
-            for sock in silent:
-                sock.setblocking(False)
-                assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 1), 5) == b""
-                sock.close()
-            assert time.monotonic() - began < 4
-
-    run(work())
+    async with running_server(tmp_path, **options) as server:
+        listener = server.listeners["FLUSS"]
+        silent = [socket.create_connection((listener.host, listener.port)) for _ in range(50)]
+        for number, sock in enumerate(silent):
+            if number % 2:
+                sock.sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a client hello
+        context = ssl.create_default_context(cafile=authority.ca)
+        for _ in range(20):
+            _, writer = await asyncio.wait_for(asyncio.open_connection(listener.host, listener.port, ssl=context), 5)
+            writer.close()
+        began = time.monotonic()
+        for sock in silent:
+            sock.setblocking(False)
+            assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 1), 5) == b""
+            sock.close()
+        assert time.monotonic() - began < 4
 
 
 def test_a_certificate_for_development_is_made_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import connected, make_batch, run, running_server, until
+from tests.server.log_support import connected, make_batch, running_server, until
 from tests.server.test_handlers_kv import a_table
 
 from fluss.protocol import apis
@@ -20,149 +20,131 @@ from fluss.server.loop_watch import LoopErrors, LoopWatch
 from fluss.server.turns import Turns
 
 
-def test_one_slice_per_iteration_in_turn() -> None:
-    async def work() -> None:
-        turns = Turns()
-        done: list[int] = []
+async def test_one_slice_per_iteration_in_turn() -> None:
+    turns = Turns()
+    done: list[int] = []
 
-        async def slices(number: int) -> None:
-            for _ in range(3):
-                await turns.next()
-                done.append(number)
+    async def slices(number: int) -> None:
+        for _ in range(3):
+            await turns.next()
+            done.append(number)
 
-        tasks = [asyncio.ensure_future(slices(number)) for number in range(3)]
-        gone = asyncio.ensure_future(slices(9))
+    tasks = [asyncio.ensure_future(slices(number)) for number in range(3)]
+    gone = asyncio.ensure_future(slices(9))
+    await asyncio.sleep(0)
+    gone.cancel()
+    seen = 0
+    while not all(task.done() for task in tasks):
         await asyncio.sleep(0)
-        gone.cancel()
-        seen = 0
-        while not all(task.done() for task in tasks):
-            await asyncio.sleep(0)
-            assert len(done) <= seen + 1
-            seen = len(done)
-        assert done == [0, 1, 2] * 3
-        await asyncio.wait_for(turns.next(), 1)  # it begins again when it had nothing to do
-
-    run(work())
+        assert len(done) <= seen + 1
+        seen = len(done)
+    assert done == [0, 1, 2] * 3
+    await asyncio.wait_for(turns.next(), 1)  # it begins again when it had nothing to do
 
 
-def test_the_watch_notices_what_keeps_the_loop_busy() -> None:
-    async def work() -> None:
-        watch = LoopWatch()
-        watch.start()
-        await asyncio.sleep(0.1)
-        assert watch.stall_count == 0
-        end = time.process_time() + 0.2
-        while time.process_time() < end:
-            pass
-        await asyncio.sleep(0.05)
-        assert watch.stall_count == 1
-        assert watch.busy_seconds > 0.1
-        assert watch.delay_seconds > 0.1
-        time.sleep(0.1)  # noqa: ASYNC251 - waiting delays the loop as well, but is not this process' work
-        await asyncio.sleep(0.05)
-        assert watch.stall_count == 1
-        watch.stop()
-
-    run(work())
+async def test_the_watch_notices_what_keeps_the_loop_busy() -> None:
+    watch = LoopWatch()
+    watch.start()
+    await asyncio.sleep(0.1)
+    assert watch.stall_count == 0
+    end = time.process_time() + 0.2
+    while time.process_time() < end:
+        pass
+    await asyncio.sleep(0.05)
+    assert watch.stall_count == 1
+    assert watch.busy_seconds > 0.1
+    assert watch.delay_seconds > 0.1
+    time.sleep(0.1)  # noqa: ASYNC251 - waiting delays the loop as well, but is not this process' work
+    await asyncio.sleep(0.05)
+    assert watch.stall_count == 1
+    watch.stop()
 
 
-def test_errors_that_escape_are_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_that_escape_are_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     counted: list[int] = []
 
     def broken() -> None:
         raise ZeroDivisionError("a defect")
 
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(LoopErrors(count=lambda: counted.append(1)))
-        for _ in range(5):
-            loop.call_soon(broken)
-        await asyncio.sleep(0.01)
-
-    run(work())
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(LoopErrors(count=lambda: counted.append(1)))
+    for _ in range(5):
+        loop.call_soon(broken)
+    await asyncio.sleep(0.01)
     assert len(counted) == 5
     assert caplog.text.count("ZeroDivisionError: a defect") == 1
 
 
-def test_ordered_reads_in_slices_are_complete_and_of_one_moment(
+async def test_ordered_reads_in_slices_are_complete_and_of_one_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writes go on between the slices; the answer is that of the moment at which it began."""
     monkeypatch.setattr("fluss.server.turns._SLICE_SECONDS", 0.0)
 
-    async def work() -> None:
-        async with a_table(tmp_path) as (server, table):
-            rows = [(number, "x", None) for number in range(5_000)]
-            await table.put(rows)
-            limit = pb.LimitScanRequest(table_id=table.info.table_id, bucket_id=0, limit=4_000)
-            prefix = pb.PrefixLookupRequest(table_id=table.info.table_id)
-            prefix.buckets_req.add(bucket_id=0, keys=[b"", table.key(7), b"nothing"])
-            reads = [
-                asyncio.ensure_future(table.client.call(apis.LIMIT_SCAN, limit)),
-                asyncio.ensure_future(table.client.call(apis.PREFIX_LOOKUP, prefix)),
-                asyncio.ensure_future(
-                    table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1 << 30)
-                ),
-            ]
-            await until(lambda: bool(server.turns._waiting))
-            await table.put([(number, "y", None) for number in range(5_000)])
-            limited, found, scanned = await asyncio.gather(*reads)
-            lists = found.buckets_resp[0].value_lists
-            seen = [
-                table.decode(decode_value_batch(limited.records).to_list()),
-                table.decode(list(lists[0].values)),
-                table.scanned(scanned),
-            ]
-            assert [len(each) for each in seen] == [4_000, 5_000, 5_000]
-            for each in seen:
-                assert len({row[1] for row in each}) == 1
-                assert len({row[0] for row in each}) == len(each)
-            assert [table.decode(list(each.values)) != [] for each in lists[1:]] == [True, False]
-
-    run(work())
+    async with a_table(tmp_path) as (server, table):
+        rows = [(number, "x", None) for number in range(5_000)]
+        await table.put(rows)
+        limit = pb.LimitScanRequest(table_id=table.info.table_id, bucket_id=0, limit=4_000)
+        prefix = pb.PrefixLookupRequest(table_id=table.info.table_id)
+        prefix.buckets_req.add(bucket_id=0, keys=[b"", table.key(7), b"nothing"])
+        reads = [
+            asyncio.ensure_future(table.client.call(apis.LIMIT_SCAN, limit)),
+            asyncio.ensure_future(table.client.call(apis.PREFIX_LOOKUP, prefix)),
+            asyncio.ensure_future(
+                table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1 << 30)
+            ),
+        ]
+        await until(lambda: bool(server.turns._waiting))
+        await table.put([(number, "y", None) for number in range(5_000)])
+        limited, found, scanned = await asyncio.gather(*reads)
+        lists = found.buckets_resp[0].value_lists
+        seen = [
+            table.decode(decode_value_batch(limited.records).to_list()),
+            table.decode(list(lists[0].values)),
+            table.scanned(scanned),
+        ]
+        assert [len(each) for each in seen] == [4_000, 5_000, 5_000]
+        for each in seen:
+            assert len({row[1] for row in each}) == 1
+            assert len({row[0] for row in each}) == len(each)
+        assert [table.decode(list(each.values)) != [] for each in lists[1:]] == [True, False]
 
 
-def test_an_answer_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer rows would look like all there are."""
     monkeypatch.setattr("fluss.server.handlers.kv.ANSWER_BYTES_MAX", 1_000)
     monkeypatch.setattr("fluss.server.kv.tablet.KvTablet.first.__defaults__", (None, 1_000))
     monkeypatch.setattr("fluss.server.handlers.fetch.RESPONSE_BYTES_MAX", 10_000)
 
-    async def work() -> None:
-        async with a_table(tmp_path) as (_, table):
-            for count in (300, 5_000):
-                await table.put([(number, "x", None) for number in range(count)])
-                prefix = pb.PrefixLookupRequest(table_id=table.info.table_id)
-                prefix.buckets_req.add(bucket_id=0, keys=[b""])
-                answer = (await table.client.call(apis.PREFIX_LOOKUP, prefix)).buckets_resp[0]
-                assert "more than 1000 bytes" in answer.error_message
-                assert not answer.value_lists
-                limit = pb.LimitScanRequest(table_id=table.info.table_id, bucket_id=0, limit=count)
-                assert "more than 1000 bytes" in (await table.client.call(apis.LIMIT_SCAN, limit)).error_message
-            log = await table.client.create_table("log")
-            for first in range(0, 180, 3):
-                await table.client.produce(log, make_batch(first))
-            limit = pb.LimitScanRequest(table_id=log, bucket_id=0, limit=180)
-            assert "more than 10000 bytes" in (await table.client.call(apis.LIMIT_SCAN, limit)).error_message
-            limit.limit = 3
-            assert (await table.client.call(apis.LIMIT_SCAN, limit)).records
-
-    run(work())
+    async with a_table(tmp_path) as (_, table):
+        for count in (300, 5_000):
+            await table.put([(number, "x", None) for number in range(count)])
+            prefix = pb.PrefixLookupRequest(table_id=table.info.table_id)
+            prefix.buckets_req.add(bucket_id=0, keys=[b""])
+            answer = (await table.client.call(apis.PREFIX_LOOKUP, prefix)).buckets_resp[0]
+            assert "more than 1000 bytes" in answer.error_message
+            assert not answer.value_lists
+            limit = pb.LimitScanRequest(table_id=table.info.table_id, bucket_id=0, limit=count)
+            assert "more than 1000 bytes" in (await table.client.call(apis.LIMIT_SCAN, limit)).error_message
+        log = await table.client.create_table("log")
+        for first in range(0, 180, 3):
+            await table.client.produce(log, make_batch(first))
+        limit = pb.LimitScanRequest(table_id=log, bucket_id=0, limit=180)
+        assert "more than 10000 bytes" in (await table.client.call(apis.LIMIT_SCAN, limit)).error_message
+        limit.limit = 3
+        assert (await table.client.call(apis.LIMIT_SCAN, limit)).records
 
 
-def test_many_keys_are_answered_as_few_are(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path) as (_, table):
-            rows = [(number, "x" * (number % 200), None) for number in range(3_000)]
-            await table.put(rows)
-            keys = [table.key(number) for number in (*range(3_000), 77_777)]
-            few = (await table.lookup_raw(keys)).values
-            many = (await table.lookup_raw(keys * 9)).values  # more than fit into a small message
-            assert len(many) == 9 * 3_001
-            assert list(many) == list(few) * 9
-            assert [value.HasField("values") for value in few] == [True] * 3_000 + [False]
-
-    run(work())
+async def test_many_keys_are_answered_as_few_are(tmp_path: Path) -> None:
+    async with a_table(tmp_path) as (_, table):
+        rows = [(number, "x" * (number % 200), None) for number in range(3_000)]
+        await table.put(rows)
+        keys = [table.key(number) for number in (*range(3_000), 77_777)]
+        few = (await table.lookup_raw(keys)).values
+        many = (await table.lookup_raw(keys * 9)).values  # more than fit into a small message
+        assert len(many) == 9 * 3_001
+        assert list(many) == list(few) * 9
+        assert [value.HasField("values") for value in few] == [True] * 3_000 + [False]
 
 
 def test_a_response_in_pieces_is_that_in_one() -> None:
@@ -178,54 +160,46 @@ def test_a_response_in_pieces_is_that_in_one() -> None:
     assert len(parts) < 10
 
 
-def test_writes_to_many_buckets_start_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writes_to_many_buckets_start_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that is started in slices holds the ones behind it: writers number their batches."""
     monkeypatch.setattr("fluss.server.turns._SLICE_SECONDS", 0.0)
     monkeypatch.setattr("fluss.server.handlers.log.INLINE_BUCKETS_MAX", 40)
 
-    async def work() -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table(buckets=60)
-            requests = []
-            for sequence in range(3):
-                for buckets in (range(60), range(30)) if sequence == 0 else (range(30, 60), range(30)):
-                    if sequence == 0 and len(buckets) == 30:
-                        continue
-                    batch = make_batch(0, writer_id=5, sequence=sequence)
-                    body = encode_produce_log(-1, table, 10_000, [(None, bucket, [batch]) for bucket in buckets])
-                    requests.append(client.connection.call_parts(apis.PRODUCE_LOG, body))
-            answers = [pb.ProduceLogResponse.FromString(bytes(data)) for data in await asyncio.gather(*requests)]
-            assert [len(answer.buckets_resp) for answer in answers] == [60, 30, 30, 30, 30]
-            for answer in answers:
-                assert [bucket.error_message for bucket in answer.buckets_resp] == [""] * len(answer.buckets_resp)
-            ends = pb.ListOffsetsRequest(
-                follower_server_id=-1, offset_type=1, table_id=table, bucket_id=list(range(60))
-            )
-            found = await client.call(apis.LIST_OFFSETS, ends)
-            assert [bucket.offset for bucket in found.buckets_resp] == [9] * 60
-            assert not server._spawned
-
-    run(work())
+    async with running_server(tmp_path) as server, connected(server) as client:
+        table = await client.create_table(buckets=60)
+        requests = []
+        for sequence in range(3):
+            for buckets in (range(60), range(30)) if sequence == 0 else (range(30, 60), range(30)):
+                if sequence == 0 and len(buckets) == 30:
+                    continue
+                batch = make_batch(0, writer_id=5, sequence=sequence)
+                body = encode_produce_log(-1, table, 10_000, [(None, bucket, [batch]) for bucket in buckets])
+                requests.append(client.connection.call_parts(apis.PRODUCE_LOG, body))
+        answers = [pb.ProduceLogResponse.FromString(bytes(data)) for data in await asyncio.gather(*requests)]
+        assert [len(answer.buckets_resp) for answer in answers] == [60, 30, 30, 30, 30]
+        for answer in answers:
+            assert [bucket.error_message for bucket in answer.buckets_resp] == [""] * len(answer.buckets_resp)
+        ends = pb.ListOffsetsRequest(follower_server_id=-1, offset_type=1, table_id=table, bucket_id=list(range(60)))
+        found = await client.call(apis.LIST_OFFSETS, ends)
+        assert [bucket.offset for bucket in found.buckets_resp] == [9] * 60
+        assert not server._spawned
 
 
-def test_puts_to_many_buckets_hold_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_puts_to_many_buckets_hold_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluss.server.turns._SLICE_SECONDS", 0.0)
     monkeypatch.setattr("fluss.server.handlers.kv.INLINE_BUCKETS_MAX", 30)
 
-    async def work() -> None:
-        async with a_table(tmp_path, buckets=40) as (server, table):
-            for first in (0, 20):
-                from tests.server.kv.support import SCHEMA, kv_batch
+    async with a_table(tmp_path, buckets=40) as (server, table):
+        for first in (0, 20):
+            from tests.server.kv.support import SCHEMA, kv_batch
 
-                batches = [kv_batch(table.info, SCHEMA, 1, [(1, f"{n}", None)]) for n in range(3)]
-                puts = [table.put_raw([(None, bucket, batch) for bucket in range(first, 40)]) for batch in batches]
-                for answers in await asyncio.gather(*puts):
-                    assert all(not answer.HasField("error_code") for answer in answers)
-                for bucket in (first, 39):
-                    assert await table.lookup(1, bucket=bucket) == [(1, "2", None)]
-            assert all(session.channel.reading for session in server.sessions)
-
-    run(work())
+            batches = [kv_batch(table.info, SCHEMA, 1, [(1, f"{n}", None)]) for n in range(3)]
+            puts = [table.put_raw([(None, bucket, batch) for bucket in range(first, 40)]) for batch in batches]
+            for answers in await asyncio.gather(*puts):
+                assert all(not answer.HasField("error_code") for answer in answers)
+            for bucket in (first, 39):
+                assert await table.lookup(1, bucket=bucket) == [(1, "2", None)]
+        assert all(session.channel.reading for session in server.sessions)
 
 
 def test_more_buckets_than_wanted_now_are_told_from_bad_bytes() -> None:

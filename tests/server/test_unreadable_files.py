@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.ports import free_port
-from tests.server.log_support import connected, ids_of, make_batch, run, running_server
+from tests.server.log_support import connected, ids_of, make_batch, running_server
 
 import fluss
 from fluss.errors import ErrorCode, FlussError
@@ -54,22 +54,7 @@ def unreadable(part: str, byte: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("columns", [None, [0]], ids=["all columns", "one column"])
 @pytest.mark.parametrize("cold", [True, False], ids=["after a restart", "in use"])
-def test_one_sector_fails_its_batch(tmp_path: Path, columns: list[int] | None, cold: bool) -> None:
-    async def work() -> None:
-        async with running_server(tmp_path, log_index_interval__size="0") as server, connected(server) as client:
-            table = await client.create_table(buckets=2)
-            for bucket in (0, 1):
-                for number in range(BATCHES):
-                    await client.produce(table, make_batch(FIRST + number * 100, 100), bucket=bucket)
-            if not cold:
-                await client.fetch(table, 0, columns=columns)
-                with unreadable("log-0/", 7 * BATCH_BYTES + 500):
-                    await check(server, table)
-        if cold:
-            async with running_server(tmp_path, log_index_interval__size="0") as server:
-                with unreadable("log-0/", 7 * BATCH_BYTES + 500):
-                    await check(server, table)
-
+async def test_one_sector_fails_its_batch(tmp_path: Path, columns: list[int] | None, cold: bool) -> None:
     async def check(server: Server, table: int) -> None:
         """Readers that lost their connection, because an answer could not be sent, come back."""
         found: list[int] = []
@@ -93,7 +78,19 @@ def test_one_sector_fails_its_batch(tmp_path: Path, columns: list[int] | None, c
             assert (await client.fetch(table, 900)).error_code == 0
             assert (await client.produce(table, make_batch(1000, 100))).base_offset == 1000
 
-    run(work())
+    async with running_server(tmp_path, log_index_interval__size="0") as server, connected(server) as client:
+        table = await client.create_table(buckets=2)
+        for bucket in (0, 1):
+            for number in range(BATCHES):
+                await client.produce(table, make_batch(FIRST + number * 100, 100), bucket=bucket)
+        if not cold:
+            await client.fetch(table, 0, columns=columns)
+            with unreadable("log-0/", 7 * BATCH_BYTES + 500):
+                await check(server, table)
+    if cold:
+        async with running_server(tmp_path, log_index_interval__size="0") as server:
+            with unreadable("log-0/", 7 * BATCH_BYTES + 500):
+                await check(server, table)
 
 
 @contextlib.contextmanager

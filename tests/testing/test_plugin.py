@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 import fluss
 
 
-def test_the_connection_reaches_the_server(fluss_connection: fluss.FlussConnection) -> None:
-    async def names() -> list[str]:
-        return await (await fluss_connection.get_admin()).list_databases()
-
-    assert asyncio.run(names()) == ["fluss"]
+async def test_the_connection_reaches_the_server(fluss_connection: fluss.FlussConnection) -> None:
+    assert (await (await fluss_connection.get_admin()).list_databases()) == ["fluss"]
 
 
 def test_the_server_is_shared(fluss_server: fluss.LocalServer, request: pytest.FixtureRequest) -> None:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pyarrow as pa
 import pytest
 
@@ -14,7 +12,7 @@ from fluss.errors import FlussError
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "name": [f"row {number}" for number in range(100)]})
 
 
-def test_scans_are_arrow_streams() -> None:
+async def test_scans_are_arrow_streams() -> None:
     polars = pytest.importorskip("polars")
     with fluss.LocalServer() as server, fluss.connect(server.bootstrap_servers, timeout=30) as db:
         db.create_table("log", ROWS, buckets=2)
@@ -28,18 +26,15 @@ def test_scans_are_arrow_streams() -> None:
             scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET, 1: fluss.EARLIEST_OFFSET})
             return scanner
 
-        with asyncio.run(open_scanner(True)) as scanner:
+        with await open_scanner(True) as scanner:
             assert pa.schema(scanner).names == ["id"]
             assert sorted(pa.table(scanner)["id"].to_pylist()) == list(range(100))
-        with asyncio.run(open_scanner(True)) as scanner:
+        with await open_scanner(True) as scanner:
             assert polars.DataFrame(scanner).height == 100
-        with asyncio.run(open_scanner(False)) as scanner, pytest.raises(FlussError, match="batch"):
+        with await open_scanner(False) as scanner, pytest.raises(FlussError, match="batch"):
             pa.table(scanner)
 
-        async def open_rows() -> fluss.BatchScanner:
-            table = await connection.get_table(keyed.path)
-            return table.new_scan().create_bucket_batch_scanner(fluss.TableBucket(keyed.info.table_id, 0))
-
-        rows = asyncio.run(open_rows())
+        table = await connection.get_table(keyed.path)
+        rows = table.new_scan().create_bucket_batch_scanner(fluss.TableBucket(keyed.info.table_id, 0))
         assert pa.schema(rows).names == ["id", "name"]
         assert pa.table(rows).num_rows == 100

@@ -8,7 +8,7 @@ import gc
 
 import pyarrow as pa
 import pytest
-from tests.client.support import with_table
+from tests.client.support import open_table
 
 import fluss
 from fluss.client.scan import batch_scanner
@@ -50,8 +50,8 @@ async def fill_keys(table, count=100):
 
 @pytest.mark.parametrize("log_format", ["ARROW", "INDEXED", "COMPACTED"])
 @pytest.mark.parametrize("limit", [1, 10, 45, 1000])
-def test_the_last_rows_of_a_log(run, config, database, log_format, limit):
-    async def use(conn, table):
+async def test_the_last_rows_of_a_log(config, database, log_format, limit):
+    async with open_table(config, database, FIELDS, log_format=log_format) as (_, table):
         await fill_log(table)
         scanner = table.new_scan().project([1, 0]).limit(limit).create_bucket_batch_scanner(bucket_of(table))
         assert scanner.bucket == bucket_of(table)
@@ -62,11 +62,9 @@ def test_the_last_rows_of_a_log(run, config, database, log_format, limit):
         assert (found.base_offset, found.last_offset) == (first, 99)
         assert await scanner.next_batch() is None, "it runs once"
 
-    run(with_table(config, database, use, FIELDS, log_format=log_format))
 
-
-def test_limits_of_old_and_new_schemas(run, config, database):
-    async def use(conn, table):
+async def test_limits_of_old_and_new_schemas(config, database):
+    async with open_table(config, database, FIELDS) as (conn, table):
         await fill_log(table, 10)
         await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
         table = await conn.get_table(table.get_table_path())
@@ -75,28 +73,22 @@ def test_limits_of_old_and_new_schemas(run, config, database):
         assert found.column("id").to_pylist() == [8, 9, 10]
         assert found.column("extra").to_pylist() == [None, None, 7]
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_an_empty_bucket(run, config, database):
-    async def log(conn, table):
+async def test_an_empty_bucket(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         found = await table.new_scan().limit(5).create_bucket_batch_scanner(bucket_of(table)).to_arrow()
         assert found.num_rows == 0
         assert found.schema.names == ["id", "name", "score"]
-
-    async def keyed(conn, table):
+    async with open_table(config, database + "_k", FIELDS, keys=["id"]) as (_, table):
         for scan in (table.new_scan(), table.new_scan().limit(5)):
             found = await scan.create_bucket_batch_scanner(bucket_of(table)).to_arrow()
             assert found.num_rows == 0
             assert found.schema.names == ["id", "name", "score"]
 
-    run(with_table(config, database, log, FIELDS))
-    run(with_table(config, database + "_k", keyed, FIELDS, keys=["id"]))
-
 
 @pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
-def test_some_rows_of_a_primary_key_table(run, config, database, kv_format):
-    async def use(conn, table):
+async def test_some_rows_of_a_primary_key_table(config, database, kv_format):
+    async with open_table(config, database, FIELDS, keys=["id"], kv_format=kv_format) as (_, table):
         rows = await fill_keys(table)
         found = await table.new_scan().limit(7).create_bucket_batch_scanner(bucket_of(table)).to_arrow()
         assert found.num_rows == 7
@@ -104,17 +96,15 @@ def test_some_rows_of_a_primary_key_table(run, config, database, kv_format):
         narrow = await table.new_scan().project([1]).limit(7).create_bucket_batch_scanner(bucket_of(table)).to_arrow()
         assert narrow.column_names == ["name"]
 
-    run(with_table(config, database, use, FIELDS, keys=["id"], kv_format=kv_format))
-
 
 @pytest.mark.parametrize("cursors", [True, False], ids=["with cursors", "from the changelog"])
-def test_all_rows_of_a_primary_key_table(run, config, database, monkeypatch, cursors):
+async def test_all_rows_of_a_primary_key_table(config, database, monkeypatch, cursors):
     if not cursors:
         supports = Connection.supports
         monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
         monkeypatch.setattr(batch_scanner, "_FOLD_ROWS", 10)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         rows = await fill_keys(table)
         async with table.new_scan().create_bucket_batch_scanner(bucket_of(table)) as scanner:
             found = await scanner.to_arrow()
@@ -128,10 +118,8 @@ def test_all_rows_of_a_primary_key_table(run, config, database, monkeypatch, cur
         assert len(await table.new_scan().create_bucket_batch_scanner(bucket_of(table)).to_pandas()) == len(rows)
         assert (await table.new_scan().create_bucket_batch_scanner(bucket_of(table)).to_polars()).height == len(rows)
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_a_cursor_gives_batches_and_is_given_back(run, config, database, monkeypatch):
+async def test_a_cursor_gives_batches_and_is_given_back(config, database, monkeypatch):
     config.scanner_kv_fetch_max_bytes = 500
     closed = []
     scan_kv = batch_scanner.BatchScanner._scan_kv
@@ -143,7 +131,7 @@ def test_a_cursor_gives_batches_and_is_given_back(run, config, database, monkeyp
 
     monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", watched)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         rows = await fill_keys(table)
         seen = []
         async for found in table.new_scan().create_bucket_batch_scanner(bucket_of(table)):
@@ -157,10 +145,8 @@ def test_a_cursor_gives_batches_and_is_given_back(run, config, database, monkeyp
         assert len(closed) == 1
         assert await scanner.next_batch() is None
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_the_next_step_of_a_cursor_is_asked_for_ahead(run, config, database, monkeypatch):
+async def test_the_next_step_of_a_cursor_is_asked_for_ahead(config, database, monkeypatch):
     """One step, while rows are used; and its time is not that of the call before."""
     config.scanner_kv_fetch_max_bytes = 500
     steps = []
@@ -180,7 +166,7 @@ def test_the_next_step_of_a_cursor_is_asked_for_ahead(run, config, database, mon
 
     monkeypatch.setattr(Connection, "call_parts", watched)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         rows = await fill_keys(table)
         scanner = table.new_scan().create_bucket_batch_scanner(bucket_of(table))
         first = await scanner.next_batch(timeout=5)
@@ -199,11 +185,9 @@ def test_the_next_step_of_a_cursor_is_asked_for_ahead(run, config, database, mon
         whole = await table.new_scan().create_bucket_batch_scanner(bucket_of(table)).to_arrow()
         assert sorted(whole.column("id").to_pylist()) == sorted(rows)
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_rows_of_several_schemas(run, config, database):
-    async def use(conn, table):
+async def test_rows_of_several_schemas(config, database):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         writer = table.new_upsert().create_writer()
         for i in range(6):
             writer.upsert((i, "old", 0.0))
@@ -219,11 +203,9 @@ def test_rows_of_several_schemas(run, config, database):
             assert found.column("extra").to_pylist() == [0, None, 20, None, 40, None]
             assert found.column("name").to_pylist() == ["new", "old"] * 3
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_partitions(run, config, database):
-    async def use(conn, table):
+async def test_partitions(config, database):
+    async with open_table(config, database, FIELDS, keys=["id", "name"], partition_keys=["name"]) as (conn, table):
         writer = table.new_upsert().create_writer()
         for i in range(10):
             writer.upsert((i, ["EU", "US"][i % 2], 0.0))
@@ -236,11 +218,9 @@ def test_partitions(run, config, database):
         with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
             table.new_scan().create_bucket_batch_scanner(bucket_of(table))
 
-    run(with_table(config, database, use, FIELDS, keys=["id", "name"], partition_keys=["name"]))
 
-
-def test_what_cannot_be_scanned(run, config, database):
-    async def use(conn, table):
+async def test_what_cannot_be_scanned(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         table_id = table.get_table_info().table_id
         for bucket, words in [
             (fluss.TableBucket(table_id + 1, 0), "belongs to table id"),
@@ -255,15 +235,13 @@ def test_what_cannot_be_scanned(run, config, database):
             with pytest.raises(fluss.InvalidArgumentError, match=r"positive number|n must be an integer"):
                 table.new_scan().limit(bad)
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_a_changelog_without_its_beginning_is_not_folded(run, config, database, monkeypatch):
+async def test_a_changelog_without_its_beginning_is_not_folded(config, database, monkeypatch):
     """Rows that did not change since are missing from it: better an error than half a table."""
     supports = Connection.supports
     monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         await fill_keys(table)
         scanner = table.new_scan().create_bucket_batch_scanner(bucket_of(table))
         offsets = type(scanner._plan).offsets
@@ -275,8 +253,6 @@ def test_a_changelog_without_its_beginning_is_not_folded(run, config, database, 
         monkeypatch.setattr(type(scanner._plan), "offsets", later)
         with pytest.raises(fluss.UnsupportedVersionError, match="begins at offset 7"):
             await scanner.to_arrow()
-
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
 
 def changes(rows):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, closed, fill_log, poll_all, with_table
+from tests.client.support import LOG_FIELDS, closed, fill_log, open_table, poll_all, with_table
 
 import fluss
 import fluss.aio
@@ -26,8 +26,8 @@ def offsets_of(records):
     return [record.offset for record in records]
 
 
-def test_a_cancelled_poll_keeps_what_it_took(run, config, database):
-    async def use(conn, table):
+async def test_a_cancelled_poll_keeps_what_it_took(config, database):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -49,11 +49,9 @@ def test_a_cancelled_poll_keeps_what_it_took(run, config, database):
             assert scanner.get_subscribed_buckets()[0][1] == 0
             assert offsets_of(await poll_all(scanner, 100)) == ALL
 
-    run(with_table(config, database, use, LOG_FIELDS))
 
-
-def test_a_cancelled_poll_gives_nothing_of_a_bucket_that_was_subscribed_anew(run, config, database):
-    async def use(conn, table):
+async def test_a_cancelled_poll_gives_nothing_of_a_bucket_that_was_subscribed_anew(config, database):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -62,12 +60,10 @@ def test_a_cancelled_poll_gives_nothing_of_a_bucket_that_was_subscribed_anew(run
             assert scanner.get_subscribed_buckets()[0][1] == 90
             assert offsets_of(await poll_all(scanner, 10)) == ALL[90:]
 
-    run(with_table(config, database, use, LOG_FIELDS))
-
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-def test_a_loop_that_is_left_early_leaves_the_rest(run, config, database, face):
-    async def use(conn, table):
+async def test_a_loop_that_is_left_early_leaves_the_rest(config, database, face):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         config.scanner_log_max_poll_records = 20
         connection = await face.FlussConnection.create(config)
@@ -99,11 +95,9 @@ def test_a_loop_that_is_left_early_leaves_the_rest(run, config, database, face):
         await closed(scanner)
         await closed(connection)
 
-    run(with_table(config, database, use, LOG_FIELDS))
 
-
-def test_a_loop_stops_giving_a_bucket_that_is_unsubscribed(run, config, database):
-    async def use(conn, table):
+async def test_a_loop_stops_giving_a_bucket_that_is_unsubscribed(config, database):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -116,14 +110,12 @@ def test_a_loop_stops_giving_a_bucket_that_is_unsubscribed(run, config, database
                     break
             assert seen == [0, 1, 2, 3, 4, 5, 98, 99]
 
-    run(with_table(config, database, use, LOG_FIELDS))
-
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-def test_loops_that_are_cancelled_at_any_moment(run, config, database, face):
+async def test_loops_that_are_cancelled_at_any_moment(config, database, face):
     """Before Python 3.12 `asyncio.wait_for` swallowed some of these cancellations, and the task went on for ever."""
 
-    async def use(conn, table):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         connection = await face.FlussConnection.create(config)
         table = await connection.get_table(f"{database}.t")
         writer = table.new_append().create_writer()
@@ -154,11 +146,9 @@ def test_loops_that_are_cancelled_at_any_moment(run, config, database, face):
         await closed(scanner)
         await closed(connection)
 
-    run(with_table(config, database, use, LOG_FIELDS))
 
-
-def test_two_loops_share_the_records(run, config, database):
-    async def use(conn, table):
+async def test_two_loops_share_the_records(config, database):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -178,44 +168,42 @@ def test_two_loops_share_the_records(run, config, database):
             await asyncio.wait(loops)
             assert sorted(seen) == ALL
 
-    run(with_table(config, database, use, LOG_FIELDS))
+
+async def test_a_poll_that_has_records_does_not_wait_for_another_one(config, database):
+    async with (
+        open_table(config, database, LOG_FIELDS) as (_, table),
+        await table.new_scan().create_log_scanner() as scanner,
+    ):
+        scanner.subscribe(0, 0)
+        polls = [asyncio.ensure_future(scanner.poll(5000)) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        await fill_log(table, batches=1)
+        done, waiting = await asyncio.wait(polls, timeout=2, return_when=asyncio.FIRST_COMPLETED)
+        assert [len(poll.result()) for poll in done] == [25]
+        scanner.wakeup()
+        await asyncio.wait(waiting, timeout=2)
+        assert [len(poll.result()) for poll in waiting] == [0]
 
 
-def test_a_poll_that_has_records_does_not_wait_for_another_one(run, config, database):
-    async def use(conn, table):
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            polls = [asyncio.ensure_future(scanner.poll(5000)) for _ in range(2)]
-            await asyncio.sleep(0.1)
-            await fill_log(table, batches=1)
-            done, waiting = await asyncio.wait(polls, timeout=2, return_when=asyncio.FIRST_COMPLETED)
-            assert [len(poll.result()) for poll in done] == [25]
-            scanner.wakeup()
-            await asyncio.wait(waiting, timeout=2)
-            assert [len(poll.result()) for poll in waiting] == [0]
+async def test_polls_by_turns_keep_their_own_timeouts(config, database):
+    async with (
+        open_table(config, database, LOG_FIELDS) as (_, table),
+        await table.new_scan().create_log_scanner() as scanner,
+    ):
+        scanner.subscribe(0, 0)
 
-    run(with_table(config, database, use, LOG_FIELDS))
+        async def poll_again_and_again():
+            for _ in range(5):
+                await scanner.poll(20)
 
-
-def test_polls_by_turns_keep_their_own_timeouts(run, config, database):
-    async def use(conn, table):
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-
-            async def poll_again_and_again():
-                for _ in range(5):
-                    await scanner.poll(20)
-
-            short, long = asyncio.ensure_future(poll_again_and_again()), asyncio.ensure_future(scanner.poll(5000))
-            await asyncio.wait((short,), timeout=2)
-            assert short.done()
-            long.cancel()
-
-    run(with_table(config, database, use, LOG_FIELDS))
+        short, long = asyncio.ensure_future(poll_again_and_again()), asyncio.ensure_future(scanner.poll(5000))
+        await asyncio.wait((short,), timeout=2)
+        assert short.done()
+        long.cancel()
 
 
-def test_good_batches_before_an_unexpected_failure_are_kept(run, config, database):
-    async def use(conn, table):
+async def test_good_batches_before_an_unexpected_failure_are_kept(config, database):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             decode = scanner._fetcher.decoder.decode
@@ -233,11 +221,9 @@ def test_good_batches_before_an_unexpected_failure_are_kept(run, config, databas
             assert scanner.get_subscribed_buckets()[0][1] == 0
             assert offsets_of(await poll_all(scanner, 100)) == ALL
 
-    run(with_table(config, database, use, LOG_FIELDS))
 
-
-def test_positions_while_a_poll_waits_for_its_second_batch(run, config, database):
-    async def use(conn, table):
+async def test_positions_while_a_poll_waits_for_its_second_batch(config, database):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -253,11 +239,10 @@ def test_positions_while_a_poll_waits_for_its_second_batch(run, config, database
             assert set(positions) == {0}
             assert scanner.get_subscribed_buckets()[0][1] == 100
 
-    run(with_table(config, database, use, LOG_FIELDS))
 
-
-def test_a_subscription_that_fails_is_reported_after_the_records_that_are_there(run, config, database):
-    async def use(conn, table):
+async def test_a_subscription_that_fails_is_reported_after_the_records_that_are_there(config, database):
+    config.scanner_log_max_poll_records = 20
+    async with open_table(config, database, LOG_FIELDS, bucket_count=2) as (_, table):
         await fill_log(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -272,14 +257,11 @@ def test_a_subscription_that_fails_is_reported_after_the_records_that_are_there(
             with pytest.raises(fluss.errors.NetworkError):
                 await poll_all(scanner, 100)
 
-    config.scanner_log_max_poll_records = 20
-    run(with_table(config, database, use, LOG_FIELDS, bucket_count=2))
 
-
-def test_a_loop_that_the_garbage_collector_ends_leaves_the_rest(run, config, database):
+async def test_a_loop_that_the_garbage_collector_ends_leaves_the_rest(config, database):
     """It may do so in any allocation, also while the scanner holds its lock."""
 
-    async def use(conn, table):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -291,13 +273,11 @@ def test_a_loop_that_the_garbage_collector_ends_leaves_the_rest(run, config, dat
                 gc.collect()
             assert offsets_of(await poll_all(scanner, 99)) == ALL[1:]
 
-    run(with_table(config, database, use, LOG_FIELDS))
-
 
 @pytest.mark.parametrize("calls", ["loops", "polls"])
 @pytest.mark.parametrize("subscribed", [True, False], ids=["a bucket", "none"])
-def test_closing_ends_all_that_wait(run, config, database, calls, subscribed):
-    async def use(conn, table):
+async def test_closing_ends_all_that_wait(config, database, calls, subscribed):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         scanner = await table.new_scan().create_log_scanner()
         scanner.subscribe(0, 0)
         if not subscribed:
@@ -317,13 +297,11 @@ def test_closing_ends_all_that_wait(run, config, database, calls, subscribed):
         with pytest.raises(fluss.FlussError, match="closed"):
             await scanner.poll(0)
 
-    run(with_table(config, database, use, LOG_FIELDS))
-
 
 @pytest.mark.parametrize("view", ["$changelog", "$binlog"])
 @pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])
-def test_loops_over_a_virtual_table_that_are_left_early(run, config, database, view, batches):
-    async def use(conn, table):
+async def test_loops_over_a_virtual_table_that_are_left_early(config, database, view, batches):
+    async with open_table(config, database, LOG_FIELDS_KEYED, keys=["id"]) as (conn, table):
         config.scanner_log_max_poll_records = 7
         writer = table.new_upsert().create_writer()
         for step in range(3):
@@ -347,16 +325,14 @@ def test_loops_over_a_virtual_table_that_are_left_early(run, config, database, v
         whole = await read(leave=False)
         assert await read(leave=True) == whole
 
-    run(with_table(config, database, use, LOG_FIELDS_KEYED, keys=["id"]))
-
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout and TaskGroup are new in Python 3.11")
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
 @pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])
-def test_loops_within_timeouts_and_task_groups(run, config, database, face, batches):
+async def test_loops_within_timeouts_and_task_groups(config, database, face, batches):
     of_311: Any = asyncio
 
-    async def use(conn, table):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         connection = await face.FlussConnection.create(config)
         scan = (await connection.get_table(f"{database}.t")).new_scan()
@@ -392,8 +368,6 @@ def test_loops_within_timeouts_and_task_groups(run, config, database, face, batc
         await closed(scanner)
         await closed(connection)
 
-    run(with_table(config, database, use, LOG_FIELDS))
-
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
 def test_loops_within_cancel_scopes_of_anyio(config, database, face):
@@ -427,10 +401,10 @@ def test_loops_within_cancel_scopes_of_anyio(config, database, face):
 
 
 @pytest.mark.parametrize("leave", ["break", "aclose", "error", "cancel"])
-def test_reads_up_to_now_that_are_left_end_their_fetches(run, config, database, no_complaints, leave):
+async def test_reads_up_to_now_that_are_left_end_their_fetches(config, database, no_complaints, leave):
     """`read_batches` is an asynchronous generator: what it started ends with it, and the position stays."""
 
-    async def use(conn, table):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -461,19 +435,15 @@ def test_reads_up_to_now_that_are_left_end_their_fetches(run, config, database, 
         others = [task for task in asyncio.all_tasks() if "_fetch" in repr(task.get_coro())]
         assert others == []
 
-    run(with_table(config, database, use, LOG_FIELDS))
 
-
-def test_a_blocking_loop_and_polls_of_other_threads_share_the_records(run, config, database):
+async def test_a_blocking_loop_and_polls_of_other_threads_share_the_records(config, database):
     config.scanner_log_max_poll_records = 7
 
-    async def fill(conn, table):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table, batches=20, rows=50)
-
-    run(with_table(config, database, fill, LOG_FIELDS))
-    connection = asyncio.run(fluss.FlussConnection.create(config))
-    table = asyncio.run(connection.get_table(f"{database}.t"))
-    scanner = asyncio.run(table.new_scan().create_log_scanner())
+    connection = await fluss.FlussConnection.create(config)
+    table = await connection.get_table(f"{database}.t")
+    scanner = await table.new_scan().create_log_scanner()
     scanner.subscribe(0, 0)
     seen: list[list[int]] = [[], [], []]
 
@@ -500,8 +470,8 @@ def test_a_blocking_loop_and_polls_of_other_threads_share_the_records(run, confi
     assert sorted(seen[0] + seen[1] + seen[2]) == list(range(1000))
 
 
-def test_a_poll_of_many_tables_that_fails_or_is_cancelled_keeps_the_records(run, config, database):
-    async def use(conn, table):
+async def test_a_poll_of_many_tables_that_fails_or_is_cancelled_keeps_the_records(config, database):
+    async with open_table(config, database, LOG_FIELDS) as (conn, table):
         await fill_log(table)
         admin = conn.get_admin()
         other = fluss.TablePath(database, "other")
@@ -529,5 +499,3 @@ def test_a_poll_of_many_tables_that_fails_or_is_cancelled_keeps_the_records(run,
             while len(offsets) < 100:
                 await poll()
             assert offsets == ALL
-
-    run(with_table(config, database, use, LOG_FIELDS))

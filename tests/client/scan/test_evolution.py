@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
 from tests.client.support import fill_log as fill
-from tests.client.support import poll_all, read_all, with_table
+from tests.client.support import open_table, poll_all, read_all, with_table
 
 import fluss
 from fluss.protocol import apis, messages
@@ -105,25 +105,25 @@ def test_without_a_fixed_schema_batches_keep_theirs(evolved):
     evolved(use)
 
 
-def test_rows_of_a_schema_that_came_after_the_scanner(run, config, database):
-    async def use(conn, table):
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            await scanner.poll(50)
-            await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
-            new = await conn.get_table(table.get_table_path())
-            await new.new_append().create_writer().append((1, "a", 0.5, 7)).wait()
-            [record] = await scanner.poll(5000)
-            assert record.row == {"id": 1, "name": "a", "score": 0.5}
-
-    run(with_table(config, database, use, FIELDS))
+async def test_rows_of_a_schema_that_came_after_the_scanner(config, database):
+    async with (
+        open_table(config, database, FIELDS) as (conn, table),
+        await table.new_scan().create_log_scanner() as scanner,
+    ):
+        scanner.subscribe(0, 0)
+        await scanner.poll(50)
+        await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
+        new = await conn.get_table(table.get_table_path())
+        await new.new_append().create_writer().append((1, "a", 0.5, 7)).wait()
+        [record] = await scanner.poll(5000)
+        assert record.row == {"id": 1, "name": "a", "score": 0.5}
 
 
 # -- partitions -------------------------------------------------------------------------------------------------------
 
 
-def test_partitions(run, config, database):
-    async def use(conn, table):
+async def test_partitions(config, database):
+    async with open_table(config, database, FIELDS, partition_keys=["name"]) as (conn, table):
         writer = table.new_append().create_writer()
         for i in range(30):
             writer.append((i, ["EU", "US"][i % 2], 0.0))
@@ -149,5 +149,3 @@ def test_partitions(run, config, database):
                 ]
                 == 15
             )
-
-    run(with_table(config, database, use, FIELDS, partition_keys=["name"]))

@@ -7,7 +7,7 @@ import asyncio
 import inspect
 
 import pyarrow as pa
-from tests.client.support import with_table
+from tests.client.support import open_table
 
 import fluss
 from fluss.client.scan.subscription import Subscription
@@ -31,8 +31,8 @@ async def poll_rows(scanner, rows):
     return ids
 
 
-def test_buckets_subscribed_together_share_requests(run, config, database):
-    async def use(conn, table):
+async def test_buckets_subscribed_together_share_requests(config, database):
+    async with open_table(config, database, FIELDS, bucket_count=BUCKETS, bucket_keys=["id"]) as (conn, table):
         await fill(table)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             before = conn.metrics()["scanner_fetches_total"]
@@ -44,10 +44,8 @@ def test_buckets_subscribed_together_share_requests(run, config, database):
             assert (await scanner.to_arrow()).num_rows == ROWS
             assert conn.metrics()["scanner_fetches_total"] - before <= 20
 
-    run(with_table(config, database, use, FIELDS, bucket_count=BUCKETS, bucket_keys=["id"]))
 
-
-def test_a_batch_costs_the_same_however_many_buckets_there_are(run, config, database, monkeypatch):
+async def test_a_batch_costs_the_same_however_many_buckets_there_are(config, database, monkeypatch):
     looks = 0
     fetched_all = inspect.getattr_static(Subscription, "fetched_all").fget
 
@@ -58,18 +56,16 @@ def test_a_batch_costs_the_same_however_many_buckets_there_are(run, config, data
 
     monkeypatch.setattr(Subscription, "fetched_all", property(counted))
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, bucket_count=BUCKETS, bucket_keys=["id"]) as (_, table):
         await fill(table)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
             assert (await scanner.to_arrow()).num_rows == ROWS
         assert looks < 20 * BUCKETS, f"{looks} looks at {BUCKETS} buckets of one batch each"
 
-    run(with_table(config, database, use, FIELDS, bucket_count=BUCKETS, bucket_keys=["id"]))
 
-
-def test_a_bucket_that_is_subscribed_anew_while_a_poll_waits_is_read(run, config, database):
-    async def use(conn, table):
+async def test_a_bucket_that_is_subscribed_anew_while_a_poll_waits_is_read(config, database):
+    async with open_table(config, database, FIELDS, bucket_count=BUCKETS, bucket_keys=["id"]) as (_, table):
         await fill(table)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
@@ -83,5 +79,3 @@ def test_a_bucket_that_is_subscribed_anew_while_a_poll_waits_is_read(run, config
             assert again == sorted(again)
             position = dict(scanner.get_subscribed_buckets())[fluss.TableBucket(table.get_table_info().table_id, 7)]
             assert position == len(again) > 0
-
-    run(with_table(config, database, use, FIELDS, bucket_count=BUCKETS, bucket_keys=["id"]))

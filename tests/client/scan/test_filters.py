@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.client.support import read_all, with_table
+from tests.client.support import open_table, read_all
 
 import fluss
 from fluss import col
@@ -42,8 +42,11 @@ async def fill(table):
 @pytest.mark.parametrize(
     ("statistics", "log_format"), [("none", "ARROW"), ("all", "ARROW"), ("one", "ARROW"), ("none", "INDEXED")]
 )
-def test_the_same_rows_with_and_without_statistics(run, config, database, statistics, log_format):
-    async def use(conn, table):
+async def test_the_same_rows_with_and_without_statistics(config, database, statistics, log_format):
+    async with open_table(config, database, FIELDS, log_format=log_format, properties=STATISTICS[statistics]) as (
+        _,
+        table,
+    ):
         await fill(table)
         for name, (predicate, matches) in PREDICATES.items():
             expected = [row for row in rows_of(0, 200) if matches(row)]
@@ -60,13 +63,11 @@ def test_the_same_rows_with_and_without_statistics(run, config, database, statis
                 assert [record.row for record in records] == expected, name
                 assert [record.offset for record in records] == [row["id"] for row in expected], name
 
-    run(with_table(config, database, use, FIELDS, log_format=log_format, properties=STATISTICS[statistics]))
 
-
-def test_the_server_leaves_out_whole_batches(run, config, database):
+async def test_the_server_leaves_out_whole_batches(config, database):
     """With statistics, less comes over the network."""
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, properties={"table.statistics.columns": "*"}) as (conn, table):
         await fill(table)
 
         async def fetched(scan):
@@ -76,13 +77,11 @@ def test_the_server_leaves_out_whole_batches(run, config, database):
 
         assert await fetched(table.new_scan().filter(col("id") > 190)) < await fetched(table.new_scan()) / 3
 
-    run(with_table(config, database, use, FIELDS, properties={"table.statistics.columns": "*"}))
 
-
-def test_leftovers_of_a_filter_keep_their_offsets(run, config, database):
+async def test_leftovers_of_a_filter_keep_their_offsets(config, database):
     config.scanner_log_max_poll_records = 3
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table)
         async with await table.new_scan().filter(col("score").is_null()).create_log_scanner() as scanner:
             scanner.subscribe(0, 5)
@@ -93,11 +92,9 @@ def test_leftovers_of_a_filter_keep_their_offsets(run, config, database):
                 offsets += [record.offset for record in records]
             assert offsets == list(range(10, 200, 10))
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_filters_on_changelogs(run, config, database):
-    async def use(conn, table):
+async def test_filters_on_changelogs(config, database):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         writer = table.new_upsert().create_writer()
         for i in range(20):
             writer.upsert((i, f"n{i}", 1.0))
@@ -110,13 +107,9 @@ def test_filters_on_changelogs(run, config, database):
                 seen += [(r.change_type.short_string(), r.row["name"], r.offset) for r in await scanner.poll(5000)]
         assert seen == [("+I", "n3", 3), ("-U", "n3", 20), ("+U", "changed", 21)]
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_batch_scanners_refuse_filters(run, config, database):
-    async def use(conn, table):
+async def test_batch_scanners_refuse_filters(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         with pytest.raises(fluss.InvalidArgumentError, match="filter"):
             table.new_scan().filter(col("id") == 3).limit(3).create_bucket_batch_scanner(bucket)
-
-    run(with_table(config, database, use, FIELDS))

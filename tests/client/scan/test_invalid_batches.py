@@ -160,24 +160,21 @@ def test_a_header_that_cannot_be_read_names_table_bucket_and_offset(run, tmp_pat
     with_invalid_batch(run, tmp_path, "NONE", use)
 
 
-def test_rows_of_a_primary_key_table(run, tmp_path, monkeypatch):
+async def test_rows_of_a_primary_key_table(tmp_path, monkeypatch):
     """A server that hands out a row whose string is longer than the row."""
 
-    async def work() -> None:
-        async with running_server(tmp_path) as server:
-            bound = server.listeners["FLUSS"]
-            config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})
+    async with running_server(tmp_path) as server:
+        bound = server.listeners["FLUSS"]
+        config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})
 
-            async def bad_rows(*_: Any) -> list[bytes]:
-                return [encode_value_batch([b"\x01\x00\x00\x07\x50seven"])]
+        async def bad_rows(*_: Any) -> list[bytes]:
+            return [encode_value_batch([b"\x01\x00\x00\x07\x50seven"])]
 
-            monkeypatch.setattr(server.kv, "limit_scan", bad_rows)
+        monkeypatch.setattr(server.kv, "limit_scan", bad_rows)
 
-            async def use(_: Any, table: Any) -> None:
-                bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-                with pytest.raises(fluss.errors.CorruptRecordError, match=r"'db\.t' are not valid: row 0: .*string"):
-                    await table.new_scan().limit(5).create_bucket_batch_scanner(bucket).to_arrow()
+        async def use(_: Any, table: Any) -> None:
+            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+            with pytest.raises(fluss.errors.CorruptRecordError, match=r"'db\.t' are not valid: row 0: .*string"):
+                await table.new_scan().limit(5).create_bucket_batch_scanner(bucket).to_arrow()
 
-            await with_table(config, "db", use, [("id", pa.int32()), ("name", pa.string())], keys=["id"])
-
-    run(work())
+        await with_table(config, "db", use, [("id", pa.int32()), ("name", pa.string())], keys=["id"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.client.support import with_table
+from tests.client.support import open_table
 
 import fluss
 from fluss import errors
@@ -64,10 +64,10 @@ def rows_of(found):
     return sorted(zip(*(found.column(name).to_pylist() for name in found.column_names)))
 
 
-def test_a_snapshot_and_the_log_after_it(run, config, database, tmp_path):
+async def test_a_snapshot_and_the_log_after_it(config, database, tmp_path):
     rows = [(i, f"n{i}", i / 2) for i in range(100)]
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await upsert(table, rows)
         found = await snapshot_of(conn, table, 100)
         await upsert(table, [(100, "later", None)])
@@ -78,11 +78,9 @@ def test_a_snapshot_and_the_log_after_it(run, config, database, tmp_path):
         assert rows_of(pa.Table.from_batches(later)) == [(100, "later", None)]
         assert list(tmp_path.iterdir()) == [], "the temporary folder is gone"
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_projection_and_refusals(run, config, database):
-    async def use(conn, table):
+async def test_projection_and_refusals(config, database):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await upsert(table, [(1, "a", 0.5)])
         found = await snapshot_of(conn, table, 1)
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
@@ -94,17 +92,13 @@ def test_projection_and_refusals(run, config, database):
         with pytest.raises(fluss.InvalidArgumentError, match="as a whole"):
             table.new_scan().limit(1).create_bucket_batch_scanner(bucket, snapshot_id=0)
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
-
-    async def use_log(conn, table):
+    async with open_table(config, f"{database}_log", FIELDS) as (_, table):
         with pytest.raises(fluss.InvalidArgumentError, match="no snapshots"):
             scan(table, snapshot_id=0)
 
-    run(with_table(config, f"{database}_log", use_log, FIELDS))
 
-
-def test_servers_that_cannot_list_rows_are_read_from_the_snapshot(run, config, database, without_cursors):
-    async def use(conn, table):
+async def test_servers_that_cannot_list_rows_are_read_from_the_snapshot(config, database, without_cursors):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await upsert(table, [(i, "old", None) for i in range(50)])
         found = await snapshot_of(conn, table, 50)
         await upsert(table, [(i, "new", None) for i in range(40, 60)])
@@ -115,14 +109,12 @@ def test_servers_that_cannot_list_rows_are_read_from_the_snapshot(run, config, d
         assert scanner.snapshot_id >= found.snapshot_id
         assert scanner.log_offset == 50 + 20 + 10
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
-
 
 @pytest.mark.parametrize("how", ["gone", "flipped"])
-def test_files_that_cannot_be_read(run, config, database, without_cursors, snapshot_server, how):
+async def test_files_that_cannot_be_read(config, database, without_cursors, snapshot_server, how):
     """A snapshot that was asked for is an error; one that only saves time is not missed while the log reaches back."""
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await upsert(table, [(i, "x" * 200, None) for i in range(50)])
         found = await snapshot_of(conn, table, 50)
         files = (await conn.get_admin().get_kv_snapshot_metadata(found.bucket, found.snapshot_id)).files
@@ -133,8 +125,6 @@ def test_files_that_cannot_be_read(run, config, database, without_cursors, snaps
         scanner = scan(table)
         assert (await scanner.to_arrow()).num_rows == 50
         assert scanner.snapshot_id is None
-
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
 
 def damage(path, how):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
 from tests.client.support import fill_log as fill
-from tests.client.support import poll_all, with_table
+from tests.client.support import open_table, poll_all, with_table
 
 import fluss
 import fluss.aio
@@ -21,8 +21,8 @@ from fluss.client.scan import decode_pool, fetcher
 from fluss.client.scan.decode import BatchDecoder
 
 
-def test_records(run, config, database):
-    async def use(conn, table):
+async def test_records(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         before = int(time.time() * 1000) - 5000
         await fill(table)
         async with await table.new_scan().create_log_scanner() as scanner:
@@ -35,13 +35,11 @@ def test_records(run, config, database):
             assert len(await scanner.poll(20)) == 0
             assert "row={'id': 7" in repr(records[7])
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_a_poll_gives_no_more_than_asked_and_keeps_the_rest(run, config, database):
+async def test_a_poll_gives_no_more_than_asked_and_keeps_the_rest(config, database):
     config.scanner_log_max_poll_records = 30
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -57,11 +55,9 @@ def test_a_poll_gives_no_more_than_asked_and_keeps_the_rest(run, config, databas
             scanner.subscribe(0, 60)
             assert (await scanner.poll(5000))[0].offset == 60, "what was left over went with the subscription"
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_starts_in_the_middle_of_a_batch(run, config, database):
-    async def use(conn, table):
+async def test_starts_in_the_middle_of_a_batch(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table, batches=3, rows=20)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, 33)
@@ -71,11 +67,9 @@ def test_starts_in_the_middle_of_a_batch(run, config, database):
             scanner.subscribe(0, 33)
             assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(33, 60))
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_latest_means_from_now_on(run, config, database):
-    async def use(conn, table):
+async def test_latest_means_from_now_on(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = await fill(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, fluss.LATEST_OFFSET)
@@ -91,12 +85,10 @@ def test_latest_means_from_now_on(run, config, database):
             assert scanner.get_subscribed_buckets() == []
             assert len(await scanner.poll(10)) == 0
 
-    run(with_table(config, database, use, FIELDS))
-
 
 @pytest.mark.parametrize("offset", [101, 10**12])
-def test_offsets_out_of_range_are_an_error(run, config, database, offset):
-    async def use(conn, table):
+async def test_offsets_out_of_range_are_an_error(config, database, offset):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, offset)
@@ -108,11 +100,9 @@ def test_offsets_out_of_range_are_an_error(run, config, database, offset):
             scanner.subscribe(0, 100)
             assert len(await scanner.poll(50)) == 0, "the end itself is fine"
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_calls_that_make_no_sense(run, config, database):
-    async def use(conn, table):
+async def test_calls_that_make_no_sense(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         records = await table.new_scan().create_log_scanner()
         batches = await table.new_scan().create_record_batch_log_scanner()
         with pytest.raises(fluss.InvalidArgumentError, match="No buckets subscribed"):
@@ -151,15 +141,13 @@ def test_calls_that_make_no_sense(run, config, database):
             records.subscribe(0, 0)
         await batches.close()
 
-    run(with_table(config, database, use, FIELDS))
-
 
 @pytest.mark.parametrize("log_format", ["ARROW", "INDEXED", "COMPACTED"])
 @pytest.mark.parametrize("columns", [[0], [2], [2, 0], [1, 2, 0]])
-def test_projection_keeps_the_order_asked_for(run, config, database, log_format, columns):
+async def test_projection_keeps_the_order_asked_for(config, database, log_format, columns):
     names = [FIELDS[i][0] for i in columns]
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, log_format=log_format) as (_, table):
         await fill(table, batches=2, rows=10)
         for scan in (table.new_scan().project(columns), table.new_scan().project_by_name(names)):
             async with await scan.create_record_batch_log_scanner() as scanner:
@@ -175,11 +163,9 @@ def test_projection_keeps_the_order_asked_for(run, config, database, log_format,
                 [record, *_] = await scanner.poll(5000)
                 assert list(record.row) == names
 
-    run(with_table(config, database, use, FIELDS, log_format=log_format))
 
-
-def test_to_arrow_leaves_the_position_alone(run, config, database):
-    async def use(conn, table):
+async def test_to_arrow_leaves_the_position_alone(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = await fill(table, batches=2, rows=10)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
@@ -194,26 +180,24 @@ def test_to_arrow_leaves_the_position_alone(run, config, database):
             assert len(await scanner.to_pandas()) == 7
             assert (await scanner.to_polars()).height == 7
 
-    run(with_table(config, database, use, FIELDS))
+
+async def test_an_empty_table(config, database):
+    async with (
+        open_table(config, database, FIELDS) as (_, table),
+        await table.new_scan().create_record_batch_log_scanner() as scanner,
+    ):
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        found = await scanner.to_arrow()
+        assert found.num_rows == 0
+        assert found.schema.names == ["id", "name", "score"]
+        assert (await scanner.poll_arrow(20)).schema == found.schema
+        assert list(scanner.to_arrow_batch_reader()) == []
 
 
-def test_an_empty_table(run, config, database):
-    async def use(conn, table):
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-            found = await scanner.to_arrow()
-            assert found.num_rows == 0
-            assert found.schema.names == ["id", "name", "score"]
-            assert (await scanner.poll_arrow(20)).schema == found.schema
-            assert list(scanner.to_arrow_batch_reader()) == []
-
-    run(with_table(config, database, use, FIELDS))
-
-
-def test_lag(run, config, database):
+async def test_lag(config, database):
     config.scanner_log_max_poll_records = 40
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         await fill(table)
         async with await table.new_scan().create_log_scanner() as scanner:
@@ -226,14 +210,12 @@ def test_lag(run, config, database):
             await poll_all(scanner, left)
             assert scanner.lag() == {bucket: 0}
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_buckets_take_turns(run, config, database):
+async def test_buckets_take_turns(config, database):
     config.writer_bucket_no_key_assigner = "round_robin"
     config.scanner_log_max_poll_records = 10
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, bucket_count=4) as (_, table):
         writer = table.new_append().create_writer()
         for _ in range(10):
             for i in range(40):
@@ -251,11 +233,9 @@ def test_buckets_take_turns(run, config, database):
             assert len(set(seen[:8])) >= 3, "no bucket starves the others"
             assert sorted(b.bucket_id for b, _ in scanner.get_subscribed_buckets()) == [0, 1, 2, 3]
 
-    run(with_table(config, database, use, FIELDS, bucket_count=4))
 
-
-def test_subscriptions_change_while_a_poll_waits(run, config, database):
-    async def use(conn, table):
+async def test_subscriptions_change_while_a_poll_waits(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = await fill(table, batches=1, rows=10)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 10)
@@ -277,52 +257,45 @@ def test_subscriptions_change_while_a_poll_waits(run, config, database):
             await scanner.close()
             assert len(await waiting) == 0
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_unsubscribing_from_another_thread_does_not_cancel_a_poll(config, database, run):
-    async def make(conn, table):
+async def test_unsubscribing_from_another_thread_does_not_cancel_a_poll(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table, batches=20, rows=50)
 
-    run(with_table(config, database, make, FIELDS))
+    conn = await fluss.FlussConnection.create(config)
+    table = await conn.get_table(fluss.TablePath(database, "t"))
+    scanner = await table.new_scan().create_log_scanner()
+    stop = threading.Event()
+    offsets = []
 
-    async def main():
-        conn = await fluss.FlussConnection.create(config)
-        table = await conn.get_table(fluss.TablePath(database, "t"))
-        scanner = await table.new_scan().create_log_scanner()
-        stop = threading.Event()
-        offsets = []
+    def change():
+        while not stop.is_set():
+            scanner.subscribe(0, 500)
+            scanner.unsubscribe(0)
+            scanner.subscribe(0, 0)
+            time.sleep(0.01)
 
-        def change():
-            while not stop.is_set():
-                scanner.subscribe(0, 500)
-                scanner.unsubscribe(0)
-                scanner.subscribe(0, 0)
-                time.sleep(0.01)
-
-        changing = threading.Thread(target=change)
-        scanner.subscribe(0, 0)
-        changing.start()
-        try:
-            for _ in range(100):
-                try:
-                    offsets += [record.offset for record in scanner.poll(20)]
-                except fluss.InvalidArgumentError:
-                    continue  # just then nothing was subscribed
-        finally:
-            stop.set()
-            changing.join()
-        assert offsets
-        conn.close()
-
-    asyncio.run(main())
+    changing = threading.Thread(target=change)
+    scanner.subscribe(0, 0)
+    changing.start()
+    try:
+        for _ in range(100):
+            try:
+                offsets += [record.offset for record in scanner.poll(20)]
+            except fluss.InvalidArgumentError:
+                continue  # just then nothing was subscribed
+    finally:
+        stop.set()
+        changing.join()
+    assert offsets
+    conn.close()
 
 
 # -- bounded memory ---------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_fetched_twice_for_a_bounded_read(run, config, database):
-    async def use(conn, table):
+async def test_nothing_is_fetched_twice_for_a_bounded_read(config, database):
+    async with open_table(config, database, FIELDS) as (conn, table):
         await fill(table)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -337,14 +310,16 @@ def test_nothing_is_fetched_twice_for_a_bounded_read(run, config, database):
             await asyncio.sleep(0.1)
             assert conn.metrics()["scanner_fetches_total"] > fetched, "records can only be polled: that may begin"
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_a_slow_consumer_does_not_buffer_the_table(run, config, database):
+async def test_a_slow_consumer_does_not_buffer_the_table(config, database):
     config.scanner_log_fetch_max_bytes_for_bucket = 20_000
     config.scanner_log_fetch_max_bytes = 50_000
 
-    async def use(conn, table):
+    config.writer_batch_size = 60_000
+    async with open_table(config, database, FIELDS, properties={"table.log.arrow.compression.type": "NONE"}) as (
+        conn,
+        table,
+    ):
         writer = table.new_append().create_writer()
         for start in range(0, 20_000, 500):
             ids = list(range(start, start + 500))
@@ -370,14 +345,11 @@ def test_a_slow_consumer_does_not_buffer_the_table(run, config, database):
             await asyncio.sleep(0.001)
         assert read == 20_000
 
-    config.writer_batch_size = 60_000
-    run(with_table(config, database, use, FIELDS, properties={"table.log.arrow.compression.type": "NONE"}))
 
-
-def test_a_scanner_that_is_dropped_stops_fetching(run, config, database):
+async def test_a_scanner_that_is_dropped_stops_fetching(config, database):
     config.scanner_log_fetch_wait_max_time_ms = 20
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (conn, table):
         await fill(table)
         scanner = await table.new_scan().create_log_scanner()
         scanner.subscribe(0, fluss.EARLIEST_OFFSET)
@@ -389,26 +361,26 @@ def test_a_scanner_that_is_dropped_stops_fetching(run, config, database):
         await asyncio.sleep(0.2)
         assert conn.metrics()["scanner_fetches_total"] == fetches
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_a_server_that_does_not_wait_is_not_asked_all_the_time(run, config, database):
+async def test_a_server_that_does_not_wait_is_not_asked_all_the_time(config, database):
     config.scanner_log_fetch_min_bytes = 0
 
-    async def use(conn, table):
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-            await scanner.poll(500)
-            assert conn.metrics()["scanner_fetches_total"] < 60
-
-    run(with_table(config, database, use, FIELDS))
+    async with (
+        open_table(config, database, FIELDS) as (conn, table),
+        await table.new_scan().create_log_scanner() as scanner,
+    ):
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        await scanner.poll(500)
+        assert conn.metrics()["scanner_fetches_total"] < 60
 
 
 # -- readers and iteration --------------------------------------------------------------------------------------------
 
 
-def test_batch_reader_on_the_loop_itself(run, config, database):
-    async def use(conn, table):
+async def test_batch_reader_on_the_loop_itself(config, database):
+    await asyncio.to_thread(int)  # starts the thread of the loop itself
+    before = threading.active_count()
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table)
         async with await table.new_scan().project([1]).create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, 10)
@@ -430,43 +402,35 @@ def test_batch_reader_on_the_loop_itself(run, config, database):
             # In a thread, while the loop goes on.
             reader = scanner.to_arrow_batch_reader()
             assert (await asyncio.to_thread(reader.read_all)).num_rows == 4
-
-    before = threading.active_count()
-    run(with_table(config, database, use, FIELDS))
-    deadline = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.05)
+    for _ in range(100):
+        if threading.active_count() > before:
+            await asyncio.sleep(0.05)
     assert threading.active_count() <= before, [thread.name for thread in threading.enumerate()]
 
 
-def test_batch_reader_of_the_plain_face(run, config, database):
-    async def make(conn, table):
+async def test_batch_reader_of_the_plain_face(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table)
 
-    run(with_table(config, database, make, FIELDS))
-
-    async def main():
-        conn = await fluss.FlussConnection.create(config)
-        table = await conn.get_table(fluss.TablePath(database, "t"))
-        scanner = await table.new_scan().create_record_batch_log_scanner()
+    conn = await fluss.FlussConnection.create(config)
+    table = await conn.get_table(fluss.TablePath(database, "t"))
+    scanner = await table.new_scan().create_record_batch_log_scanner()
+    scanner.subscribe(0, 0)
+    opened = conn.metrics()["connections_opened_total"]
+    reader = scanner.to_arrow_batch_reader()
+    with pytest.raises(fluss.InvalidArgumentError, match="Reader is active"):
         scanner.subscribe(0, 0)
-        opened = conn.metrics()["connections_opened_total"]
-        reader = scanner.to_arrow_batch_reader()
-        with pytest.raises(fluss.InvalidArgumentError, match="Reader is active"):
-            scanner.subscribe(0, 0)
-        rows = sum(batch.num_rows for batch in reader)
-        assert rows == 100
-        assert conn.metrics()["connections_opened_total"] == opened, "it reads through the connection it has"
-        scanner.subscribe(0, 0)
-        conn.close()
-        with pytest.raises(fluss.FlussError):
-            scanner.to_arrow()
-
-    asyncio.run(main())
+    rows = sum(batch.num_rows for batch in reader)
+    assert rows == 100
+    assert conn.metrics()["connections_opened_total"] == opened, "it reads through the connection it has"
+    scanner.subscribe(0, 0)
+    conn.close()
+    with pytest.raises(fluss.FlussError):
+        scanner.to_arrow()
 
 
-def test_iteration_and_break(run, config, database):
-    async def use(conn, table):
+async def test_iteration_and_break(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 90)
@@ -486,11 +450,9 @@ def test_iteration_and_break(run, config, database):
         assert (await anext(reader)).num_records
         await reader.aclose()
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_reading_between_offsets(run, config, database):
-    async def use(conn, table):
+async def test_reading_between_offsets(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table)
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         found = [b async for b in table.new_scan().read_batches({bucket: 10}, {bucket: 61})]
@@ -498,14 +460,12 @@ def test_reading_between_offsets(run, config, database):
         assert found[-1].last_offset == 60
         assert [b async for b in table.new_scan().read_batches({bucket: 5}, {bucket: 5})] == []
 
-    run(with_table(config, database, use, FIELDS))
-
 
 # -- changelogs -------------------------------------------------------------------------------------------------------
 
 
-def test_the_changelog_of_a_primary_key_table(run, config, database):
-    async def use(conn, table):
+async def test_the_changelog_of_a_primary_key_table(config, database):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         writer = table.new_upsert().create_writer()
         for row in [(1, "a", 0.0), (1, "b", 0.0), (2, "c", 0.0)]:
             await writer.upsert(row).wait()
@@ -521,13 +481,11 @@ def test_the_changelog_of_a_primary_key_table(run, config, database):
             assert found.change_types[0] == fluss.ChangeType.UpdateAfter
             assert found.batch.column("name")[0].as_py() == "b"
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_changes_that_change_nothing_move_the_position(run, config, database):
+async def test_changes_that_change_nothing_move_the_position(config, database):
     """Deleting what is not there leaves an empty batch in the log: it must neither stop a scan nor be handed out."""
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         writer = table.new_upsert().create_writer()
         for i in range(5):
             await writer.delete((i,)).wait()
@@ -545,16 +503,15 @@ def test_changes_that_change_nothing_move_the_position(run, config, database):
             ends = await admin.list_offsets(table.get_table_path(), [0], fluss.OffsetSpec.latest())
             assert position == ends[0]
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
-
 
 @pytest.mark.parametrize(("compression", "ahead"), [("NONE", True), ("ZSTD", True), ("ZSTD", False)])
-def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(
-    run, config, database, monkeypatch, compression, ahead
+async def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(
+    config, database, monkeypatch, compression, ahead
 ):
     monkeypatch.setattr(decode_pool, "_ahead", ahead)
 
-    async def use(conn, table):
+    properties = {"table.log.arrow.compression.type": compression}
+    async with open_table(config, database, FIELDS, properties=properties) as (_, table):
         # One batch that is not small: decoded when it is taken without compression, in a thread with it.
         await fill(table, batches=1, rows=20_000)
         scanner = await table.new_scan().create_record_batch_log_scanner()
@@ -566,12 +523,9 @@ def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(
         monkeypatch.setattr(BatchDecoder, "decode", decode)
         assert (await scanner.poll_arrow(5000)).num_rows == 20_000, "and nothing is passed over"
 
-    properties = {"table.log.arrow.compression.type": compression}
-    run(with_table(config, database, use, FIELDS, properties=properties))
-
 
 @pytest.mark.parametrize("ahead", [True, False])
-def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(run, config, database, monkeypatch, ahead):
+async def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(config, database, monkeypatch, ahead):
     """Where another process keeps every core busy, as among the workers of Spark."""
     monkeypatch.setattr(decode_pool, "_ahead", True)
     if not ahead:
@@ -585,7 +539,7 @@ def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(run, config,
 
     monkeypatch.setattr(BatchDecoder, "decode", noted)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table, batches=3, rows=20_000)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, 0)
@@ -593,8 +547,6 @@ def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(run, config,
         assert found.column("id").to_pylist() == list(range(60_000))
         assert len(threads) == 3
         assert all((thread is threading.current_thread()) is not ahead for thread in threads)
-
-    run(with_table(config, database, use, FIELDS))
 
 
 CHANGES = ["insert", "insert", "update_before", "update_after", "delete"]
@@ -612,8 +564,8 @@ async def make_changes(table):
         await change.wait()
 
 
-def test_changelog_batches_say_what_their_rows_did(run, config, database):
-    async def use(conn, table):
+async def test_changelog_batches_say_what_their_rows_did(config, database):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         await make_changes(table)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
@@ -637,8 +589,6 @@ def test_changelog_batches_say_what_their_rows_did(run, config, database):
         async with await narrow.create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
             assert (await scanner.to_arrow()).to_pydict() == {"name": ["b", "b"], "_change_type": ["insert", "delete"]}
-
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
 
 def test_changelog_batches_of_the_plain_face(run, config, database):
@@ -666,27 +616,25 @@ def test_changelog_batches_of_the_plain_face(run, config, database):
     run(with_table(config, database, use, FIELDS, keys=["id"]))
 
 
-def test_a_log_table_has_no_change_types(run, config, database):
-    async def use(conn, table):
+async def test_a_log_table_has_no_change_types(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe_from_beginning(0)
             assert (await scanner.to_arrow()).column_names == ["id", "name", "score"]
 
-    run(with_table(config, database, use, FIELDS))
+
+async def test_no_buckets_is_a_mistake(config, database):
+    async with (
+        open_table(config, database, FIELDS) as (_, table),
+        await table.new_scan().create_log_scanner() as scanner,
+    ):
+        with pytest.raises(fluss.InvalidArgumentError, match="no buckets were given"):
+            scanner.subscribe_buckets({})
 
 
-def test_no_buckets_is_a_mistake(run, config, database):
-    async def use(conn, table):
-        async with await table.new_scan().create_log_scanner() as scanner:
-            with pytest.raises(fluss.InvalidArgumentError, match="no buckets were given"):
-                scanner.subscribe_buckets({})
-
-    run(with_table(config, database, use, FIELDS))
-
-
-def test_from_the_beginning_of_a_partition(run, config, database):
-    async def use(conn, table):
+async def test_from_the_beginning_of_a_partition(config, database):
+    async with open_table(config, database, FIELDS, partition_keys=["name"]) as (conn, table):
         await conn.get_admin().create_partition(table.get_table_path(), {"name": "EU"})
         [partition] = await conn.get_admin().list_partition_infos(table.get_table_path())
         await table.new_append().create_writer().append((1, "EU", 0.5)).wait()
@@ -696,10 +644,8 @@ def test_from_the_beginning_of_a_partition(run, config, database):
             scanner.subscribe_from_beginning(0, partition.partition_id)
             assert [record.row["id"] for record in await scanner.poll(5000)] == [1]
 
-    run(with_table(config, database, use, FIELDS, partition_keys=["name"]))
 
-
-def test_a_reader_that_is_dropped_half_read_releases_its_buckets(run, config, database):
+async def test_a_reader_that_is_dropped_half_read_releases_its_buckets(config, database):
     def drop(scanner):
         reader = scanner.to_arrow_batch_reader()
         with pytest.raises(fluss.InvalidArgumentError, match="RecordBatchLogReader is active"):
@@ -714,17 +660,15 @@ def test_a_reader_that_is_dropped_half_read_releases_its_buckets(run, config, da
         # One that was read to its end leaves the position alone, as `to_arrow` does.
         assert sum(batch.num_rows for batch in scanner.to_arrow_batch_reader()) == 100
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         await fill(table)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
             await asyncio.to_thread(drop, scanner)
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_wakeup_ends_the_wait_of_a_poll(run, config, database):
-    async def use(conn, table):
+async def test_wakeup_ends_the_wait_of_a_poll(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         loop = asyncio.get_running_loop()
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe_from_beginning(0)
@@ -739,13 +683,11 @@ def test_wakeup_ends_the_wait_of_a_poll(run, config, database):
             await table.new_append().create_writer().append((1, "a", 0.5)).wait()
             assert len(await scanner.poll(30_000)) == 1, "and only that one"
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_a_partition_that_is_dropped_while_it_is_read(run, config, database, monkeypatch, caplog):
+async def test_a_partition_that_is_dropped_while_it_is_read(config, database, monkeypatch, caplog):
     monkeypatch.setattr(fetcher, "_GONE_PATIENCE_MS", 300.0)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, partition_keys=["name"]) as (conn, table):
         admin, path = conn.get_admin(), table.get_table_path()
         await admin.create_partition(path, {"name": "EU"})
         await admin.create_partition(path, {"name": "US"})
@@ -761,6 +703,4 @@ def test_a_partition_that_is_dropped_while_it_is_read(run, config, database, mon
             writer = table.new_append().create_writer()
             await writer.append((1, "US", 0.5)).wait()
             assert [record.row["id"] for record in await poll_all(scanner, 1)] == [1]
-
-    run(with_table(config, database, use, FIELDS, partition_keys=["name"]))
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []

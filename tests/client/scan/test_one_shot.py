@@ -8,7 +8,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, closed, fill_log, with_table
+from tests.client.support import LOG_FIELDS, closed, fill_log, open_table
 
 import fluss
 import fluss.aio
@@ -39,10 +39,10 @@ def ids_of(batches):
 
 @pytest.mark.parametrize("kind", ["bucket", "table"])
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-def test_loops_that_are_cancelled_at_any_moment_lose_no_batch(run, config, database, kind, face):
+async def test_loops_that_are_cancelled_at_any_moment_lose_no_batch(config, database, kind, face):
     config.scanner_kv_fetch_max_bytes = 500
 
-    async def use(conn, table):
+    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
         await fill_keys(table)
         chance = random.Random(7)
         connection = await face.FlussConnection.create(config)
@@ -64,14 +64,12 @@ def test_loops_that_are_cancelled_at_any_moment_lose_no_batch(run, config, datab
             assert sorted(ids_of(found)) == IDS
         await closed(connection)
 
-    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
-
 
 @pytest.mark.parametrize("kind", ["bucket", "table"])
-def test_a_read_of_everything_that_is_cancelled_gives_everything_the_next_time(run, config, database, kind):
+async def test_a_read_of_everything_that_is_cancelled_gives_everything_the_next_time(config, database, kind):
     config.scanner_kv_fetch_max_bytes = 500
 
-    async def use(conn, table):
+    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
         await fill_keys(table)
         async with scanner_of(table, kind) as scanner:
             for batches in (1, 2, 4):
@@ -84,10 +82,8 @@ def test_a_read_of_everything_that_is_cancelled_gives_everything_the_next_time(r
             rest = await scanner.to_arrow()
             assert sorted(ids_of([first]) + rest.column("id").to_pylist()) == IDS
 
-    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
 
-
-def test_after_a_failure_the_end_is_not_reported(run, config, database, monkeypatch):
+async def test_after_a_failure_the_end_is_not_reported(config, database, monkeypatch):
     config.scanner_kv_fetch_max_bytes = 500
     scan_kv = batch_scanner.BatchScanner._scan_kv
 
@@ -98,7 +94,7 @@ def test_after_a_failure_the_end_is_not_reported(run, config, database, monkeypa
 
     monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", fail)
 
-    async def use(conn, table):
+    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
         await fill_keys(table)
         async with scanner_of(table, "bucket") as scanner:
             with pytest.raises(StorageError, match="on fire"):
@@ -110,13 +106,11 @@ def test_after_a_failure_the_end_is_not_reported(run, config, database, monkeypa
                     await scanner.next_batch()
         assert await scanner.next_batch() is None, "it is closed"
 
-    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
 
-
-def test_two_tasks_share_the_batches(run, config, database):
+async def test_two_tasks_share_the_batches(config, database):
     config.scanner_kv_fetch_max_bytes = 500
 
-    async def use(conn, table):
+    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
         await fill_keys(table)
         async with scanner_of(table, "bucket") as scanner:
 
@@ -126,14 +120,12 @@ def test_two_tasks_share_the_batches(run, config, database):
             first, second = await asyncio.gather(read(), read())
             assert sorted(ids_of(first) + ids_of(second)) == IDS
 
-    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
 
-
-def test_each_batch_of_a_loop_has_its_own_time(run, config, database):
+async def test_each_batch_of_a_loop_has_its_own_time(config, database):
     config.scanner_kv_fetch_max_bytes = 500
     config.request_timeout_ms = 250
 
-    async def use(conn, table):
+    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
         await fill_keys(table)
         seen = []
         async for found in scanner_of(table, "bucket"):
@@ -142,10 +134,8 @@ def test_each_batch_of_a_loop_has_its_own_time(run, config, database):
                 await asyncio.sleep(0.25)
         assert sorted(ids_of(seen)) == IDS
 
-    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
 
-
-def test_a_call_after_a_cancelled_one_has_its_own_time(run, config, database, monkeypatch):
+async def test_a_call_after_a_cancelled_one_has_its_own_time(config, database, monkeypatch):
     goes_on = asyncio.Event()
     scan_kv = batch_scanner.BatchScanner._scan_kv
 
@@ -155,7 +145,7 @@ def test_a_call_after_a_cancelled_one_has_its_own_time(run, config, database, mo
 
     monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", wait)
 
-    async def use(conn, table):
+    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
         await fill_keys(table)
         async with scanner_of(table, "bucket") as scanner:
             reading = asyncio.ensure_future(scanner.next_batch())
@@ -166,17 +156,15 @@ def test_a_call_after_a_cancelled_one_has_its_own_time(run, config, database, mo
             goes_on.set()
             assert sorted(ids_of(await scanner.collect_all_batches())) == IDS
 
-    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
-
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["waits", "cancelled"])
-def test_closing_ends_a_call_that_waits(run, config, database, monkeypatch, no_complaints, cancelled):
+async def test_closing_ends_a_call_that_waits(config, database, monkeypatch, no_complaints, cancelled):
     async def wait(self, connection, request, **options):
         await asyncio.sleep(60)
 
     monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", wait)
 
-    async def use(conn, table):
+    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
         await fill_keys(table)
         scanner = scanner_of(table, "bucket")
         reading = asyncio.ensure_future(scanner.next_batch())
@@ -189,11 +177,9 @@ def test_closing_ends_a_call_that_waits(run, config, database, monkeypatch, no_c
             assert await asyncio.wait_for(reading, 5) is None
         assert await scanner.next_batch() is None
 
-    run(with_table(config, database, use, KEYED_FIELDS, keys=["id"]))
 
-
-def test_a_loop_over_a_log_that_is_left_goes_on_where_it_was(run, config, database):
-    async def use(conn, table):
+async def test_a_loop_over_a_log_that_is_left_goes_on_where_it_was(config, database):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         await fill_log(table)
         async with table.new_scan().create_table_batch_scanner() as scanner:
             seen = []
@@ -204,5 +190,3 @@ def test_a_loop_over_a_log_that_is_left_goes_on_where_it_was(run, config, databa
                 else:
                     break
             assert ids_of(seen) == list(range(100))
-
-    run(with_table(config, database, use, LOG_FIELDS))

@@ -8,7 +8,7 @@ import uuid
 
 import pyarrow as pa
 import pytest
-from tests.client.support import with_table
+from tests.client.support import open_table, with_table
 from tests.faults.proxy import Answer, FaultProxy, ProxiedServer
 
 import fluss
@@ -176,14 +176,15 @@ def tiered(run, proxy, tmp_path, database):
 
 
 @pytest.mark.parametrize("preference", ["local-first", "remote-first"])
-def test_servers_are_told_where_rows_are_wanted_from(run, proxy, database, preference):
+async def test_servers_are_told_where_rows_are_wanted_from(proxy, database, preference):
     asked = []
 
     def judge(api_key, body):
         if api_key == apis.FETCH_LOG.key:
             asked.append(messages.FetchLogRequest.FromString(bytes(body)).read_preference)
 
-    async def use(conn, table):
+    config = fluss.Config({"bootstrap.servers": proxy.address, "client.scanner.log.read-preference": preference})
+    async with open_table(config, database, FIELDS) as (_, table):
         await table.new_append().create_writer().append((1, "a")).wait()
         proxy.on_request = judge
         try:
@@ -194,9 +195,6 @@ def test_servers_are_told_where_rows_are_wanted_from(run, proxy, database, prefe
         finally:
             proxy.calm()
         assert set(asked) == {0 if preference == "local-first" else 1}
-
-    config = fluss.Config({"bootstrap.servers": proxy.address, "client.scanner.log.read-preference": preference})
-    run(with_table(config, database, use, FIELDS))
 
 
 def test_a_scan_goes_from_remote_to_local(tiered):

@@ -7,7 +7,7 @@ import asyncio
 
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, with_table
+from tests.client.support import LOG_FIELDS, open_table
 
 import fluss
 
@@ -32,8 +32,10 @@ def ids(table):
 
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("keyed", [False, True])
-def test_all_rows_of_all_buckets(run, config, database, keyed, partitioned):
-    async def use(conn, table):
+async def test_all_rows_of_all_buckets(config, database, keyed, partitioned):
+    keys = None if not keyed else ["id", "name"] if partitioned else ["id"]
+    options = {"partition_keys": ["name"]} if partitioned else {}
+    async with open_table(config, database, FIELDS, keys=keys, bucket_count=3, **options) as (_, table):
         await fill(table)
         expected = [i for i in range(200) if not keyed or i != 1]
         whole = await table.new_scan().create_table_batch_scanner().to_arrow()
@@ -61,10 +63,6 @@ def test_all_rows_of_all_buckets(run, config, database, keyed, partitioned):
         in_thread = await asyncio.to_thread(plain_face, config, table.get_table_path())
         assert in_thread == [expected, expected, len(expected), len(expected)]
 
-    keys = None if not keyed else ["id", "name"] if partitioned else ["id"]
-    options = {"partition_keys": ["name"]} if partitioned else {}
-    run(with_table(config, database, use, FIELDS, keys=keys, bucket_count=3, **options))
-
 
 def plain_face(config, path):
     async def read():
@@ -80,21 +78,17 @@ def plain_face(config, path):
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_a_table_without_rows(run, config, database, keyed):
-    async def use(conn, table):
+async def test_a_table_without_rows(config, database, keyed):
+    keys = ["id", "name"] if keyed else None
+    async with open_table(config, database, FIELDS, keys=keys, partition_keys=["name"]) as (_, table):
         found = await table.new_scan().create_table_batch_scanner().to_arrow()
         assert found.num_rows == 0
         assert found.schema.names == ["id", "name", "score"]
 
-    keys = ["id", "name"] if keyed else None
-    run(with_table(config, database, use, FIELDS, keys=keys, partition_keys=["name"]))
 
-
-def test_an_error_of_one_bucket_ends_the_read(run, config, database):
-    async def use(conn, table):
+async def test_an_error_of_one_bucket_ends_the_read(config, database):
+    async with open_table(config, database, LOG_FIELDS, keys=["id"], bucket_count=3) as (conn, table):
         await fill(table, 20)
         await conn.get_admin().drop_table(table.get_table_path())
         with pytest.raises(fluss.FlussError):
             await table.new_scan().create_table_batch_scanner().to_arrow(timeout=3)
-
-    run(with_table(config, database, use, LOG_FIELDS, keys=["id"], bucket_count=3))

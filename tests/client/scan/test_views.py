@@ -8,7 +8,7 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
-from tests.client.support import with_table
+from tests.client.support import open_table
 
 import fluss
 from fluss.client.scan.records import RecordBatch
@@ -54,8 +54,8 @@ async def scanned(table, count):
     return [row for _, row in rows]
 
 
-def test_the_changelog_of_a_primary_key_table(run, config, database):
-    async def use(conn, table):
+async def test_the_changelog_of_a_primary_key_table(config, database):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await change(table)
         view = await conn.get_table(f"{table.get_table_path()}$changelog")
         assert view.arrow_schema.names == ["_change_type", "_log_offset", "_commit_timestamp", "id", "name"]
@@ -72,8 +72,6 @@ def test_the_changelog_of_a_primary_key_table(run, config, database):
         with pytest.raises(fluss.InvalidArgumentError, match="rows cannot be filtered"):
             view.new_scan().filter(fluss.col("id") == 1)
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
-
 
 def plain_face(config, path):
     async def read():
@@ -84,8 +82,8 @@ def plain_face(config, path):
     return asyncio.run(read())
 
 
-def test_the_changelog_of_a_log_table(run, config, database):
-    async def use(conn, table):
+async def test_the_changelog_of_a_log_table(config, database):
+    async with open_table(config, database, FIELDS) as (conn, table):
         writer = table.new_append().create_writer()
         for i in range(3):
             await writer.append((i, "x")).wait()
@@ -100,17 +98,13 @@ def test_the_changelog_of_a_log_table(run, config, database):
         with pytest.raises(fluss.InvalidArgumentError, match=r"not \$other"):
             await conn.get_table(f"{table.get_table_path()}$other")
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_the_binlog(run, config, database):
-    async def use(conn, table):
+async def test_the_binlog(config, database):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await change(table)
         config.scanner_log_max_poll_records = 1
         rows = await scanned(await conn.get_table(f"{table.get_table_path()}$binlog"), 4)
         assert [(row["_change_type"], row["_log_offset"], row["before"], row["after"]) for row in rows] == BINLOG
-
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
 
 @pytest.mark.parametrize("gap", [0, 5])

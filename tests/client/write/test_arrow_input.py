@@ -12,7 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from tests.client.support import read_all, with_table
+from tests.client.support import open_table, read_all
 
 import fluss
 from fluss.client.write.arrow_input import BatchReader
@@ -156,8 +156,8 @@ EXPECTED = [
 
 @pytest.mark.parametrize("source", ["batch", "table", "pandas", "polars", "pandas arrow"])
 @pytest.mark.parametrize("keys", [None, ["id"]])
-def test_every_source_writes_the_same_rows(run, config, database, source, keys):
-    async def use(conn, table):
+async def test_every_source_writes_the_same_rows(config, database, source, keys):
+    async with open_table(config, database, FIELDS, keys=keys) as (_, table):
         writer = (table.new_upsert() if keys else table.new_append()).create_writer()
         frame = pd.DataFrame(ROWS)
         if source == "batch":
@@ -174,13 +174,11 @@ def test_every_source_writes_the_same_rows(run, config, database, source, keys):
         assert handle.done()
         assert (await read_all(table)).to_pylist() == EXPECTED
 
-    run(with_table(config, database, use, FIELDS, keys=keys))
 
-
-def test_rows_and_batches_of_any_origin_share_a_batch(run, config, database):
+async def test_rows_and_batches_of_any_origin_share_a_batch(config, database):
     """A data frame's schema carries metadata of its own, which once kept batches from being joined."""
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         writer.append(EXPECTED[0])
         writer.write_pandas(pd.DataFrame(ROWS))
@@ -189,11 +187,9 @@ def test_rows_and_batches_of_any_origin_share_a_batch(run, config, database):
         await writer.flush()
         assert (await read_all(table)).to_pylist() == [EXPECTED[0], *EXPECTED, *EXPECTED, EXPECTED[1]]
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_batches_come_after_rows_that_were_given_before_them(run, config, database):
-    async def use(conn, table):
+async def test_batches_come_after_rows_that_were_given_before_them(config, database):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         writer = table.new_upsert().create_writer()
         for version in range(40):
             writer.upsert({"id": 1, "name": f"row {version}"})
@@ -201,11 +197,9 @@ def test_batches_come_after_rows_that_were_given_before_them(run, config, databa
         await writer.flush()
         assert (await table.new_lookup().create_lookuper().lookup([1]))["name"] == "batch 39"
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_a_bad_frame_is_refused_as_a_whole(run, config, database):
-    async def use(conn, table):
+async def test_a_bad_frame_is_refused_as_a_whole(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         for frame, words in [
             (pd.DataFrame({"id": [1, 2.5]}), r"row 1, column 'id' \(int\): 2.5 does not fit"),
@@ -222,22 +216,18 @@ def test_a_bad_frame_is_refused_as_a_whole(run, config, database):
         await writer.flush()
         assert (await read_all(table)).column("id").to_pylist() == [1, None]
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_empty_batches_are_done_at_once(run, config, database):
-    async def use(conn, table):
+async def test_empty_batches_are_done_at_once(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         for empty in (pa.table(ROWS).slice(0, 0), pa.schema(FIELDS).empty_table()):
             handle = writer.write_arrow(empty)
             assert handle.done()
             await handle.wait()
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_delete_arrow_batch(run, config, database):
-    async def use(conn, table):
+async def test_delete_arrow_batch(config, database):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         writer = table.new_upsert().create_writer()
         writer.write_arrow(pa.table(ROWS))
         writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"name": ["ignored", "x"], "id": [1, 3]}))
@@ -247,15 +237,16 @@ def test_delete_arrow_batch(run, config, database):
         with pytest.raises(fluss.InvalidRowError, match="Missing value for non-nullable field 'id'"):
             writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"name": ["x"]}))
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_an_invalid_batch_is_refused_and_not_retried_for_long(run, config, database):
+async def test_an_invalid_batch_is_refused_and_not_retried_for_long(config, database):
     offsets = pa.py_buffer(pa.array([0, 3, 20_000_000, 6], pa.int32()).buffers()[1])
     names = pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"abcdef"))
     invalid = pa.RecordBatch.from_arrays([pa.array([1, 2, 3], pa.int32()), names], names=["id", "name"])
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, properties={"table.log.arrow.compression.type": "NONE"}) as (
+        _,
+        table,
+    ):
         writer = table.new_append().create_writer()
         with pytest.raises(fluss.errors.CorruptRecordError, match="not valid, nothing of it was written"):
             await asyncio.wait_for(writer.write_arrow_batch(invalid).wait(), 20)
@@ -263,8 +254,6 @@ def test_an_invalid_batch_is_refused_and_not_retried_for_long(run, config, datab
             await writer.flush()
         await writer.append({"id": 4, "name": "later"}).wait()
         assert (await read_all(table)).column("id").to_pylist() == [4]
-
-    run(with_table(config, database, use, FIELDS, properties={"table.log.arrow.compression.type": "NONE"}))
 
 
 class Stream:
@@ -292,18 +281,16 @@ class Array:
     [Stream, Array, pl.from_arrow, pa.Table.to_reader, lambda table: table.to_batches()[0]],
     ids=["stream", "array", "polars", "reader", "batch"],
 )
-def test_anything_with_arrow_data_can_be_written(run, config, database, make):
-    async def use(conn, table):
+async def test_anything_with_arrow_data_can_be_written(config, database, make):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         await writer.write_arrow(make(pa.table(ROWS))).wait()
         await writer.write_arrow_batch(make(pa.table(ROWS))).wait()
         assert (await read_all(table)).to_pylist() == 2 * pa.table(ROWS).to_pylist()
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_deletes_take_arrow_data_of_other_libraries(run, config, database):
-    async def use(conn, table):
+async def test_deletes_take_arrow_data_of_other_libraries(config, database):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         writer = table.new_upsert().create_writer()
         writer.write_arrow(Stream(pa.table(ROWS)))
         await writer.delete_arrow_batch(Stream(pa.table({"id": [1, 3]}))).wait()
@@ -312,15 +299,14 @@ def test_deletes_take_arrow_data_of_other_libraries(run, config, database):
         with pytest.raises(fluss.InvalidArgumentError, match=r"d*\.t: expected Arrow data .*, got list"):
             writer.write_arrow([{"id": 1}])
 
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
-
-def test_a_timestamp_without_a_zone_is_one_of_utc_everywhere(run, config, database):
+async def test_a_timestamp_without_a_zone_is_one_of_utc_everywhere(config, database):
     naive = dt.datetime(2024, 1, 15, 10, 30)
     zoned = naive.replace(tzinfo=UTC)
     columns = {"at": [naive], "many": [[naive]]}
 
-    async def use(conn, table):
+    fields = [("at", pa.timestamp("us", "UTC")), ("many", pa.list_(pa.timestamp("us", "UTC")))]
+    async with open_table(config, database, fields) as (_, table):
         writer = table.new_append().create_writer()
         writer.append({"at": naive, "many": [naive]})
         writer.append((naive, [naive]))
@@ -333,6 +319,3 @@ def test_a_timestamp_without_a_zone_is_one_of_utc_everywhere(run, config, databa
         rows = (await read_all(table)).to_pylist()
         assert [row["at"] for row in rows] == 7 * [zoned]
         assert [row["many"] for row in rows] == [[zoned], [zoned], [zoned], None, [zoned], None, None]
-
-    fields = [("at", pa.timestamp("us", "UTC")), ("many", pa.list_(pa.timestamp("us", "UTC")))]
-    run(with_table(config, database, use, fields))

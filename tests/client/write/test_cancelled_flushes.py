@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.client.support import LOG_FIELDS, closed, with_table
+from tests.client.support import LOG_FIELDS, closed, open_table
 
 import fluss
 import fluss.aio
@@ -31,8 +31,8 @@ async def outcome_after(flush, turns):
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
 @pytest.mark.parametrize("timeout", [None, 10])
-def test_a_flush_that_is_cancelled_at_any_moment_keeps_the_error(run, config, database, face, timeout):
-    async def use(conn, table):
+async def test_a_flush_that_is_cancelled_at_any_moment_keeps_the_error(config, database, face, timeout):
+    async with open_table(config, database, LOG_FIELDS) as (_, _):
         connection = await face.FlussConnection.create(config)
         writer = (await connection.get_table(f"{database}.t")).new_append().create_writer()
         for turns in range(12):
@@ -44,12 +44,10 @@ def test_a_flush_that_is_cancelled_at_any_moment_keeps_the_error(run, config, da
             await writer.flush()
         await closed(connection)
 
-    run(with_table(config, database, use, LOG_FIELDS))
-
 
 @pytest.mark.parametrize("ending", ["cancelled", "late"])
-def test_a_flush_of_all_writers_that_ends_early_keeps_the_error(run, config, database, ending):
-    async def use(conn, table):
+async def test_a_flush_of_all_writers_that_ends_early_keeps_the_error(config, database, ending):
+    async with open_table(config, database, LOG_FIELDS) as (conn, table):
         failed, slow = (table.new_append().create_writer() for _ in range(2))
         fail_a_row(failed)
         slow._unsettled.add(-1)
@@ -63,11 +61,9 @@ def test_a_flush_of_all_writers_that_ends_early_keeps_the_error(run, config, dat
             await conn.flush()
         await conn.flush()
 
-    run(with_table(config, database, use, LOG_FIELDS))
 
-
-def test_writers_that_fail_together_are_reported_one_after_the_other(run, config, database):
-    async def use(conn, table):
+async def test_writers_that_fail_together_are_reported_one_after_the_other(config, database):
+    async with open_table(config, database, LOG_FIELDS) as (conn, table):
         writers = [table.new_append().create_writer() for _ in range(2)]
         for number, writer in enumerate(writers):
             fail_a_row(writer, f"lost {number}")
@@ -79,12 +75,10 @@ def test_writers_that_fail_together_are_reported_one_after_the_other(run, config
         assert told == {"lost 0", "lost 1"}
         await conn.flush()
 
-    run(with_table(config, database, use, LOG_FIELDS))
-
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-def test_a_flush_of_a_writer_to_many_tables_keeps_errors(run, config, database, face):
-    async def use(conn, table):
+async def test_a_flush_of_a_writer_to_many_tables_keeps_errors(config, database, face):
+    async with open_table(config, database, LOG_FIELDS) as (conn, table):
         connection = await face.FlussConnection.create(config)
         writer = connection.get_multi_table().new_multi_table_write().create_writer()
         for name in ("t", "other"):
@@ -112,5 +106,3 @@ def test_a_flush_of_a_writer_to_many_tables_keeps_errors(run, config, database, 
                 await writer.flush()
         await writer.flush()
         await closed(connection)
-
-    run(with_table(config, database, use, LOG_FIELDS))

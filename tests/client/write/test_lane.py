@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.client.support import read_all, with_table
+from tests.client.support import open_table, read_all
 
 from fluss.client.write import lane as lane_module
 from fluss.client.write.lane import Lanes, WriteTarget
@@ -43,16 +43,14 @@ def test_memory_is_that_of_the_lanes_in_use(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(list(kept)) == 5_000, "all in use"
 
 
-def test_a_bucket_is_written_again_after_its_lane_was_forgotten(run, config, database, monkeypatch):  # type: ignore[no-untyped-def]
+async def test_a_bucket_is_written_again_after_its_lane_was_forgotten(config, database, monkeypatch):  # type: ignore[no-untyped-def]
     monkeypatch.setattr(lane_module, "_LANES_MIN", 0)
     monkeypatch.setattr(lane_module, "_IDLE_S_MAX", -1.0)
 
-    async def use(conn, table):  # type: ignore[no-untyped-def]
+    async with open_table(config, database, [("id", pa.int64()), ("name", pa.string())], bucket_count=4) as (_, table):
         writer = table.new_append().create_writer()
         for number in range(60):
             await writer.append((number, "x")).wait()  # one batch each, to one bucket after the other
             if number % 7 == 0:
                 writer = table.new_append().create_writer()
         assert sorted((await read_all(table)).column("id").to_pylist()) == list(range(60))
-
-    run(with_table(config, database, use, [("id", pa.int64()), ("name", pa.string())], bucket_count=4))

@@ -8,7 +8,7 @@ import time
 
 import pyarrow as pa
 import pytest
-from tests.client.support import with_table
+from tests.client.support import open_table
 
 import fluss
 
@@ -27,8 +27,8 @@ async def rows_per_bucket(table):
     return counts
 
 
-def test_sticky_fills_one_bucket_at_a_time(run, config, database):
-    async def use(conn, table):
+async def test_sticky_fills_one_bucket_at_a_time(config, database):
+    async with open_table(config, database, FIELDS, bucket_count=4) as (_, table):
         writer = table.new_append().create_writer()
         for start in range(0, 100, 10):
             for i in range(start, start + 10):
@@ -39,13 +39,11 @@ def test_sticky_fills_one_bucket_at_a_time(run, config, database):
         assert all(len(ids) % 10 == 0 for ids in counts.values()), "whole batches"
         assert sum(bool(ids) for ids in counts.values()) > 1, "not always the same"
 
-    run(with_table(config, database, use, FIELDS, bucket_count=4))
 
-
-def test_round_robin_spreads_rows_evenly(run, config, database):
+async def test_round_robin_spreads_rows_evenly(config, database):
     config.writer_bucket_no_key_assigner = "round_robin"
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, bucket_count=4) as (_, table):
         writer = table.new_append().create_writer()
         for i in range(100):
             writer.append((i, "x"))
@@ -55,11 +53,9 @@ def test_round_robin_spreads_rows_evenly(run, config, database):
         assert sorted(i for ids in counts.values() for i in ids) == list(range(200))
         assert {len(ids) for ids in counts.values()} == {50}
 
-    run(with_table(config, database, use, FIELDS, bucket_count=4))
 
-
-def test_bucket_keys_decide(run, config, database):
-    async def use(conn, table):
+async def test_bucket_keys_decide(config, database):
+    async with open_table(config, database, FIELDS, bucket_count=4, bucket_keys=["id"]) as (_, table):
         writer = table.new_append().create_writer()
         for _ in range(2):
             for i in range(100):
@@ -74,8 +70,6 @@ def test_bucket_keys_decide(run, config, database):
         assert all(len(home) == 1 for home in homes.values())
         assert len(counts) == 4
         assert min(len(ids) for ids in counts.values()) > 0
-
-    run(with_table(config, database, use, FIELDS, bucket_count=4, bucket_keys=["id"]))
 
 
 # -- partitions -------------------------------------------------------------------------------------------------------
@@ -93,8 +87,8 @@ async def rows_of_partitions(conn, table):
 
 
 @pytest.mark.parametrize("keys", [None, ["id", "region"]])
-def test_missing_partitions_are_created(run, config, database, keys):
-    async def use(conn, table):
+async def test_missing_partitions_are_created(config, database, keys):
+    async with open_table(config, database, REGIONS, keys=keys, partition_keys=["region"]) as (conn, table):
         writer = (table.new_upsert() if keys else table.new_append()).create_writer()
         write = writer.upsert if keys else writer.append
         for i in range(30):
@@ -106,13 +100,11 @@ def test_missing_partitions_are_created(run, config, database, keys):
         assert found["EU"] == [*range(0, 30, 3), 100]
         assert found["AFRICA"] == [101]
 
-    run(with_table(config, database, use, REGIONS, keys=keys, partition_keys=["region"]))
 
-
-def test_missing_partitions_are_an_error_when_asked_for(run, config, database):
+async def test_missing_partitions_are_an_error_when_asked_for(config, database):
     config.writer_dynamic_create_partition_enabled = False
 
-    async def use(conn, table):
+    async with open_table(config, database, REGIONS, partition_keys=["region"]) as (conn, table):
         await conn.get_admin().create_partition(table.get_table_path(), {"region": "EU"})
         writer = table.new_append().create_writer()
         good, bad = writer.append((1, "EU")), writer.append((2, "US"))
@@ -128,11 +120,9 @@ def test_missing_partitions_are_an_error_when_asked_for(run, config, database):
         await writer.append((3, "US")).wait()
         assert await rows_of_partitions(conn, table) == {"EU": [1], "US": [3]}
 
-    run(with_table(config, database, use, REGIONS, partition_keys=["region"]))
 
-
-def test_a_partition_value_that_cannot_be_fails_its_row_alone(run, config, database):
-    async def use(conn, table):
+async def test_a_partition_value_that_cannot_be_fails_its_row_alone(config, database):
+    async with open_table(config, database, REGIONS, partition_keys=["region"]) as (conn, table):
         writer = table.new_append().create_writer()
         handles = [writer.append((i, value)) for i, value in enumerate(["EU", None, "a/b", "US", ""])]
         with pytest.raises(fluss.FlussError, match="3 rows were not written"):
@@ -146,16 +136,12 @@ def test_a_partition_value_that_cannot_be_fails_its_row_alone(run, config, datab
             writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [1, 2], "region": ["EU", None]}))
         assert await rows_of_partitions(conn, table) == {"EU": [0], "US": [3]}
 
-    run(with_table(config, database, use, REGIONS, partition_keys=["region"]))
 
-
-def test_a_partition_that_was_dropped_and_created_again(run, config, database):
-    async def use(conn, table):
+async def test_a_partition_that_was_dropped_and_created_again(config, database):
+    async with open_table(config, database, REGIONS, partition_keys=["region"]) as (conn, table):
         admin, path = conn.get_admin(), table.get_table_path()
         writer = table.new_append().create_writer()
         await writer.append((1, "EU")).wait()
         await admin.drop_partition(path, {"region": "EU"})
         await writer.append((2, "EU")).wait()
         assert await rows_of_partitions(conn, table) == {"EU": [2]}
-
-    run(with_table(config, database, use, REGIONS, partition_keys=["region"]))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.client.support import read_all, with_table
+from tests.client.support import open_table, read_all
 
 import fluss
 from fluss.metadata import DataField, DataTypes
@@ -34,8 +34,8 @@ Point = namedtuple("Point", "score name id")
 Other = namedtuple("Other", "a b c")
 
 
-def test_every_shape_of_a_row(run, config, database):
-    async def use(conn, table):
+async def test_every_shape_of_a_row(config, database):
+    async with open_table(config, database, THREE) as (_, table):
         writer = table.new_append().create_writer()
         writer.append({"id": 1, "name": "dict", "score": 1.0})
         writer.append({"score": 2.0, "name": "other order", "id": 2})
@@ -57,8 +57,6 @@ def test_every_shape_of_a_row(run, config, database):
         assert rows[9] == {"id": 10, "name": "by position", "score": 10.0}
         assert rows[10] == {"id": 11, "name": "dataclass", "score": None}
 
-    run(with_table(config, database, use, THREE))
-
 
 @pytest.mark.parametrize(
     ("row", "words"),
@@ -72,8 +70,8 @@ def test_every_shape_of_a_row(run, config, database):
         (None, ["got NoneType"]),
     ],
 )
-def test_what_is_not_a_row_is_refused_at_once(run, config, database, row, words):
-    async def use(conn, table):
+async def test_what_is_not_a_row_is_refused_at_once(config, database, row, words):
+    async with open_table(config, database, THREE) as (_, table):
         writer = table.new_append().create_writer()
         with pytest.raises(fluss.InvalidRowError) as caught:
             writer.append(row)
@@ -84,10 +82,8 @@ def test_what_is_not_a_row_is_refused_at_once(run, config, database, row, words)
         await writer.flush()
         assert (await read_all(table)).num_rows == 1
 
-    run(with_table(config, database, use, THREE))
 
-
-def test_a_row_may_be_reused_and_changed(run, config, database):
+async def test_a_row_may_be_reused_and_changed(config, database):
     fields = [
         ("id", pa.int32()),
         ("data", pa.binary()),
@@ -95,7 +91,7 @@ def test_a_row_may_be_reused_and_changed(run, config, database):
         ("m", pa.map_(pa.string(), pa.int32())),
     ]
 
-    async def use(conn, table):
+    async with open_table(config, database, fields) as (_, table):
         writer = table.new_append().create_writer()
         row: dict[str, Any] = {"id": 0, "data": bytearray(b"00"), "tags": ["a"], "m": {"k": 0}}
         as_list: list[Any] = [0, bytearray(b"xx"), [], {}]
@@ -115,8 +111,6 @@ def test_a_row_may_be_reused_and_changed(run, config, database):
         assert [row["data"] for row in rows] == [b"00", b"10", b"01", b"11", b"02", b"12"]
         assert rows[4]["tags"] == ["a", "0", "1", "2"]
         assert [rows[i]["m"] for i in (0, 2, 4)] == [[("k", 0)], [("k", 1)], [("k", 2)]]
-
-    run(with_table(config, database, use, fields))
 
 
 BAD = [
@@ -161,10 +155,10 @@ BAD_NESTED = [
 
 
 @pytest.mark.parametrize(("arrow_type", "value", "words"), BAD, ids=lambda x: str(x)[:30])
-def test_a_value_that_does_not_fit_fails_its_row_alone(run, config, database, arrow_type, value, words):
+async def test_a_value_that_does_not_fit_fails_its_row_alone(config, database, arrow_type, value, words):
     good = {pa.bool_(): True, pa.string(): "s", pa.binary(): b"b"}
 
-    async def use(conn, table):
+    async with open_table(config, database, [("id", pa.int32()), ("v", arrow_type)]) as (_, table):
         writer = table.new_append().create_writer()
         handles = [writer.append((i, value if i in (3, 7) else good.get(arrow_type))) for i in range(10)]
         for i, handle in enumerate(handles):
@@ -182,12 +176,10 @@ def test_a_value_that_does_not_fit_fails_its_row_alone(run, config, database, ar
         rows = await read_all(table)
         assert rows.column("id").to_pylist() == [0, 1, 2, 4, 5, 6, 8, 9]
 
-    run(with_table(config, database, use, [("id", pa.int32()), ("v", arrow_type)]))
-
 
 @pytest.mark.parametrize(("arrow_type", "value", "words"), BAD_NESTED, ids=lambda x: str(x)[:30])
-def test_a_nested_value_that_does_not_fit_is_refused_at_once(run, config, database, arrow_type, value, words):
-    async def use(conn, table):
+async def test_a_nested_value_that_does_not_fit_is_refused_at_once(config, database, arrow_type, value, words):
+    async with open_table(config, database, [("id", pa.int32()), ("v", arrow_type)]) as (_, table):
         writer = table.new_append().create_writer()
         writer.append((1, None))
         for row in ({"id": 2, "v": value}, (3, value)):
@@ -198,11 +190,9 @@ def test_a_nested_value_that_does_not_fit_is_refused_at_once(run, config, databa
         await writer.flush()
         assert (await read_all(table)).column("id").to_pylist() == [1]
 
-    run(with_table(config, database, use, [("id", pa.int32()), ("v", arrow_type)]))
 
-
-def test_flush_does_not_raise_again_what_wait_raised(run, config, database):
-    async def use(conn, table):
+async def test_flush_does_not_raise_again_what_wait_raised(config, database):
+    async with open_table(config, database, THREE) as (_, table):
         writer = table.new_append().create_writer()
         handles = [writer.append((2**40 if i in (3, 7, 9) else i, "x", 1.0)) for i in range(10)]
         for _ in range(2):  # the second time reports nothing new
@@ -218,11 +208,9 @@ def test_flush_does_not_raise_again_what_wait_raised(run, config, database):
             await writer.append((2**40, "x", 1.0)).wait()
         await writer.flush()
 
-    run(with_table(config, database, use, THREE))
 
-
-def test_rows_are_counted_from_the_writers_first(run, config, database):
-    async def use(conn, table):
+async def test_rows_are_counted_from_the_writers_first(config, database):
+    async with open_table(config, database, THREE) as (_, table):
         writer = table.new_append().create_writer()
         for i in range(50):
             writer.append((i, "x", 1.0))
@@ -234,14 +222,12 @@ def test_rows_are_counted_from_the_writers_first(run, config, database):
         with pytest.raises(fluss.InvalidRowError, match=r"1 row was not written to .*row 52"):
             await writer.flush()
 
-    run(with_table(config, database, use, THREE))
 
-
-def test_a_value_that_loses_nothing_is_taken(run, config, database):
+async def test_a_value_that_loses_nothing_is_taken(config, database):
     fields = [("i", pa.int32()), ("f", pa.float64()), ("d", pa.decimal128(10, 2)), ("t", pa.timestamp("ms", "UTC"))]
     berlin = dt.timezone(dt.timedelta(hours=2))
 
-    async def use(conn, table):
+    async with open_table(config, database, fields) as (_, table):
         writer = table.new_append().create_writer()
         writer.append((1, 1, Decimal("1.5"), dt.datetime(2024, 1, 1, 12, tzinfo=UTC)))
         writer.append((2.0, 2.5, 2, dt.datetime(2024, 1, 1, 14, tzinfo=berlin)))
@@ -254,13 +240,11 @@ def test_a_value_that_loses_nothing_is_taken(run, config, database):
         assert [row["d"] for row in rows] == [Decimal("1.50"), Decimal("2.00"), Decimal("3.10"), Decimal("100.00")]
         assert len({row["t"] for row in rows[:3]}) == 1
 
-    run(with_table(config, database, use, fields))
 
-
-def test_not_null(run, config, database):
+async def test_not_null(config, database):
     fields = [pa.field("id", pa.int32(), nullable=False), pa.field("name", pa.string())]
 
-    async def use(conn, table):
+    async with open_table(config, database, fields) as (_, table):
         writer = table.new_append().create_writer()
         with pytest.raises(fluss.InvalidRowError, match="Missing value for non-nullable field 'id'"):
             writer.append({"name": "x"})
@@ -272,11 +256,9 @@ def test_not_null(run, config, database):
         await writer.flush()
         assert (await read_all(table)).to_pylist() == [{"id": 1, "name": None}]
 
-    run(with_table(config, database, use, fields))
 
-
-def test_keys_must_be_there(run, config, database):
-    async def use(conn, table):
+async def test_keys_must_be_there(config, database):
+    async with open_table(config, database, THREE, keys=["id"]) as (_, table):
         writer = table.new_upsert().create_writer()
         with pytest.raises(fluss.InvalidRowError, match="Missing value for non-nullable field 'id'"):
             writer.upsert({"name": "x"})
@@ -286,14 +268,12 @@ def test_keys_must_be_there(run, config, database):
             await writer.upsert((None, "x", 1.0)).wait()
         await writer.flush()
 
-    run(with_table(config, database, use, THREE, keys=["id"]))
 
-
-def test_required_columns_of_upserts(run, config, database):
+async def test_required_columns_of_upserts(config, database):
     """A bad value in one row must not hide a missing one in another."""
     fields = [pa.field("id", pa.int32()), pa.field("v", pa.int32(), nullable=False), pa.field("w", pa.int32())]
 
-    async def use(conn, table):
+    async with open_table(config, database, fields, keys=["id"]) as (_, table):
         writer = table.new_upsert().create_writer()
         handles = [writer.upsert(row) for row in [(1, 1, 1), (2, None, 1), (3, 1, "x"), (4, None, "x"), (5, 1, None)]]
         outcomes = await asyncio.gather(*(handle.wait() for handle in handles), return_exceptions=True)
@@ -309,8 +289,6 @@ def test_required_columns_of_upserts(run, config, database):
         await writer.delete((1,)).wait()
         rows = await table.new_lookup().create_lookuper().lookup_many([[i] for i in range(1, 6)])
         assert rows.to_pylist() == [{"id": 5, "v": 1, "w": None}]
-
-    run(with_table(config, database, use, fields, keys=["id"]))
 
 
 ALL_TYPES = {
@@ -389,8 +367,8 @@ def read_rows_blocking(config, path, count):
 
 
 @pytest.mark.parametrize("log_format", ["ARROW", "INDEXED", "COMPACTED"])
-def test_all_types_in_and_out_of_a_log(run, config, database, log_format):
-    async def use(conn, table):
+async def test_all_types_in_and_out_of_a_log(config, database, log_format):
+    async with open_table(config, database, all_types_schema(), log_format=log_format) as (_, table):
         rows = all_types_rows()
         writer = table.new_append().create_writer()
         with_pairs = [with_map_pairs(row) for row in rows]
@@ -408,12 +386,10 @@ def test_all_types_in_and_out_of_a_log(run, config, database, log_format):
         again = await read_all(table)
         assert again.slice(6).equals(stored)
 
-    run(with_table(config, database, use, all_types_schema(), log_format=log_format))
-
 
 @pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
-def test_all_types_in_and_out_of_a_primary_key_table(run, config, database, kv_format):
-    async def use(conn, table):
+async def test_all_types_in_and_out_of_a_primary_key_table(config, database, kv_format):
+    async with open_table(config, database, all_types_schema(["id"]), kv_format=kv_format) as (_, table):
         rows = all_types_rows()
         writer = table.new_upsert().create_writer()
         for row in rows:
@@ -432,13 +408,11 @@ def test_all_types_in_and_out_of_a_primary_key_table(run, config, database, kv_f
         assert sorted(listed.column("id").to_pylist()) == [1, 2, 3]
         await writer.write_arrow(listed).wait()
 
-    run(with_table(config, database, use, all_types_schema(["id"]), kv_format=kv_format))
 
-
-def test_a_row_too_large_fails_alone(run, config, database):
+async def test_a_row_too_large_fails_alone(config, database):
     config.writer_request_max_size = 300_000
 
-    async def use(conn, table):
+    async with open_table(config, database, THREE) as (_, table):
         writer = table.new_append().create_writer()
         handles = [writer.append((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
         with pytest.raises(fluss.RecordTooLargeError, match=r"row 5.*400\d\d\d bytes.*300000"):
@@ -450,13 +424,11 @@ def test_a_row_too_large_fails_alone(run, config, database):
             writer.write_arrow_batch(batch)
         assert (await read_all(table)).column("id").to_pylist() == [i for i in range(12) if i != 5]
 
-    run(with_table(config, database, use, THREE))
 
-
-def test_an_upsert_too_large_fails_alone(run, config, database):
+async def test_an_upsert_too_large_fails_alone(config, database):
     config.writer_request_max_size = 300_000
 
-    async def use(conn, table):
+    async with open_table(config, database, THREE, keys=["id"], bucket_count=3) as (_, table):
         writer = table.new_upsert().create_writer()
         handles = [writer.upsert((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
         with pytest.raises(fluss.RecordTooLargeError, match="row 5"):
@@ -465,5 +437,3 @@ def test_an_upsert_too_large_fails_alone(run, config, database):
         await writer.flush()
         rows = await table.new_lookup().create_lookuper().lookup_many([[i] for i in range(12)])
         assert rows.num_rows == 11
-
-    run(with_table(config, database, use, THREE, keys=["id"], bucket_count=3))

@@ -9,7 +9,7 @@ import time
 
 import pyarrow as pa
 import pytest
-from tests.client.support import read_all, with_table
+from tests.client.support import open_table, read_all, with_table
 
 import fluss
 import fluss.aio
@@ -29,8 +29,8 @@ def batches_of(writer):
     return sizes
 
 
-def test_handles_and_flush(run, config, database):
-    async def use(conn, table):
+async def test_handles_and_flush(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         handle = writer.append((1, "a"))
         assert not handle.done()
@@ -46,11 +46,10 @@ def test_handles_and_flush(run, config, database):
         assert sorted((await read_all(table)).column("id").to_pylist()) == [1, 2]
         assert "AppendWriter" in repr(writer)
 
-    run(with_table(config, database, use, FIELDS))
 
+async def test_a_block_that_fails_does_not_wait_for_its_rows(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
 
-def test_a_block_that_fails_does_not_wait_for_its_rows(run, config, database):
-    async def use(conn, table):
         class Stop(Exception):
             pass
 
@@ -62,13 +61,11 @@ def test_a_block_that_fails_does_not_wait_for_its_rows(run, config, database):
         with pytest.raises(Stop):
             await stop()
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_rows_leave_after_the_linger_time(run, config, database):
+async def test_rows_leave_after_the_linger_time(config, database):
     config.writer_batch_timeout_ms = 300
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         await writer.append((0, "warm")).wait()
         handles = [writer.append((i, "x")) for i in range(1, 5)]
@@ -83,14 +80,12 @@ def test_rows_leave_after_the_linger_time(run, config, database):
             waits.append(time.monotonic() - started)
         assert min(waits) < 0.2, "there is a waiter, so rows do not linger"
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_rows_join_while_the_server_is_busy(run, config, database):
+async def test_rows_join_while_the_server_is_busy(config, database):
     """A slow server gets few large batches: rows whose time is over wait for those in flight, and arrive in order."""
     config.writer_batch_timeout_ms = 10
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (conn, table):
         writer = table.new_append().create_writer()
         await writer.append((0, "warm")).wait()
         sender = writer._sender
@@ -109,15 +104,13 @@ def test_rows_join_while_the_server_is_busy(run, config, database):
         assert conn.metrics()["requests_total"] - before <= 3
         assert (await read_all(table)).column("id").to_pylist() == list(range(41))
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_many_buckets_share_what_is_in_flight(run, config, database, monkeypatch):
+async def test_many_buckets_share_what_is_in_flight(config, database, monkeypatch):
     """A server that works on one batch of each bucket need not have a second one of each waiting."""
     config.writer_batch_timeout_ms = 10
     monkeypatch.setattr(writer_module, "_LINGER_BATCHES_TOTAL", 8)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"], bucket_count=16) as (_, table):
         writer = table.new_upsert().create_writer()
         await writer.upsert((0, "warm")).wait()
         sender, sizes = writer._sender, batches_of(writer)
@@ -138,14 +131,12 @@ def test_many_buckets_share_what_is_in_flight(run, config, database, monkeypatch
         lookuper = table.new_lookup().create_lookuper()
         assert (await lookuper.lookup({"id": 99}))["name"] == "round 19"
 
-    run(with_table(config, database, use, FIELDS, keys=["id"], bucket_count=16))
 
-
-def test_two_writers_do_not_wait_for_each_other(run, config, database):
+async def test_two_writers_do_not_wait_for_each_other(config, database):
     """Batches of another writer keep a bucket busy, and their end is told to that writer only."""
     config.writer_batch_timeout_ms = 20
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         first, second = (table.new_append().create_writer() for _ in range(2))
         await first.append((0, "warm")).wait()
         sender = first._sender
@@ -165,14 +156,12 @@ def test_two_writers_do_not_wait_for_each_other(run, config, database):
                 await asyncio.sleep(0.02)
         assert handle.done()
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_batches_are_cut_at_their_size(run, config, database):
+async def test_batches_are_cut_at_their_size(config, database):
     config.writer_batch_size = 10_000
     config.writer_dynamic_batch_size_enabled = False
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         sizes = batches_of(writer)
         for i in range(2000):
@@ -182,14 +171,12 @@ def test_batches_are_cut_at_their_size(run, config, database):
         assert max(sizes) < 20_000
         assert (await read_all(table)).column("id").to_pylist() == list(range(2000))
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_the_batch_size_follows_the_load(run, config, database):
+async def test_the_batch_size_follows_the_load(config, database):
     config.writer_batch_size = 64_000
     config.writer_dynamic_batch_size_min = 16_000
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         assert writer._sizer.target == 64_000
         for i in range(60):
@@ -200,52 +187,45 @@ def test_the_batch_size_follows_the_load(run, config, database):
         await writer.flush()
         assert writer._sizer.target > 32_000, "many full ones"
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_memory_is_bounded_and_threads_wait(config, database, run):
+async def test_memory_is_bounded_and_threads_wait(config, database):
     """A thread that is faster than the server is held back, and its rows all arrive."""
     config.writer_buffer_memory_size = 200_000
     config.writer_batch_size = 20_000
 
-    async def make(conn, table):
+    async with open_table(config, database, FIELDS) as (_, _):
         pass
 
-    run(with_table(config, database, make, FIELDS))
+    conn = await fluss.FlussConnection.create(config)
+    table = await conn.get_table(fluss.TablePath(database, "t"))
+    writer = table.new_append().create_writer()
+    memory = conn._background.senders.get().memory
+    peak = 0
 
-    async def main():
-        conn = await fluss.FlussConnection.create(config)
-        table = await conn.get_table(fluss.TablePath(database, "t"))
-        writer = table.new_append().create_writer()
-        memory = conn._background.senders.get().memory
-        peak = 0
+    def write():
+        nonlocal peak
+        for i in range(20_000):
+            writer.append((i, "x" * 100))
+            peak = max(peak, memory.used_bytes)
 
-        def write():
-            nonlocal peak
-            for i in range(20_000):
-                writer.append((i, "x" * 100))
-                peak = max(peak, memory.used_bytes)
-
-        await asyncio.to_thread(write)
-        await writer.flush()
-        assert 5 * config.writer_buffer_memory_size < 20_000 * 100
-        assert peak < config.writer_buffer_memory_size + 100_000
-        assert memory.used_bytes == 0
-        assert conn.metrics()["writer_buffer_bytes"] == 0
-        assert conn.metrics()["writer_rows_total"] == 20_000
-        scanner = await table.new_scan().create_record_batch_log_scanner()
-        scanner.subscribe(0, 0)
-        assert scanner.to_arrow().column("id").to_pylist() == list(range(20_000))
-        conn.close()
-
-    asyncio.run(main())
+    await asyncio.to_thread(write)
+    await writer.flush()
+    assert 5 * config.writer_buffer_memory_size < 20_000 * 100
+    assert peak < config.writer_buffer_memory_size + 100_000
+    assert memory.used_bytes == 0
+    assert conn.metrics()["writer_buffer_bytes"] == 0
+    assert conn.metrics()["writer_rows_total"] == 20_000
+    scanner = await table.new_scan().create_record_batch_log_scanner()
+    scanner.subscribe(0, 0)
+    assert scanner.to_arrow().column("id").to_pylist() == list(range(20_000))
+    conn.close()
 
 
-def test_a_full_buffer_refuses_the_loop(run, config, database):
+async def test_a_full_buffer_refuses_the_loop(config, database):
     config.writer_buffer_memory_size = 100_000
     config.writer_batch_size = 20_000
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         taken = 0
 
@@ -264,14 +244,12 @@ def test_a_full_buffer_refuses_the_loop(run, config, database):
         await writer.flush()
         assert (await read_all(table)).column("id").to_pylist() == list(range(taken + 1))
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_a_thread_waits_for_room_no_longer_than_asked(run, config, database):
+async def test_a_thread_waits_for_room_no_longer_than_asked(config, database):
     config.writer_buffer_memory_size = 50_000
     config.writer_buffer_wait_timeout_ms = 200
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (conn, _):
         memory = conn._senders.get().memory
         memory.reserve(60_000)
         started = time.monotonic()
@@ -280,13 +258,11 @@ def test_a_thread_waits_for_room_no_longer_than_asked(run, config, database):
         assert 0.15 < time.monotonic() - started < 2
         memory.release(60_000)
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_closing_wakes_a_thread_that_waits_for_room(run, config, database):
+async def test_closing_wakes_a_thread_that_waits_for_room(config, database):
     config.writer_buffer_memory_size = 50_000
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (conn, _):
         memory = conn._senders.get().memory
         memory.reserve(60_000)
         waiting = asyncio.ensure_future(asyncio.to_thread(memory.wait_for_room, may_block=True))
@@ -294,8 +270,6 @@ def test_closing_wakes_a_thread_that_waits_for_room(run, config, database):
         await conn.close()
         with pytest.raises(fluss.ConnectionClosedError):
             await asyncio.wait_for(waiting, 5)
-
-    run(with_table(config, database, use, FIELDS))
 
 
 def test_threads_keep_their_own_order(config, database, run):
@@ -335,7 +309,7 @@ def test_threads_keep_their_own_order(config, database, run):
     asyncio.run(main())
 
 
-def test_flush_waits_for_rows_that_another_thread_has_in_hand(run, config, database, monkeypatch):
+async def test_flush_waits_for_rows_that_another_thread_has_in_hand(config, database, monkeypatch):
     """The chunk with this row is being converted elsewhere when flush is called."""
     begun, go_on = threading.Event(), threading.Event()
     convert = append_module.AppendWriter._convert
@@ -345,7 +319,7 @@ def test_flush_waits_for_rows_that_another_thread_has_in_hand(run, config, datab
         assert go_on.wait(10)
         return convert(self, chunk)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         writer._accumulator.limit(2)
         writer.append((1, "first"))
@@ -363,11 +337,9 @@ def test_flush_waits_for_rows_that_another_thread_has_in_hand(run, config, datab
         thread.join()
         assert (await read_all(table)).column("id").to_pylist() == [1, 2, 3]
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(run, config, database, monkeypatch):
-    async def use(conn, table):
+async def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(config, database, monkeypatch):
+    async with open_table(config, database, FIELDS) as (conn, table):
         writer = table.new_append().create_writer()
         convert = append_module.AppendWriter._convert
 
@@ -397,15 +369,13 @@ def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(run, config, dat
         await writer.flush()
         assert conn._senders.get().memory.used_bytes == 0
 
-    run(with_table(config, database, use, FIELDS))
-
 
 # -- acks, targets ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_acks(run, config, database, acks, idempotent):
+async def test_acks(config, database, acks, idempotent):
     config.writer_acks = acks
     config.writer_enable_idempotence = idempotent
     if idempotent and acks != "all":
@@ -413,7 +383,7 @@ def test_acks(run, config, database, acks, idempotent):
             config.validate()
         return
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         await asyncio.gather(*(writer.append((i, "x")).wait() for i in range(20)))
         async with await table.new_scan().create_log_scanner() as scanner:
@@ -423,13 +393,11 @@ def test_acks(run, config, database, acks, idempotent):
                 seen += [record.row["id"] for record in await scanner.poll(5000)]
         assert seen == list(range(20)), "acknowledged, and readable soon after"
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_partial_updates_and_deletes(run, config, database):
+async def test_partial_updates_and_deletes(config, database):
     fields = [("id", pa.int64()), ("a", pa.string()), ("b", pa.string())]
 
-    async def use(conn, table):
+    async with open_table(config, database, fields, keys=["id"]) as (_, table):
         whole = table.new_upsert().create_writer()
         by_name = table.new_upsert().partial_update_by_name(["id", "a"]).create_writer()
         by_index = table.new_upsert().partial_update_by_index([0, 2]).create_writer()
@@ -452,24 +420,18 @@ def test_partial_updates_and_deletes(run, config, database):
         with pytest.raises(fluss.InvalidRowError, match="unknown column 'typo'"):
             whole.delete({"id": 1, "typo": 2})
 
-    run(with_table(config, database, use, fields, keys=["id"]))
 
-
-def test_the_right_writer_for_the_table(run, config, database):
-    async def logs(conn, table):
+async def test_the_right_writer_for_the_table(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         with pytest.raises(fluss.FlussError, match="primary key"):
             table.new_upsert()
-
-    async def keyed(conn, table):
+    async with open_table(config, database + "_k", FIELDS, keys=["id"]) as (_, table):
         with pytest.raises(fluss.FlussError, match="new_upsert"):
             table.new_append()
 
-    run(with_table(config, database, logs, FIELDS))
-    run(with_table(config, database + "_k", keyed, FIELDS, keys=["id"]))
 
-
-def test_a_table_that_is_gone(run, config, database):
-    async def use(conn, table):
+async def test_a_table_that_is_gone(config, database):
+    async with open_table(config, database, FIELDS) as (conn, table):
         admin, path = conn.get_admin(), table.get_table_path()
         writer = table.new_append().create_writer()
         await writer.append((1, "a")).wait()
@@ -484,10 +446,8 @@ def test_a_table_that_is_gone(run, config, database):
         assert time.monotonic() - started < 5
         await writer.flush()
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_two_batches_are_compressed_at_a_time(run, config, database, monkeypatch):
+async def test_two_batches_are_compressed_at_a_time(config, database, monkeypatch):
     """The next batch is begun before the first is done: they wait for each other here, in vain if not."""
     config.writer_batch_size = 200_000
     meeting, begun = threading.Barrier(2, timeout=10), []
@@ -499,7 +459,7 @@ def test_two_batches_are_compressed_at_a_time(run, config, database, monkeypatch
             meeting.wait()
         encode(self)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (_, table):
         monkeypatch.setattr(WriteBatch, "encode", together)
         writer = table.new_append().create_writer()
         rows = pa.RecordBatch.from_pydict({"id": range(10_000), "name": ["x" * 10] * 10_000})
@@ -509,15 +469,13 @@ def test_two_batches_are_compressed_at_a_time(run, config, database, monkeypatch
         assert len(begun) == 4
         assert (await read_all(table)).num_rows == 40_000
 
-    run(with_table(config, database, use, FIELDS))
-
 
 @pytest.mark.parametrize(("keyed", "busy"), [(False, 1), (True, 2)])
-def test_servers_are_kept_busy(run, config, database, monkeypatch, keyed, busy):
+async def test_servers_are_kept_busy(config, database, monkeypatch, keyed, busy):
     """Batches leave before they are full while the server has too little to do: one at a time, or two of keys."""
     monkeypatch.setattr(writer_module, "_EARLY_BYTES", 1)
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"] if keyed else None) as (_, table):
         writer = table.new_upsert().create_writer() if keyed else table.new_append().create_writer()
         found = []
         monkeypatch.setattr(writer._sender, "queued_batches", lambda *key: found.pop(0))
@@ -532,16 +490,14 @@ def test_servers_are_kept_busy(run, config, database, monkeypatch, keyed, busy):
         monkeypatch.undo()
         await writer.flush()
 
-    run(with_table(config, database, use, FIELDS, keys=["id"] if keyed else None))
-
 
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
-def test_closing_fails_what_is_pending_once_and_clearly(run, config, database):
+async def test_closing_fails_what_is_pending_once_and_clearly(config, database):
     config.writer_batch_timeout_ms = 10_000
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (conn, table):
         writer = table.new_append().create_writer()
         waited = asyncio.ensure_future(writer.append((0, "x")).wait())
         await waited
@@ -574,66 +530,58 @@ def test_closing_fails_what_is_pending_once_and_clearly(run, config, database):
         await conn.close()
         assert conn._senders.get().memory.used_bytes == 0
 
-    run(with_table(config, database, use, FIELDS))
 
-
-def test_closing_while_threads_write(config, database, run):
+async def test_closing_while_threads_write(config, database):
     """Every handle that was given out gets an answer, and every thread comes back."""
     config.writer_batch_size = 2000
 
-    async def make(conn, table):
+    async with open_table(config, database, FIELDS) as (_, _):
         pass
 
-    run(with_table(config, database, make, FIELDS))
+    conn = await fluss.FlussConnection.create(config)
+    table = await conn.get_table(fluss.TablePath(database, "t"))
+    writer = table.new_append().create_writer()
+    handles, errors = [], []
 
-    async def main():
-        conn = await fluss.FlussConnection.create(config)
-        table = await conn.get_table(fluss.TablePath(database, "t"))
-        writer = table.new_append().create_writer()
-        handles, errors = [], []
+    def write():
+        try:
+            while True:
+                handles.append(writer.append((len(handles), "x" * 50)))
+        except fluss.FlussError as error:
+            errors.append(error)
 
-        def write():
-            try:
-                while True:
-                    handles.append(writer.append((len(handles), "x" * 50)))
-            except fluss.FlussError as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=write, daemon=True) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        await asyncio.sleep(0.3)
-        began = time.monotonic()
-        await asyncio.to_thread(conn.close)
-        assert time.monotonic() - began < CLOSE_TIMEOUT_S, "it was not closed but abandoned"
-        for thread in threads:
-            thread.join(10)
-            assert not thread.is_alive()
-        assert [type(error) for error in errors] == [fluss.ConnectionClosedError] * 3
-        outcomes = await asyncio.wait_for(
-            asyncio.gather(*(handle.wait() for handle in handles), return_exceptions=True), 30
-        )
-        assert {type(outcome) for outcome in outcomes} <= {type(None), fluss.ConnectionClosedError}
-
-    asyncio.run(main())
+    threads = [threading.Thread(target=write, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    await asyncio.sleep(0.3)
+    began = time.monotonic()
+    await asyncio.to_thread(conn.close)
+    assert time.monotonic() - began < CLOSE_TIMEOUT_S, "it was not closed but abandoned"
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert [type(error) for error in errors] == [fluss.ConnectionClosedError] * 3
+    outcomes = await asyncio.wait_for(
+        asyncio.gather(*(handle.wait() for handle in handles), return_exceptions=True), 30
+    )
+    assert {type(outcome) for outcome in outcomes} <= {type(None), fluss.ConnectionClosedError}
 
 
-def test_leaving_a_connection_flushes(run, config, database):
-    async def use(conn, table):
+async def test_leaving_a_connection_flushes(config, database):
+    async with open_table(config, database, FIELDS) as (_, table):
         table.new_append().create_writer().append((1, "a"))
-
-    run(with_table(config, database, use, FIELDS))
 
     async def check():
         async with await fluss.aio.FlussConnection.create(config) as conn:
             return await read_all(await conn.get_table(fluss.TablePath(database, "t")))
 
-    assert run(check()).num_rows == 1
+    assert (await check()).num_rows == 1
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_writer_ids_are_told_before_they_are_used(run, config, database, plain):
-    async def use(conn, table):
+async def test_writer_ids_are_told_before_they_are_used(config, database, plain):
+    config.writer_bucket_no_key_assigner = "round_robin"
+    async with open_table(config, database, FIELDS, bucket_count=2) as (conn, table):
         told = []
 
         async def tell(writer_id):
@@ -649,13 +597,18 @@ def test_writer_ids_are_told_before_they_are_used(run, config, database, plain):
         assert ids == set(told)
         assert len(told) == 1
 
-    config.writer_bucket_no_key_assigner = "round_robin"
-    run(with_table(config, database, use, FIELDS, bucket_count=2))
-
 
 @pytest.mark.parametrize("mode", ["overwrite", fluss.MergeMode.OVERWRITE])
-def test_merge_mode_overwrite_goes_past_the_merge_engine(run, config, database, mode):
-    async def use(conn, table):
+async def test_merge_mode_overwrite_goes_past_the_merge_engine(config, database, mode):
+    schema = (
+        fluss.Schema.builder()
+        .column("id", fluss.DataTypes.int())
+        .column("total", fluss.DataTypes.bigint(), agg_function=fluss.AggFunction("sum"))
+        .column("most", fluss.DataTypes.int(), agg_function=fluss.AggFunction("max"))
+        .primary_key(["id"])
+        .build()
+    )
+    async with open_table(config, database, schema, properties={"table.merge-engine": "aggregation"}) as (_, table):
         summing = table.new_upsert().create_writer()
         for _ in range(3):
             await summing.upsert((1, 10, 7)).wait()
@@ -672,13 +625,3 @@ def test_merge_mode_overwrite_goes_past_the_merge_engine(run, config, database, 
         assert await lookuper.lookup([1]) == {"id": 1, "total": 16, "most": 7}
         with pytest.raises(fluss.InvalidArgumentError, match="'default' or 'overwrite', not 'undo'"):
             table.new_upsert().merge_mode("undo")
-
-    schema = (
-        fluss.Schema.builder()
-        .column("id", fluss.DataTypes.int())
-        .column("total", fluss.DataTypes.bigint(), agg_function=fluss.AggFunction("sum"))
-        .column("most", fluss.DataTypes.int(), agg_function=fluss.AggFunction("max"))
-        .primary_key(["id"])
-        .build()
-    )
-    run(with_table(config, database, use, schema, properties={"table.merge-engine": "aggregation"}))

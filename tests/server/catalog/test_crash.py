@@ -368,17 +368,14 @@ def test_a_full_disk_before_the_decision_changes_nothing(tmp_path: Path) -> None
     catalog.close_now()
 
 
-def test_a_change_is_finished_when_its_client_goes_away(tmp_path: Path) -> None:
+async def test_a_change_is_finished_when_its_client_goes_away(tmp_path: Path) -> None:
     catalog = open_catalog(tmp_path)
 
-    async def work() -> None:
-        task = asyncio.ensure_future(create_database(catalog))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await catalog.close()
-
-    asyncio.run(work())
+    task = asyncio.ensure_future(create_database(catalog))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await catalog.close()
     assert "new" in catalog.databases
     assert "new" in open_catalog(tmp_path).databases

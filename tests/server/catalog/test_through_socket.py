@@ -67,85 +67,74 @@ async def refused(code: int, connection: Connection, api: apis.Api[Any, Any], re
     return caught.value.message
 
 
-def test_every_api_of_the_catalog_is_served(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running(tmp_path) as server, connected(*address(server)) as client:
-            versions = await client.call(
-                apis.API_VERSIONS, pb.ApiVersionsRequest(client_software_name="t", client_software_version="1")
-            )
-            served = {item.api_key for item in versions.api_versions}
-            data = {1014, 1015, 1016, 1017, 1021, 1026, 1033, 1034, 1059, 1061}
-            assert set(apis.APIS) - data <= served
-            assert not versions.HasField("server_type")
-            await client.call(apis.CREATE_TABLE, create(pk_table(bucket_count=2)))
-            await refused(8, client, apis.CREATE_TABLE, create(pk_table()))
-            metadata = await client.call(apis.GET_METADATA, pb.MetadataRequest(table_path=[path()]))
-            assert (metadata.coordinator_server.host, metadata.coordinator_server.port) == address(server)
-            assert [bucket.leader_id for bucket in metadata.table_metadata[0].bucket_metadata] == [0, 0]
-            text = await refused(7, client, apis.GET_METADATA, pb.MetadataRequest(table_path=[path("no")]))
-            assert "Table 'fluss.no' does not exist" in text
-            await refused(37, client, apis.CREATE_PARTITION, create_partition(dt="x"))
-            await refused(53, client, apis.GET_LAKE_SNAPSHOT, pb.GetLakeSnapshotRequest(table_path=path()))
-            await refused(47, client, apis.LIST_ACLS, pb.ListAclsRequest(acl_filter=ANY))
-            token = await client.call(apis.GET_FILESYSTEM_SECURITY_TOKEN, pb.GetFileSystemSecurityTokenRequest())
-            assert (token.schema, token.token) == ("file", b"")
-
-    asyncio.run(work())
+async def test_every_api_of_the_catalog_is_served(tmp_path: Path) -> None:
+    async with running(tmp_path) as server, connected(*address(server)) as client:
+        versions = await client.call(
+            apis.API_VERSIONS, pb.ApiVersionsRequest(client_software_name="t", client_software_version="1")
+        )
+        served = {item.api_key for item in versions.api_versions}
+        data = {1014, 1015, 1016, 1017, 1021, 1026, 1033, 1034, 1059, 1061}
+        assert set(apis.APIS) - data <= served
+        assert not versions.HasField("server_type")
+        await client.call(apis.CREATE_TABLE, create(pk_table(bucket_count=2)))
+        await refused(8, client, apis.CREATE_TABLE, create(pk_table()))
+        metadata = await client.call(apis.GET_METADATA, pb.MetadataRequest(table_path=[path()]))
+        assert (metadata.coordinator_server.host, metadata.coordinator_server.port) == address(server)
+        assert [bucket.leader_id for bucket in metadata.table_metadata[0].bucket_metadata] == [0, 0]
+        text = await refused(7, client, apis.GET_METADATA, pb.MetadataRequest(table_path=[path("no")]))
+        assert "Table 'fluss.no' does not exist" in text
+        await refused(37, client, apis.CREATE_PARTITION, create_partition(dt="x"))
+        await refused(53, client, apis.GET_LAKE_SNAPSHOT, pb.GetLakeSnapshotRequest(table_path=path()))
+        await refused(47, client, apis.LIST_ACLS, pb.ListAclsRequest(acl_filter=ANY))
+        token = await client.call(apis.GET_FILESYSTEM_SECURITY_TOKEN, pb.GetFileSystemSecurityTokenRequest())
+        assert (token.schema, token.token) == ("file", b"")
 
 
 ANY = pb.PbAclFilter(resource_type=1, operation_type=1, permission_type=1)
 
 
-def test_a_sasl_client_gets_the_sasl_address_and_only_its_rights(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running(tmp_path, **SECURE) as server:
-            inside, outside = address(server), address(server, "CLIENT")
-            assert inside != outside
-            async with (
-                connected(*inside) as internal,
-                connected(*outside, user="admin") as admin,
-                connected(*outside, user="alice") as alice,
-            ):
-                for client, expected in ((internal, inside), (admin, outside), (alice, outside)):
-                    nodes = await client.call(apis.GET_METADATA, pb.MetadataRequest())
-                    assert (nodes.coordinator_server.host, nodes.coordinator_server.port) == expected
-                    assert [(node.host, node.port) for node in nodes.tablet_servers] == [expected]
-                text = await refused(48, alice, apis.CREATE_TABLE, create(log_table()))
-                assert "User:alice" in text
-                await internal.call(apis.CREATE_TABLE, create(log_table()))
-                await refused(48, alice, apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path()))
-                grant = pb.PbAclInfo(
-                    resource_name="fluss.t",
-                    resource_type=4,
-                    principal_name="alice",
-                    principal_type="User",
-                    host="127.0.0.1",
-                    operation_type=3,
-                    permission_type=2,
-                )
-                await refused(48, alice, apis.CREATE_ACLS, pb.CreateAclsRequest(acl=[grant]))
-                await admin.call(apis.CREATE_ACLS, pb.CreateAclsRequest(acl=[grant]))
-                await alice.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path()))
-                await refused(
-                    48, alice, apis.DROP_TABLE, pb.DropTableRequest(table_path=path(), ignore_if_not_exists=True)
-                )
-                await admin.call(apis.DROP_ACLS, pb.DropAclsRequest(acl_filter=[ANY]))
-                await refused(48, alice, apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path()))
-
-    asyncio.run(work())
+async def test_a_sasl_client_gets_the_sasl_address_and_only_its_rights(tmp_path: Path) -> None:
+    async with running(tmp_path, **SECURE) as server:
+        inside, outside = address(server), address(server, "CLIENT")
+        assert inside != outside
+        async with (
+            connected(*inside) as internal,
+            connected(*outside, user="admin") as admin,
+            connected(*outside, user="alice") as alice,
+        ):
+            for client, expected in ((internal, inside), (admin, outside), (alice, outside)):
+                nodes = await client.call(apis.GET_METADATA, pb.MetadataRequest())
+                assert (nodes.coordinator_server.host, nodes.coordinator_server.port) == expected
+                assert [(node.host, node.port) for node in nodes.tablet_servers] == [expected]
+            text = await refused(48, alice, apis.CREATE_TABLE, create(log_table()))
+            assert "User:alice" in text
+            await internal.call(apis.CREATE_TABLE, create(log_table()))
+            await refused(48, alice, apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path()))
+            grant = pb.PbAclInfo(
+                resource_name="fluss.t",
+                resource_type=4,
+                principal_name="alice",
+                principal_type="User",
+                host="127.0.0.1",
+                operation_type=3,
+                permission_type=2,
+            )
+            await refused(48, alice, apis.CREATE_ACLS, pb.CreateAclsRequest(acl=[grant]))
+            await admin.call(apis.CREATE_ACLS, pb.CreateAclsRequest(acl=[grant]))
+            await alice.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path()))
+            await refused(48, alice, apis.DROP_TABLE, pb.DropTableRequest(table_path=path(), ignore_if_not_exists=True))
+            await admin.call(apis.DROP_ACLS, pb.DropAclsRequest(acl_filter=[ANY]))
+            await refused(48, alice, apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path()))
 
 
-def test_auto_partitions_of_a_running_server(tmp_path: Path) -> None:
-    async def work() -> None:
-        properties = {"table.auto-partition.enabled": "true", "table.auto-partition.time-unit": "YEAR"}
-        async with running(tmp_path) as server, connected(*address(server)) as client:
-            await client.call(apis.CREATE_TABLE, create(partitioned_table(properties=properties)))
-            request = pb.ListPartitionInfosRequest(table_path=path())
-            assert len((await client.call(apis.LIST_PARTITION_INFOS, request)).partitions_info) == 2
-            await client.call(apis.ALTER_TABLE, alter({"table.auto-partition.num-precreate": "3"}))
-            assert len((await client.call(apis.LIST_PARTITION_INFOS, request)).partitions_info) == 3
-
-    asyncio.run(work())
+async def test_auto_partitions_of_a_running_server(tmp_path: Path) -> None:
+    properties = {"table.auto-partition.enabled": "true", "table.auto-partition.time-unit": "YEAR"}
+    async with running(tmp_path) as server, connected(*address(server)) as client:
+        await client.call(apis.CREATE_TABLE, create(partitioned_table(properties=properties)))
+        request = pb.ListPartitionInfosRequest(table_path=path())
+        assert len((await client.call(apis.LIST_PARTITION_INFOS, request)).partitions_info) == 2
+        await client.call(apis.ALTER_TABLE, alter({"table.auto-partition.num-precreate": "3"}))
+        assert len((await client.call(apis.LIST_PARTITION_INFOS, request)).partitions_info) == 3
 
 
 def test_metadata_is_fast(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from tests.server.kv.support import SCHEMA, Bucket, Delete, kv_batch, opened, table, with_columns
-from tests.server.log_support import run
 
 from fluss.errors import (
     CorruptMessageError,
@@ -41,213 +40,180 @@ from fluss.metadata import (
 A, B, C = (1, "a", 1.0), (1, "b", 2.0), (2, "c", None)
 
 
-def test_full_image(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            assert (await bucket.put([A])).end_offset == 1
-            assert (await bucket.put([B])).end_offset == 3
-            assert (await bucket.put([B])).end_offset == 5  # the same row again is an update all the same
-            assert (await bucket.put([Delete(1)])).end_offset == 6
-            assert (await bucket.put([Delete(1)])).end_offset == 7  # nothing happened, but an offset is used
-            assert (await bucket.put([C, A, Delete(2), C, B])).end_offset == 13
-            assert bucket.changelog() == [
-                ("+I", A), ("-U", A), ("+U", B), ("-U", B), ("+U", B), ("-D", B),
-                ("+I", C), ("+I", A), ("-D", C), ("+I", C), ("-U", A), ("+U", B),
-            ]  # fmt: skip
-            assert await bucket.rows() == [B, C]
-            assert bucket.store.row_count == 2
-            assert await bucket.get(3) is None
-
-    run(work())
+async def test_full_image(tmp_path: Path) -> None:
+    async with opened(tmp_path, table()) as bucket:
+        assert (await bucket.put([A])).end_offset == 1
+        assert (await bucket.put([B])).end_offset == 3
+        assert (await bucket.put([B])).end_offset == 5  # the same row again is an update all the same
+        assert (await bucket.put([Delete(1)])).end_offset == 6
+        assert (await bucket.put([Delete(1)])).end_offset == 7  # nothing happened, but an offset is used
+        assert (await bucket.put([C, A, Delete(2), C, B])).end_offset == 13
+        assert bucket.changelog() == [
+            ("+I", A), ("-U", A), ("+U", B), ("-U", B), ("+U", B), ("-D", B),
+            ("+I", C), ("+I", A), ("-D", C), ("+I", C), ("-U", A), ("+U", B),
+        ]  # fmt: skip
+        assert await bucket.rows() == [B, C]
+        assert bucket.store.row_count == 2
+        assert await bucket.get(3) is None
 
 
 @pytest.mark.parametrize("log_format", ["arrow", "compacted"])
 @pytest.mark.parametrize("kv_format", ["compacted", "indexed"])
-def test_formats(tmp_path: Path, log_format: str, kv_format: str) -> None:
-    async def work() -> None:
-        entry = table(log_format=log_format, kv_format=kv_format)
-        async with opened(tmp_path / "a", entry) as bucket:
-            await bucket.put([A, C])
-            await bucket.put([Delete(9)])
-            await bucket.put([B, Delete(2)])
-            expected = [("+I", A), ("+I", C), ("-U", A), ("+U", B), ("-D", C)]
-            assert bucket.changelog() == expected
-            assert await bucket.rows() == [B]
-            copy = bucket.copy(tmp_path / "b")
-        async with opened(copy, entry) as bucket:
-            assert await bucket.rows() == [B]
-            assert bucket.changelog() == expected
-
-    run(work())
+async def test_formats(tmp_path: Path, log_format: str, kv_format: str) -> None:
+    entry = table(log_format=log_format, kv_format=kv_format)
+    async with opened(tmp_path / "a", entry) as bucket:
+        await bucket.put([A, C])
+        await bucket.put([Delete(9)])
+        await bucket.put([B, Delete(2)])
+        expected = [("+I", A), ("+I", C), ("-U", A), ("+U", B), ("-D", C)]
+        assert bucket.changelog() == expected
+        assert await bucket.rows() == [B]
+        copy = bucket.copy(tmp_path / "b")
+    async with opened(copy, entry) as bucket:
+        assert await bucket.rows() == [B]
+        assert bucket.changelog() == expected
 
 
-def test_indexed_changelog(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table(log_format="indexed", kv_format="indexed")) as bucket:
-            await bucket.put([A, Delete(5)])
-            await bucket.put([Delete(5)])
-            await bucket.put([Delete(1)])
-            assert bucket.changelog() == [("+I", A), ("-D", A)]
-
-    run(work())
+async def test_indexed_changelog(tmp_path: Path) -> None:
+    async with opened(tmp_path, table(log_format="indexed", kv_format="indexed")) as bucket:
+        await bucket.put([A, Delete(5)])
+        await bucket.put([Delete(5)])
+        await bucket.put([Delete(1)])
+        assert bucket.changelog() == [("+I", A), ("-D", A)]
 
 
-def test_wal_image(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table(changelog_image="WAL")) as bucket:
-            await bucket.put([A])
-            await bucket.put([B, C, Delete(1), A, Delete(1), Delete(7)])
-            await bucket.put([Delete(2), C, Delete(2)])
-            assert bucket.changelog() == [
-                ("+U", A), ("+U", B), ("+U", C), ("-D", B), ("+U", A), ("-D", A), ("-D", C), ("+U", C), ("-D", C),
-            ]  # fmt: skip
-            assert await bucket.rows() == []
-        # A partial update has to read the old row, and then knows whether it inserts.
-        async with opened(tmp_path / "p", table(changelog_image="WAL")) as bucket:
-            await bucket.put([(1, "x", None)], [0, 1])
-            await bucket.put([(1, None, 5.0)], [0, 2])
-            assert bucket.changelog() == [("+I", (1, "x", None)), ("+U", (1, "x", 5.0))]
-        async with opened(tmp_path / "f", table(changelog_image="WAL", merge__engine="first_row")) as bucket:
-            await bucket.put([A, B])
-            assert bucket.changelog() == [("+I", A)]
-
-    run(work())
+async def test_wal_image(tmp_path: Path) -> None:
+    async with opened(tmp_path, table(changelog_image="WAL")) as bucket:
+        await bucket.put([A])
+        await bucket.put([B, C, Delete(1), A, Delete(1), Delete(7)])
+        await bucket.put([Delete(2), C, Delete(2)])
+        assert bucket.changelog() == [
+            ("+U", A), ("+U", B), ("+U", C), ("-D", B), ("+U", A), ("-D", A), ("-D", C), ("+U", C), ("-D", C),
+        ]  # fmt: skip
+        assert await bucket.rows() == []
+    # A partial update has to read the old row, and then knows whether it inserts.
+    async with opened(tmp_path / "p", table(changelog_image="WAL")) as bucket:
+        await bucket.put([(1, "x", None)], [0, 1])
+        await bucket.put([(1, None, 5.0)], [0, 2])
+        assert bucket.changelog() == [("+I", (1, "x", None)), ("+U", (1, "x", 5.0))]
+    async with opened(tmp_path / "f", table(changelog_image="WAL", merge__engine="first_row")) as bucket:
+        await bucket.put([A, B])
+        assert bucket.changelog() == [("+I", A)]
 
 
 @pytest.mark.parametrize("repeated", [False, True])
-def test_partial_update(tmp_path: Path, repeated: bool) -> None:
+async def test_partial_update(tmp_path: Path, repeated: bool) -> None:
     """Batches with a repeated key go row by row; the outcome is the same."""
     extra: list[Any] = [(9, "z", None), (9, "z", None)] if repeated else []
     told = [("+I", (9, "z", None)), ("-U", (9, "z", None)), ("+U", (9, "z", None))] if repeated else []
 
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            await bucket.put([(1, "a", 9.5), *extra], [0, 1])  # what is not named counts as null
-            assert bucket.changelog() == [("+I", (1, "a", None)), *told]
-            await bucket.put([A])
-            start = bucket.log.high_watermark
-            await bucket.put([(1, None, None), (3, "n", None)], [1, 0])
-            assert bucket.changelog(start) == [
-                ("-U", A), ("+U", (1, None, 1.0)), ("+I", (3, "n", None)),
-            ]  # fmt: skip
-            start = bucket.log.high_watermark
-            await bucket.put([(1, None, None), (4, None, None)], [0])  # only the key: nothing to change
-            assert bucket.changelog(start) == [("+I", (4, None, None))]
-            start = bucket.log.high_watermark
-            await bucket.put([(1, None, None)], [0])
-            assert bucket.changelog(start) == []
-            assert bucket.log.high_watermark == start + 1
-            await bucket.put([(1, "full", None)], [2, 1, 0])  # every column: a whole row
-            assert await bucket.get(1) == (1, "full", None)
-
-    run(work())
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put([(1, "a", 9.5), *extra], [0, 1])  # what is not named counts as null
+        assert bucket.changelog() == [("+I", (1, "a", None)), *told]
+        await bucket.put([A])
+        start = bucket.log.high_watermark
+        await bucket.put([(1, None, None), (3, "n", None)], [1, 0])
+        assert bucket.changelog(start) == [
+            ("-U", A), ("+U", (1, None, 1.0)), ("+I", (3, "n", None)),
+        ]  # fmt: skip
+        start = bucket.log.high_watermark
+        await bucket.put([(1, None, None), (4, None, None)], [0])  # only the key: nothing to change
+        assert bucket.changelog(start) == [("+I", (4, None, None))]
+        start = bucket.log.high_watermark
+        await bucket.put([(1, None, None)], [0])
+        assert bucket.changelog(start) == []
+        assert bucket.log.high_watermark == start + 1
+        await bucket.put([(1, "full", None)], [2, 1, 0])  # every column: a whole row
+        assert await bucket.get(1) == (1, "full", None)
 
 
-def test_partial_delete(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            await bucket.put([A, (2, "x", None)])
-            start = bucket.log.high_watermark
-            await bucket.put([Delete(1), Delete(2), Delete(3)], [0, 1])
-            assert bucket.changelog(start) == [("-U", A), ("+U", (1, None, 1.0)), ("-D", (2, "x", None))]
-            assert await bucket.rows() == [(1, None, 1.0)]
-            assert bucket.store.row_count == 1
-
-    run(work())
+async def test_partial_delete(tmp_path: Path) -> None:
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put([A, (2, "x", None)])
+        start = bucket.log.high_watermark
+        await bucket.put([Delete(1), Delete(2), Delete(3)], [0, 1])
+        assert bucket.changelog(start) == [("-U", A), ("+U", (1, None, 1.0)), ("-D", (2, "x", None))]
+        assert await bucket.rows() == [(1, None, 1.0)]
+        assert bucket.store.row_count == 1
 
 
 @pytest.mark.parametrize(
     ("targets", "column"),
     [([1, 2], None), ([0, 7], None), ([-1, 0], None), ([0, 1], "score")],
 )
-def test_bad_target_columns(tmp_path: Path, targets: list[int], column: str | None) -> None:
+async def test_bad_target_columns(tmp_path: Path, targets: list[int], column: str | None) -> None:
     columns = [
         dataclasses.replace(c, data_type=c.data_type.with_nullable(False)) if c.name == column else c
         for c in SCHEMA.columns
     ]
     schema = Schema.of(columns, primary_key=("id",))
 
-    async def work() -> None:
-        async with opened(tmp_path, table(schema)) as bucket:
-            with pytest.raises(InvalidTargetColumnError):
-                await bucket.put([A], targets)
-            assert bucket.log.end_offset == 0
-            await bucket.put([A], [0, 1, 2])  # all columns are no partial update
-
-    run(work())
+    async with opened(tmp_path, table(schema)) as bucket:
+        with pytest.raises(InvalidTargetColumnError):
+            await bucket.put([A], targets)
+        assert bucket.log.end_offset == 0
+        await bucket.put([A], [0, 1, 2])  # all columns are no partial update
 
 
 @pytest.mark.parametrize("image", ["FULL", "WAL"])
-def test_first_row(tmp_path: Path, image: str) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table(merge__engine="first_row", changelog_image=image)) as bucket:
-            await bucket.put([A, C, B, Delete(1)])
-            await bucket.put([B, (3, "n", None)])
-            assert bucket.changelog() == [("+I", A), ("+I", C), ("+I", (3, "n", None))]
-            assert await bucket.rows() == [A, C, (3, "n", None)]
-            end = bucket.log.end_offset
-            assert (await bucket.put([B])).end_offset == end + 1
-            for targets in ([0, 1], [0, 1, 2]):
-                with pytest.raises(UnknownServerError, match="partial"):
-                    await bucket.put([A], targets)
-            await bucket.put([B, Delete(2)], agg_mode=1)  # past the engine: the row is replaced, the delete counts
-            assert await bucket.rows() == [B, (3, "n", None)]
-
-    run(work())
+async def test_first_row(tmp_path: Path, image: str) -> None:
+    async with opened(tmp_path, table(merge__engine="first_row", changelog_image=image)) as bucket:
+        await bucket.put([A, C, B, Delete(1)])
+        await bucket.put([B, (3, "n", None)])
+        assert bucket.changelog() == [("+I", A), ("+I", C), ("+I", (3, "n", None))]
+        assert await bucket.rows() == [A, C, (3, "n", None)]
+        end = bucket.log.end_offset
+        assert (await bucket.put([B])).end_offset == end + 1
+        for targets in ([0, 1], [0, 1, 2]):
+            with pytest.raises(UnknownServerError, match="partial"):
+                await bucket.put([A], targets)
+        await bucket.put([B, Delete(2)], agg_mode=1)  # past the engine: the row is replaced, the delete counts
+        assert await bucket.rows() == [B, (3, "n", None)]
 
 
 @pytest.mark.parametrize("image", ["FULL", "WAL"])
 @pytest.mark.parametrize("repeated", [False, True])
-def test_versioned(tmp_path: Path, image: str, repeated: bool) -> None:
+async def test_versioned(tmp_path: Path, image: str, repeated: bool) -> None:
     properties = {"merge__engine": "versioned", "changelog_image": image}
     extra: list[Any] = [(9, "z", 0.0), (9, "z", -1.0)] if repeated else []
     schema = with_columns(Schema.of(SCHEMA.columns[:2], primary_key=("id",)), Column("version", BigIntType()))
 
-    async def work() -> None:
-        entry = table(schema, **properties, merge__engine_versioned_ver__column="version")
-        async with opened(tmp_path, entry) as bucket:
-            writes = [(1, "a", 5), (2, "b", None), (3, "c", 7), *((9, "z", 4) for _ in extra)]
-            await bucket.put(writes)
-            start = bucket.log.high_watermark
-            await bucket.put([(1, "old", 4), (2, "none", None), (3, "none", None), *((9, "y", 3) for _ in extra)])
-            before: list[Any] = [("-U", (2, "b", None))] if image == "FULL" else []
-            assert bucket.changelog(start) == [*before, ("+U", (2, "none", None))]
-            await bucket.put([(1, "same", 5), (2, "new", 0), (4, "d", 1)])
-            wanted = [(1, "same", 5), (2, "new", 0), (3, "c", 7), (4, "d", 1)]
-            assert await bucket.rows() == wanted + [(9, "z", 4)] * bool(extra)
-            await bucket.put([Delete(1)])
-            assert await bucket.get(1) is not None
-            with pytest.raises(UnknownServerError, match="partial"):
-                await bucket.put([(1, "a", 9)], [0, 1])
-
-    run(work())
+    entry = table(schema, **properties, merge__engine_versioned_ver__column="version")
+    async with opened(tmp_path, entry) as bucket:
+        writes = [(1, "a", 5), (2, "b", None), (3, "c", 7), *((9, "z", 4) for _ in extra)]
+        await bucket.put(writes)
+        start = bucket.log.high_watermark
+        await bucket.put([(1, "old", 4), (2, "none", None), (3, "none", None), *((9, "y", 3) for _ in extra)])
+        before: list[Any] = [("-U", (2, "b", None))] if image == "FULL" else []
+        assert bucket.changelog(start) == [*before, ("+U", (2, "none", None))]
+        await bucket.put([(1, "same", 5), (2, "new", 0), (4, "d", 1)])
+        wanted = [(1, "same", 5), (2, "new", 0), (3, "c", 7), (4, "d", 1)]
+        assert await bucket.rows() == wanted + [(9, "z", 4)] * bool(extra)
+        await bucket.put([Delete(1)])
+        assert await bucket.get(1) is not None
+        with pytest.raises(UnknownServerError, match="partial"):
+            await bucket.put([(1, "a", 9)], [0, 1])
 
 
 @pytest.mark.parametrize("engine", [None, "first_row", "aggregation"])
-def test_deletes_can_be_forbidden(tmp_path: Path, engine: str | None) -> None:
+async def test_deletes_can_be_forbidden(tmp_path: Path, engine: str | None) -> None:
     properties = {"merge__engine": engine} if engine else {}
 
-    async def work() -> None:
-        async with opened(tmp_path, table(**properties, delete_behavior="disable")) as bucket:
-            with pytest.raises(DeletionDisabledError):
-                await bucket.put([A, Delete(1)])
-            assert bucket.log.end_offset == 0
-            await bucket.put([A])
-            assert await bucket.rows() == [A]
-
-    run(work())
+    async with opened(tmp_path, table(**properties, delete_behavior="disable")) as bucket:
+        with pytest.raises(DeletionDisabledError):
+            await bucket.put([A, Delete(1)])
+        assert bucket.log.end_offset == 0
+        await bucket.put([A])
+        assert await bucket.rows() == [A]
 
 
-def test_deletes_can_be_ignored(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table(delete_behavior="ignore")) as bucket:
-            await bucket.put([A, Delete(1), C])
-            await bucket.put([Delete(1)])
-            await bucket.put([Delete(1)], [0, 1])
-            assert bucket.changelog() == [("+I", A), ("+I", C)]
-            assert bucket.log.high_watermark == 4
-
-    run(work())
+async def test_deletes_can_be_ignored(tmp_path: Path) -> None:
+    async with opened(tmp_path, table(delete_behavior="ignore")) as bucket:
+        await bucket.put([A, Delete(1), C])
+        await bucket.put([Delete(1)])
+        await bucket.put([Delete(1)], [0, 1])
+        assert bucket.changelog() == [("+I", A), ("+I", C)]
+        assert bucket.log.high_watermark == 4
 
 
 AGGREGATED = Schema.of(
@@ -269,152 +235,134 @@ AGGREGATED = Schema.of(
 
 
 @pytest.mark.parametrize("repeated", [False, True])
-def test_aggregation(tmp_path: Path, repeated: bool) -> None:
+async def test_aggregation(tmp_path: Path, repeated: bool) -> None:
     first = (1, 100, Decimal("1.50"), 2.0, "m", True, "x", None, 1, [1], 0.5)
     second = (1, 100, Decimal("3.33"), 1.0, "k", False, "y", 7, None, None, 0.25)
     merged = (1, -56, Decimal("5.00"), 2.0, "k", False, "x|y", 7, None, [1], 0.75)
     empty = (1, *([None] * 10))
 
-    async def work() -> None:
-        async with opened(tmp_path, table(AGGREGATED, merge__engine="aggregation")) as bucket:
-            if repeated:
-                await bucket.put([first, second])
-            else:
-                await bucket.put([first])
-                await bucket.put([second, (2, *first[1:])])
-                assert await bucket.get(2) == (2, *first[1:])
-            assert await bucket.get(1) == merged
-            await bucket.put([empty, empty] if repeated else [empty])
-            assert await bucket.get(1) == merged
-            assert bucket.changelog()[-2:] == [("-U", merged), ("+U", merged)]  # told although nothing changed
-            await bucket.put([empty])
-            await bucket.put([Delete(1)])
-            assert await bucket.get(1) == merged
-            start = bucket.log.high_watermark
-            await bucket.put([first], [0, 1])
-            assert (await bucket.get(1) or ())[1:3] == (44, Decimal("5.00"))
-            await bucket.put([empty], [0])
-            assert [kind for kind, _ in bucket.changelog(start)] == ["-U", "+U", "-U", "+U"]
-            await bucket.put([first], agg_mode=1)
-            assert await bucket.get(1) == first
-            await bucket.put([(1, 5, *([None] * 9))], [0, 1], agg_mode=1)
-            assert await bucket.get(1) == (1, 5, *first[2:])
-
-    run(work())
+    async with opened(tmp_path, table(AGGREGATED, merge__engine="aggregation")) as bucket:
+        if repeated:
+            await bucket.put([first, second])
+        else:
+            await bucket.put([first])
+            await bucket.put([second, (2, *first[1:])])
+            assert await bucket.get(2) == (2, *first[1:])
+        assert await bucket.get(1) == merged
+        await bucket.put([empty, empty] if repeated else [empty])
+        assert await bucket.get(1) == merged
+        assert bucket.changelog()[-2:] == [("-U", merged), ("+U", merged)]  # told although nothing changed
+        await bucket.put([empty])
+        await bucket.put([Delete(1)])
+        assert await bucket.get(1) == merged
+        start = bucket.log.high_watermark
+        await bucket.put([first], [0, 1])
+        assert (await bucket.get(1) or ())[1:3] == (44, Decimal("5.00"))
+        await bucket.put([empty], [0])
+        assert [kind for kind, _ in bucket.changelog(start)] == ["-U", "+U", "-U", "+U"]
+        await bucket.put([first], agg_mode=1)
+        assert await bucket.get(1) == first
+        await bucket.put([(1, 5, *([None] * 9))], [0, 1], agg_mode=1)
+        assert await bucket.get(1) == (1, 5, *first[2:])
 
 
-def test_aggregation_with_deletes(tmp_path: Path) -> None:
-    async def work() -> None:
-        entry = table(AGGREGATED, merge__engine="aggregation", delete_behavior="allow")
-        async with opened(tmp_path, entry) as bucket:
-            row = (1, 1, Decimal("1.00"), *([None] * 8))
-            await bucket.put([row])
-            await bucket.put([Delete(1)], [0, 1])
-            assert await bucket.get(1) == (1, None, *row[2:])
-            await bucket.put([Delete(1)], [0, 2])
-            assert await bucket.get(1) is None
-            await bucket.put([row, Delete(1)])
-            assert await bucket.rows() == []
-            assert bucket.changelog()[-1] == ("-D", row)
-            assert bucket.store.row_count == 0
-
-    run(work())
+async def test_aggregation_with_deletes(tmp_path: Path) -> None:
+    entry = table(AGGREGATED, merge__engine="aggregation", delete_behavior="allow")
+    async with opened(tmp_path, entry) as bucket:
+        row = (1, 1, Decimal("1.00"), *([None] * 8))
+        await bucket.put([row])
+        await bucket.put([Delete(1)], [0, 1])
+        assert await bucket.get(1) == (1, None, *row[2:])
+        await bucket.put([Delete(1)], [0, 2])
+        assert await bucket.get(1) is None
+        await bucket.put([row, Delete(1)])
+        assert await bucket.rows() == []
+        assert bucket.changelog()[-1] == ("-D", row)
+        assert bucket.store.row_count == 0
 
 
-def test_partial_aggregation_needs_nullable_columns(tmp_path: Path) -> None:
+async def test_partial_aggregation_needs_nullable_columns(tmp_path: Path) -> None:
     schema = with_columns(Schema.of(AGGREGATED.columns[:2], primary_key=("id",)), Column("n", IntType(nullable=False)))
 
-    async def work() -> None:
-        async with opened(tmp_path, table(schema, merge__engine="aggregation")) as bucket:
-            for targets in ([0, 1], [0, 1, 2], [1, 2]):
-                with pytest.raises(InvalidTargetColumnError):
-                    await bucket.put([(1, 2, 3)], targets)
-            await bucket.put([(1, 2, 3)])
-
-    run(work())
+    async with opened(tmp_path, table(schema, merge__engine="aggregation")) as bucket:
+        for targets in ([0, 1], [0, 1, 2], [1, 2]):
+            with pytest.raises(InvalidTargetColumnError):
+                await bucket.put([(1, 2, 3)], targets)
+        await bucket.put([(1, 2, 3)])
 
 
-def test_rows_of_older_schemas(tmp_path: Path) -> None:
+async def test_rows_of_older_schemas(tmp_path: Path) -> None:
     wide = with_columns(SCHEMA, Column("more", StringType()))
     schemas = {1: SCHEMA, 2: wide}
 
-    async def work() -> None:
-        entry = table()
-        async with opened(tmp_path / "a", entry) as bucket:
-            await bucket.put([A, C])
-            entry.schemas[2] = wide
-            old = entry.table_info
-            descriptor = old.descriptor.replace(schema=wide)
-            entry.table_info = TableInfo(old.table_path, 1, 2, descriptor, 0, 0)
-            await bucket.put([(1, "n", 3.0, "m"), (3, "n", None, None)])
-            await bucket.put([(3, "older", None), (4, "older", None)], schema_id=1)
-            await bucket.put([(2, None, None, "p")], [0, 3])
-            await bucket.put([Delete(1), (2, "again", 1.0)], schema_id=1)
-            expected = [
-                ("+I", A), ("+I", C),
-                ("-U", (*A, None)), ("+U", (1, "n", 3.0, "m")), ("+I", (3, "n", None, None)),
-                ("-U", (3, "n", None, None)), ("+U", (3, "older", None, None)), ("+I", (4, "older", None, None)),
-                ("-U", (*C, None)), ("+U", (2, "c", None, "p")),
-                ("-D", (1, "n", 3.0, "m")), ("-U", (2, "c", None, "p")), ("+U", (2, "again", 1.0, None)),
-            ]  # fmt: skip
-            assert bucket.changelog() == expected
-            rows = await bucket.rows()
-            assert rows == [(2, "again", 1.0, None), (3, "older", None, None), (4, "older", None, None)]
-            unknown = kv_batch(entry.table_info, wide, 3, [(1, None, None, None)])
-            with pytest.raises(SchemaNotExistError):
-                await bucket.tablet.put(memoryview(unknown), (), 0)
-            copy = bucket.copy(tmp_path / "b")
-        async with opened(copy, table(schemas)) as bucket:
-            assert await bucket.rows() == rows
-
-    run(work())
+    entry = table()
+    async with opened(tmp_path / "a", entry) as bucket:
+        await bucket.put([A, C])
+        entry.schemas[2] = wide
+        old = entry.table_info
+        descriptor = old.descriptor.replace(schema=wide)
+        entry.table_info = TableInfo(old.table_path, 1, 2, descriptor, 0, 0)
+        await bucket.put([(1, "n", 3.0, "m"), (3, "n", None, None)])
+        await bucket.put([(3, "older", None), (4, "older", None)], schema_id=1)
+        await bucket.put([(2, None, None, "p")], [0, 3])
+        await bucket.put([Delete(1), (2, "again", 1.0)], schema_id=1)
+        expected = [
+            ("+I", A), ("+I", C),
+            ("-U", (*A, None)), ("+U", (1, "n", 3.0, "m")), ("+I", (3, "n", None, None)),
+            ("-U", (3, "n", None, None)), ("+U", (3, "older", None, None)), ("+I", (4, "older", None, None)),
+            ("-U", (*C, None)), ("+U", (2, "c", None, "p")),
+            ("-D", (1, "n", 3.0, "m")), ("-U", (2, "c", None, "p")), ("+U", (2, "again", 1.0, None)),
+        ]  # fmt: skip
+        assert bucket.changelog() == expected
+        rows = await bucket.rows()
+        assert rows == [(2, "again", 1.0, None), (3, "older", None, None), (4, "older", None, None)]
+        unknown = kv_batch(entry.table_info, wide, 3, [(1, None, None, None)])
+        with pytest.raises(SchemaNotExistError):
+            await bucket.tablet.put(memoryview(unknown), (), 0)
+        copy = bucket.copy(tmp_path / "b")
+    async with opened(copy, table(schemas)) as bucket:
+        assert await bucket.rows() == rows
 
 
-def test_idempotent_writers(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path / "a", table()) as bucket:
-            await bucket.put([A], writer_id=7, sequence=0)
-            first = await bucket.put([B], writer_id=7, sequence=1)
-            assert await bucket.put([Delete(8)], writer_id=7, sequence=2) is not None
-            again = await bucket.put([B], writer_id=7, sequence=1)
-            assert (again.end_offset, again.duplicate) == (first.end_offset, True)
-            with pytest.raises(OutOfOrderSequenceError):
-                await bucket.put([B], writer_id=7, sequence=4)
-            with pytest.raises(OutOfOrderSequenceError):
-                await bucket.put([B], writer_id=8, sequence=1)
+async def test_idempotent_writers(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a", table()) as bucket:
+        await bucket.put([A], writer_id=7, sequence=0)
+        first = await bucket.put([B], writer_id=7, sequence=1)
+        assert await bucket.put([Delete(8)], writer_id=7, sequence=2) is not None
+        again = await bucket.put([B], writer_id=7, sequence=1)
+        assert (again.end_offset, again.duplicate) == (first.end_offset, True)
+        with pytest.raises(OutOfOrderSequenceError):
+            await bucket.put([B], writer_id=7, sequence=4)
+        with pytest.raises(OutOfOrderSequenceError):
+            await bucket.put([B], writer_id=8, sequence=1)
+        with pytest.raises(FormatError):
+            await bucket.put([B], writer_id=8, sequence=-1)
+        assert bucket.changelog() == [("+I", A), ("-U", A), ("+U", B)]
+        copy = bucket.copy(tmp_path / "b")
+    async with opened(copy, table()) as bucket:
+        assert (await bucket.put([Delete(8)], writer_id=7, sequence=2)).end_offset == 4
+        assert (await bucket.put([B], writer_id=7, sequence=3)).end_offset == 6
+
+
+async def test_damaged_batches_are_refused_whole(tmp_path: Path) -> None:
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put([A])
+        good = kv_batch(bucket.entry.table_info, SCHEMA, 1, [B, Delete(1)])
+        for at in range(len(good)):
+            bad = bytearray(good)
+            bad[at] ^= 0x40
+            with pytest.raises(FlussError) as caught:
+                await bucket.tablet.put(memoryview(bad), (), 0)
+            if at >= 5:
+                assert isinstance(caught.value, CorruptMessageError)
+        for length in (0, 5, len(good) - 1):
             with pytest.raises(FormatError):
-                await bucket.put([B], writer_id=8, sequence=-1)
-            assert bucket.changelog() == [("+I", A), ("-U", A), ("+U", B)]
-            copy = bucket.copy(tmp_path / "b")
-        async with opened(copy, table()) as bucket:
-            assert (await bucket.put([Delete(8)], writer_id=7, sequence=2)).end_offset == 4
-            assert (await bucket.put([B], writer_id=7, sequence=3)).end_offset == 6
-
-    run(work())
+                await bucket.tablet.put(memoryview(good)[:length], (), 0)
+        assert await bucket.rows() == [A]
+        assert bucket.log.end_offset == 1
 
 
-def test_damaged_batches_are_refused_whole(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            await bucket.put([A])
-            good = kv_batch(bucket.entry.table_info, SCHEMA, 1, [B, Delete(1)])
-            for at in range(len(good)):
-                bad = bytearray(good)
-                bad[at] ^= 0x40
-                with pytest.raises(FlussError) as caught:
-                    await bucket.tablet.put(memoryview(bad), (), 0)
-                if at >= 5:
-                    assert isinstance(caught.value, CorruptMessageError)
-            for length in (0, 5, len(good) - 1):
-                with pytest.raises(FormatError):
-                    await bucket.tablet.put(memoryview(good)[:length], (), 0)
-            assert await bucket.rows() == [A]
-            assert bucket.log.end_offset == 1
-
-    run(work())
-
-
-def test_rows_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+async def test_rows_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     """The batch is whole, but its rows are not rows of this table."""
     other = Schema.of([Column("id", BigIntType(nullable=False)), Column("name", BooleanType())], primary_key=("id",))
 
@@ -426,10 +374,7 @@ def test_rows_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
                 )
         assert bucket.log.end_offset == 0
 
-    async def both() -> None:
-        async with opened(tmp_path / "compacted", table()) as bucket:
-            await work(bucket)
-        async with opened(tmp_path / "indexed", table(kv_format="indexed")) as bucket:
-            await work(bucket)
-
-    run(both())
+    async with opened(tmp_path / "compacted", table()) as bucket:
+        await work(bucket)
+    async with opened(tmp_path / "indexed", table(kv_format="indexed")) as bucket:
+        await work(bucket)

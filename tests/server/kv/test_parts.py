@@ -316,28 +316,25 @@ def test_damaged_numbers_are_not_guessed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("image", ["FULL", "WAL"])
-def test_auto_increment(tmp_path: Path, image: str) -> None:
+async def test_auto_increment(tmp_path: Path, image: str) -> None:
     entry = table(NUMBERED, changelog_image=image)
 
-    async def work() -> None:
-        async with opened(tmp_path / "a", entry) as bucket:
-            await bucket.put([("a", None, "x"), ("b", None, "y")], [0, 2])
-            await bucket.put([("b", None, "z"), ("c", None, "x"), ("c", None, "w")], [0, 2])
-            await bucket.put([("d", None, None)], [0])
-            rows = [("a", 1, "x"), ("b", 2, "z"), ("c", 3, "w"), ("d", 4, None)]
-            assert await bucket.rows() == rows
-            for targets in ([], [0, 1, 2], [0, 1]):
-                with pytest.raises(InvalidTargetColumnError):
-                    await bucket.put([("e", None, "x")], targets)
-            copy = bucket.copy(tmp_path / "b")
-        async with opened(copy, entry) as bucket:  # after a crash
-            await bucket.put([("e", None, "x")], [0, 2])
-            assert (await bucket.get("e")) == ("e", 5, "x")
-        async with opened(copy, entry) as bucket:  # after a clean end
-            await bucket.put([("f", None, "x")], [0, 2])
-            assert (await bucket.get("f")) == ("f", 6, "x")
-
-    run(work())
+    async with opened(tmp_path / "a", entry) as bucket:
+        await bucket.put([("a", None, "x"), ("b", None, "y")], [0, 2])
+        await bucket.put([("b", None, "z"), ("c", None, "x"), ("c", None, "w")], [0, 2])
+        await bucket.put([("d", None, None)], [0])
+        rows = [("a", 1, "x"), ("b", 2, "z"), ("c", 3, "w"), ("d", 4, None)]
+        assert await bucket.rows() == rows
+        for targets in ([], [0, 1, 2], [0, 1]):
+            with pytest.raises(InvalidTargetColumnError):
+                await bucket.put([("e", None, "x")], targets)
+        copy = bucket.copy(tmp_path / "b")
+    async with opened(copy, entry) as bucket:  # after a crash
+        await bucket.put([("e", None, "x")], [0, 2])
+        assert (await bucket.get("e")) == ("e", 5, "x")
+    async with opened(copy, entry) as bucket:  # after a clean end
+        await bucket.put([("f", None, "x")], [0, 2])
+        assert (await bucket.get("f")) == ("f", 6, "x")
 
 
 # -- cursors ----------------------------------------------------------------------------------------------------------
@@ -458,19 +455,16 @@ def test_expired_cursors_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPa
         cursors.resume(opened_[0].scanner_id, 1)
 
 
-def test_budget_outlives_its_loop(tmp_path: Path) -> None:
+async def test_budget_outlives_its_loop(tmp_path: Path) -> None:
     """A spill may end after the loop of its server."""
     executor = ThreadPoolExecutor(1)
     budget = StoreBudget(1 << 20, executor)
     store = Store(tmp_path / "kv", budget)
 
-    async def work() -> None:
-        store.open()
-        store.apply({bytes([i % 256, i // 256]): b"v" for i in range(20_000)}, 1, 1)
-        budget.spill(store)
-        await asyncio.sleep(0)
-
-    asyncio.run(work())
+    store.open()
+    store.apply({bytes([i % 256, i // 256]): b"v" for i in range(20_000)}, 1, 1)
+    budget.spill(store)
+    await asyncio.sleep(0)
     executor.shutdown()
     assert store.finish_spill()
     store.close(keep=False)

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, table, with_columns
-from tests.server.log_support import run
 
 from fluss.errors import CorruptMessageError, FlussError, SchemaNotExistError
 from fluss.metadata import Column, IntType, Schema
@@ -151,24 +150,21 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_writes_of_one_turn_share_jobs(monkeypatch: pytest.MonkeyPatch, jobs: list[int]) -> None:
+async def test_writes_of_one_turn_share_jobs(monkeypatch: pytest.MonkeyPatch, jobs: list[int]) -> None:
     """Also those of other tables. Jobs are bounded: a few writes never wait for all of a large request."""
     other = Stored(ENTRIES["first row"], [(1, "a", None)], 1, {}).write
     writes = [*many(15), other, *many(25)]
     monkeypatch.setattr(preparing, "_TOGETHER_BYTES_MAX", 10 * len(writes[0].records))
 
-    async def work() -> None:
-        with ThreadPoolExecutor(2) as executor:
-            preparer = Preparer(executor, jobs_max=2)
-            results = await asyncio.gather(*(preparer.prepare(write) for write in writes))
-        assert all(isinstance(result, Prepared) for result in results)
-        assert sum(jobs) == len(writes)
-        assert len(jobs) == 5
-
-    run(work())
+    with ThreadPoolExecutor(2) as executor:
+        preparer = Preparer(executor, jobs_max=2)
+        results = await asyncio.gather(*(preparer.prepare(write) for write in writes))
+    assert all(isinstance(result, Prepared) for result in results)
+    assert sum(jobs) == len(writes)
+    assert len(jobs) == 5
 
 
-def test_writes_that_find_the_thread_busy_wait_and_share_a_job(jobs: list[int]) -> None:
+async def test_writes_that_find_the_thread_busy_wait_and_share_a_job(jobs: list[int]) -> None:
     """Small ones do not wait: they take less time than the way to a thread."""
     go_on = threading.Event()
 
@@ -176,35 +172,29 @@ def test_writes_that_find_the_thread_busy_wait_and_share_a_job(jobs: list[int]) 
         assert go_on.wait(20)
         return [None] * len(keys)
 
-    async def work() -> None:
-        with ThreadPoolExecutor(4) as executor:
-            preparer = Preparer(executor, jobs_max=1)
-            try:
-                slow = preparer.prepare(many(1, 300)[0]._replace(read_old=read_slowly))
-                await asyncio.sleep(0)
-                small = await asyncio.wait_for(preparer.prepare(many(1, 3)[0]), 10)
-                assert isinstance(small, Prepared)
-                assert not slow.done()
-                waiting = []
-                for write in many(5, 300):
-                    waiting.append(preparer.prepare(write))
-                    await asyncio.sleep(0)
-                await asyncio.sleep(0.05)
-                assert not any(future.done() for future in waiting)
-            finally:
-                go_on.set()
-            await asyncio.gather(slow, *waiting)
-        assert jobs == [1, 1, 5]
-
-    run(work())
-
-
-def test_a_pool_without_threads_fails_the_writes() -> None:
-    async def work() -> None:
-        executor = ThreadPoolExecutor(1)
-        executor.shutdown()
+    with ThreadPoolExecutor(4) as executor:
         preparer = Preparer(executor, jobs_max=1)
-        for outcome in await asyncio.gather(*(preparer.prepare(w) for w in many(3, 200)), return_exceptions=True):
-            assert isinstance(outcome, (FlussError, RuntimeError))
+        try:
+            slow = preparer.prepare(many(1, 300)[0]._replace(read_old=read_slowly))
+            await asyncio.sleep(0)
+            small = await asyncio.wait_for(preparer.prepare(many(1, 3)[0]), 10)
+            assert isinstance(small, Prepared)
+            assert not slow.done()
+            waiting = []
+            for write in many(5, 300):
+                waiting.append(preparer.prepare(write))
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
+            assert not any(future.done() for future in waiting)
+        finally:
+            go_on.set()
+        await asyncio.gather(slow, *waiting)
+    assert jobs == [1, 1, 5]
 
-    run(work())
+
+async def test_a_pool_without_threads_fails_the_writes() -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    preparer = Preparer(executor, jobs_max=1)
+    for outcome in await asyncio.gather(*(preparer.prepare(w) for w in many(3, 200)), return_exceptions=True):
+        assert isinstance(outcome, (FlussError, RuntimeError))

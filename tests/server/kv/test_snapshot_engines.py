@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.server.kv.test_snapshots import MINUTE_MS, TTL, a_table, snapshots_of, take
-from tests.server.log_support import FakeClock, run
+from tests.server.log_support import FakeClock
 from tests.server.test_handlers_kv import Table
 
 from fluss.errors import ErrorCode
@@ -80,69 +80,57 @@ class Scenario:
 
 
 @pytest.mark.parametrize("recovery", RECOVERIES)
-def test_the_first_row_stays_the_first(tmp_path: Path, recovery: str) -> None:
-    async def work() -> None:
-        scenario = Scenario(tmp_path, recovery, PLAIN, FIRST_ROW)
-        await scenario.write(
-            before=[{"writes": [(1, 1, "first"), (2, 1, "first")]}],
-            after=[{"writes": [(1, 2, "second"), (3, 1, "first")]}],
-        )
-        async with scenario.recovered() as table:
-            await table.put([(1, 9, "late"), (2, 9, "late"), (3, 9, "late"), (4, 1, "first")])
-            assert await table.lookup(1, 2, 3, 4) == [(key, 1, "first") for key in (1, 2, 3, 4)]
-
-    run(work(), 60)
+async def test_the_first_row_stays_the_first(tmp_path: Path, recovery: str) -> None:
+    scenario = Scenario(tmp_path, recovery, PLAIN, FIRST_ROW)
+    await scenario.write(
+        before=[{"writes": [(1, 1, "first"), (2, 1, "first")]}],
+        after=[{"writes": [(1, 2, "second"), (3, 1, "first")]}],
+    )
+    async with scenario.recovered() as table:
+        await table.put([(1, 9, "late"), (2, 9, "late"), (3, 9, "late"), (4, 1, "first")])
+        assert await table.lookup(1, 2, 3, 4) == [(key, 1, "first") for key in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("recovery", RECOVERIES)
-def test_an_older_version_never_replaces_a_newer_one(tmp_path: Path, recovery: str) -> None:
-    async def work() -> None:
-        scenario = Scenario(tmp_path, recovery, PLAIN, VERSIONED)
-        await scenario.write(
-            before=[{"writes": [(1, 5, "five"), (2, 5, "five")]}],
-            after=[{"writes": [(1, 7, "seven"), (2, 3, "three"), (3, 4, "four")]}],
-        )
-        async with scenario.recovered() as table:
-            await table.put([(1, 6, "six"), (2, 4, "four"), (3, 5, "five")])
-            assert await table.lookup(1, 2, 3) == [(1, 7, "seven"), (2, 5, "five"), (3, 5, "five")]
-
-    run(work(), 60)
+async def test_an_older_version_never_replaces_a_newer_one(tmp_path: Path, recovery: str) -> None:
+    scenario = Scenario(tmp_path, recovery, PLAIN, VERSIONED)
+    await scenario.write(
+        before=[{"writes": [(1, 5, "five"), (2, 5, "five")]}],
+        after=[{"writes": [(1, 7, "seven"), (2, 3, "three"), (3, 4, "four")]}],
+    )
+    async with scenario.recovered() as table:
+        await table.put([(1, 6, "six"), (2, 4, "four"), (3, 5, "five")])
+        assert await table.lookup(1, 2, 3) == [(1, 7, "seven"), (2, 5, "five"), (3, 5, "five")]
 
 
 @pytest.mark.parametrize("recovery", RECOVERIES)
-def test_nothing_is_added_twice(tmp_path: Path, recovery: str) -> None:
+async def test_nothing_is_added_twice(tmp_path: Path, recovery: str) -> None:
     """The changelog behind the snapshot holds sums, not what was added."""
 
-    async def work() -> None:
-        scenario = Scenario(tmp_path, recovery, SUMS, AGGREGATION)
-        await scenario.write(
-            before=[{"writes": [(1, 10, "a"), (2, 1, "a")]}, {"writes": [(1, 20, "b")]}],
-            after=[{"writes": [(1, 300, "c"), (3, 5, "c")]}, {"writes": [(1, 4_000, "d")]}],
-        )
-        async with scenario.recovered() as table:
-            await table.put([(1, 50_000, "e"), (2, 1, "e"), (3, 5, "e")])
-            assert await table.lookup(1, 2, 3) == [(1, 54_330, "e"), (2, 2, "e"), (3, 10, "e")]
-
-    run(work(), 60)
+    scenario = Scenario(tmp_path, recovery, SUMS, AGGREGATION)
+    await scenario.write(
+        before=[{"writes": [(1, 10, "a"), (2, 1, "a")]}, {"writes": [(1, 20, "b")]}],
+        after=[{"writes": [(1, 300, "c"), (3, 5, "c")]}, {"writes": [(1, 4_000, "d")]}],
+    )
+    async with scenario.recovered() as table:
+        await table.put([(1, 50_000, "e"), (2, 1, "e"), (3, 5, "e")])
+        assert await table.lookup(1, 2, 3) == [(1, 54_330, "e"), (2, 2, "e"), (3, 10, "e")]
 
 
 @pytest.mark.parametrize("recovery", RECOVERIES)
-def test_writers_are_still_known(tmp_path: Path, recovery: str) -> None:
+async def test_writers_are_still_known(tmp_path: Path, recovery: str) -> None:
     """One that got no answer sends its batch again: whether it stands before the snapshot or behind it, once counts."""
 
     def put(sequence: int, number: int) -> dict[str, Any]:
         return {"writes": [(1, number, f"batch {sequence}")], "writer_id": WRITER, "sequence": sequence}
 
-    async def work() -> None:
-        scenario = Scenario(tmp_path, recovery, SUMS, AGGREGATION)
-        await scenario.write(before=[put(0, 1), put(1, 10)], after=[put(2, 100)])
-        async with scenario.recovered() as table:
-            for repeated in (put(1, 10), put(2, 100)):
-                assert not (await table.put(**repeated)).error_code
-            assert await table.lookup(1) == [(1, 111, "batch 2")]
-            gap = await table.put(**put(5, 10_000))
-            assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION
-            assert not (await table.put(**put(3, 1_000))).error_code
-            assert await table.lookup(1) == [(1, 1_111, "batch 3")]
-
-    run(work(), 60)
+    scenario = Scenario(tmp_path, recovery, SUMS, AGGREGATION)
+    await scenario.write(before=[put(0, 1), put(1, 10)], after=[put(2, 100)])
+    async with scenario.recovered() as table:
+        for repeated in (put(1, 10), put(2, 100)):
+            assert not (await table.put(**repeated)).error_code
+        assert await table.lookup(1) == [(1, 111, "batch 2")]
+        gap = await table.put(**put(5, 10_000))
+        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION
+        assert not (await table.put(**put(3, 1_000))).error_code
+        assert await table.lookup(1) == [(1, 1_111, "batch 3")]

@@ -114,113 +114,101 @@ async def fill_log(table: Table, count: int = 200) -> None:
 # -- what is in a snapshot --------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_is_a_database_with_the_rows_of_one_offset(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path / "data") as (server, table):
-            await table.put(rows(50))
-            await table.put([Delete(7), (8, "changed", None)])
+async def test_a_snapshot_is_a_database_with_the_rows_of_one_offset(tmp_path: Path) -> None:
+    async with a_table(tmp_path / "data") as (server, table):
+        await table.put(rows(50))
+        await table.put([Delete(7), (8, "changed", None)])
+        await take(server)
+        (snapshot,) = snapshots_of(server).snapshots
+        expected = [row for row in rows(50) if row[0] not in (7, 8)] + [(8, "changed", None)]
+        await table.put([(99, "later", None)])
+        assert rows_of(table, read(snapshot, tmp_path / "copy")) == sorted(expected)
+        # Updates have two records in the changelog.
+        assert (snapshot.snapshot_id, snapshot.log_offset, snapshot.row_count) == (0, 53, 49)
+        document = json.loads(disk.read_file(f"{snapshot.location}/{METADATA_NAME}"))
+        root = tmp_path / "data" / "remote" / "kv" / "fluss" / f"t-{table.info.table_id}" / "0"
+        assert document["snapshot_location"] == f"{root}/snap-0"
+        assert list(document) == [
+            "version", "table_id", "bucket_id", "snapshot_id", "snapshot_location", "kv_snapshot_handle",
+            "log_offset", "row_count",
+        ]  # fmt: skip
+        handle = document["kv_snapshot_handle"]
+        assert all(f["kv_file_handle"]["path"].startswith(f"{root}/shared/") for f in handle["shared_file_handles"])
+        assert {f["local_path"].partition("-")[0] for f in handle["private_file_handles"]} == {
+            "CURRENT",
+            "MANIFEST",
+        }
+        assert handle["snapshot_incremental_size"] == sum(disk.size_of(file.path) for file in snapshot.files)
+        assert not list((tmp_path / "data" / "tables").rglob("*.snapshot")), "nothing is left of its making"
+
+
+async def test_a_bucket_without_changes_gets_no_further_snapshot(tmp_path: Path) -> None:
+    async with a_table(tmp_path, buckets=2) as (server, table):
+        await table.put(rows(3))
+        for _ in range(3):
             await take(server)
-            (snapshot,) = snapshots_of(server).snapshots
-            expected = [row for row in rows(50) if row[0] not in (7, 8)] + [(8, "changed", None)]
-            await table.put([(99, "later", None)])
-            assert rows_of(table, read(snapshot, tmp_path / "copy")) == sorted(expected)
-            # Updates have two records in the changelog.
-            assert (snapshot.snapshot_id, snapshot.log_offset, snapshot.row_count) == (0, 53, 49)
-            document = json.loads(disk.read_file(f"{snapshot.location}/{METADATA_NAME}"))
-            root = tmp_path / "data" / "remote" / "kv" / "fluss" / f"t-{table.info.table_id}" / "0"
-            assert document["snapshot_location"] == f"{root}/snap-0"
-            assert list(document) == [
-                "version", "table_id", "bucket_id", "snapshot_id", "snapshot_location", "kv_snapshot_handle",
-                "log_offset", "row_count",
-            ]  # fmt: skip
-            handle = document["kv_snapshot_handle"]
-            assert all(f["kv_file_handle"]["path"].startswith(f"{root}/shared/") for f in handle["shared_file_handles"])
-            assert {f["local_path"].partition("-")[0] for f in handle["private_file_handles"]} == {
-                "CURRENT",
-                "MANIFEST",
-            }
-            assert handle["snapshot_incremental_size"] == sum(disk.size_of(file.path) for file in snapshot.files)
-            assert not list((tmp_path / "data" / "tables").rglob("*.snapshot")), "nothing is left of its making"
-
-    run(work())
+        assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0]
+        assert snapshots_of(server, 1).snapshots == ()
+        await table.put(rows(1, "y"))
+        await take(server)
+        assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0, 1]
 
 
-def test_a_bucket_without_changes_gets_no_further_snapshot(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path, buckets=2) as (server, table):
-            await table.put(rows(3))
-            for _ in range(3):
-                await take(server)
-            assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0]
-            assert snapshots_of(server, 1).snapshots == ()
-            await table.put(rows(1, "y"))
-            await take(server)
-            assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0, 1]
-
-    run(work())
-
-
-def test_a_large_bucket_shares_files_between_snapshots(tmp_path: Path) -> None:
+async def test_a_large_bucket_shares_files_between_snapshots(tmp_path: Path) -> None:
     """The cost of a snapshot follows the changes, not the state."""
 
-    async def work() -> None:
-        async with a_table(tmp_path / "data", kv_memory__size="200kb") as (server, table):
-            for start in range(0, 20_000, 2_000):
-                await table.put([(i, "z" * 100, None) for i in range(start, start + 2_000)])
+    async with a_table(tmp_path / "data", kv_memory__size="200kb") as (server, table):
+        for start in range(0, 20_000, 2_000):
+            await table.put([(i, "z" * 100, None) for i in range(start, start + 2_000)])
+        await take(server)
+        assert snapshots_of(server).snapshots[0].new_bytes > 1_000_000
+        for _ in range(5):
+            await table.put([(5, "changed", None), Delete(6)])
             await take(server)
-            assert snapshots_of(server).snapshots[0].new_bytes > 1_000_000
-            for _ in range(5):
-                await table.put([(5, "changed", None), Delete(6)])
-                await take(server)
-                first, second = snapshots_of(server).snapshots[-2:]
-                if second.new_bytes < 100_000:
-                    break  # otherwise RocksDB has rewritten its files in between, as it does now and then
-            assert second.new_bytes < 100_000
-            assert {f.path for f in first.shared} <= {f.path for f in second.shared}
-            found = rows_of(table, read(second, tmp_path / "copy"))
-            assert len(found) == 19_999
-            assert found[5] == (5, "changed", None)
-            # The first goes; what the second has of it stays.
-            await table.put([(5, "again", None)])
-            await take(server, 1)
-            (third,) = snapshots_of(server).snapshots
-            await table.put([(5, "once more", None)])
-            assert len(rows_of(table, read(third, tmp_path / "third"))) == 19_999
-            shared = Path(third.location).parent / "shared"
-            assert {str(path) for path in shared.iterdir()} == {file.path for file in third.shared}
-            assert sorted(path.name for path in shared.parent.iterdir()) == ["shared", f"snap-{third.snapshot_id}"]
-
-    run(work(), 60)
+            first, second = snapshots_of(server).snapshots[-2:]
+            if second.new_bytes < 100_000:
+                break  # otherwise RocksDB has rewritten its files in between, as it does now and then
+        assert second.new_bytes < 100_000
+        assert {f.path for f in first.shared} <= {f.path for f in second.shared}
+        found = rows_of(table, read(second, tmp_path / "copy"))
+        assert len(found) == 19_999
+        assert found[5] == (5, "changed", None)
+        # The first goes; what the second has of it stays.
+        await table.put([(5, "again", None)])
+        await take(server, 1)
+        (third,) = snapshots_of(server).snapshots
+        await table.put([(5, "once more", None)])
+        assert len(rows_of(table, read(third, tmp_path / "third"))) == 19_999
+        shared = Path(third.location).parent / "shared"
+        assert {str(path) for path in shared.iterdir()} == {file.path for file in third.shared}
+        assert sorted(path.name for path in shared.parent.iterdir()) == ["shared", f"snap-{third.snapshot_id}"]
 
 
-def test_partitions_and_drops(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path, PARTITIONED, partition_keys=["name"], bucket_keys=["id"]) as (server, table):
-            path = pb.PbTablePath(database_name="fluss", table_name="t")
-            for name in ("a", "b"):
-                spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="name", value=name)])
-                request = pb.CreatePartitionRequest(table_path=path, partition_spec=spec, ignore_if_not_exists=False)
-                await table.client.call(apis.CREATE_PARTITION, request)
-            await table.put([(1, "a")], partition=0)
-            await table.put([(1, "b")], partition=1)
-            await take(server)
-            root = tmp_path / "remote" / "kv" / "fluss" / f"t-{table.info.table_id}"
-            assert sorted(path.name for path in root.iterdir()) == ["a-p0", "b-p1"]
-            answer = await table.client.call(
-                apis.GET_LATEST_KV_SNAPSHOTS, pb.GetLatestKvSnapshotsRequest(table_path=path, partition_name="b")
-            )
-            assert (answer.partition_id, answer.latest_snapshots[0].log_offset) == (1, 1)
-            spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="name", value="a")])
-            await table.client.call(
-                apis.DROP_PARTITION,
-                pb.DropPartitionRequest(table_path=path, partition_spec=spec, ignore_if_not_exists=False),
-            )
-            await gone(root / "a-p0")
-            assert (root / "b-p1").exists()
-            await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-            await gone(root)
-
-    run(work())
+async def test_partitions_and_drops(tmp_path: Path) -> None:
+    async with a_table(tmp_path, PARTITIONED, partition_keys=["name"], bucket_keys=["id"]) as (server, table):
+        path = pb.PbTablePath(database_name="fluss", table_name="t")
+        for name in ("a", "b"):
+            spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="name", value=name)])
+            request = pb.CreatePartitionRequest(table_path=path, partition_spec=spec, ignore_if_not_exists=False)
+            await table.client.call(apis.CREATE_PARTITION, request)
+        await table.put([(1, "a")], partition=0)
+        await table.put([(1, "b")], partition=1)
+        await take(server)
+        root = tmp_path / "remote" / "kv" / "fluss" / f"t-{table.info.table_id}"
+        assert sorted(path.name for path in root.iterdir()) == ["a-p0", "b-p1"]
+        answer = await table.client.call(
+            apis.GET_LATEST_KV_SNAPSHOTS, pb.GetLatestKvSnapshotsRequest(table_path=path, partition_name="b")
+        )
+        assert (answer.partition_id, answer.latest_snapshots[0].log_offset) == (1, 1)
+        spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="name", value="a")])
+        await table.client.call(
+            apis.DROP_PARTITION,
+            pb.DropPartitionRequest(table_path=path, partition_spec=spec, ignore_if_not_exists=False),
+        )
+        await gone(root / "a-p0")
+        assert (root / "b-p1").exists()
+        await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        await gone(root)
 
 
 async def gone(path: Path) -> None:
@@ -234,115 +222,109 @@ async def gone(path: Path) -> None:
 # -- answers and leases -----------------------------------------------------------------------------------------------
 
 
-def test_refusals(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with a_table(tmp_path, partition_keys=["name"], bucket_keys=["id"], schema=PARTITIONED) as (
-            server,
-            table,
+async def test_refusals(tmp_path: Path) -> None:
+    async with a_table(tmp_path, partition_keys=["name"], bucket_keys=["id"], schema=PARTITIONED) as (
+        server,
+        table,
+    ):
+        call = table.client.call
+        await table.client.create_table("log")
+        await Table.create(table.client, server, name="pk")
+
+        async def latest(name: str, partition: str | None = None) -> Any:
+            path = pb.PbTablePath(database_name="fluss", table_name=name)
+            request = pb.GetLatestKvSnapshotsRequest(table_path=path, partition_name=partition)
+            return await call(apis.GET_LATEST_KV_SNAPSHOTS, request)
+
+        assert not (await latest("pk")).latest_snapshots[0].HasField("snapshot_id")
+        for error, given in (
+            (NonPrimaryKeyTableError, ("log",)),
+            (PartitionNotExistsError, ("t",)),
+            (PartitionNotExistsError, ("t", "b")),
+            (TableNotPartitionedError, ("pk", "a")),
+            (TableNotExistError, ("missing",)),
         ):
-            call = table.client.call
-            await table.client.create_table("log")
-            await Table.create(table.client, server, name="pk")
-
-            async def latest(name: str, partition: str | None = None) -> Any:
-                path = pb.PbTablePath(database_name="fluss", table_name=name)
-                request = pb.GetLatestKvSnapshotsRequest(table_path=path, partition_name=partition)
-                return await call(apis.GET_LATEST_KV_SNAPSHOTS, request)
-
-            assert not (await latest("pk")).latest_snapshots[0].HasField("snapshot_id")
-            for error, given in (
-                (NonPrimaryKeyTableError, ("log",)),
-                (PartitionNotExistsError, ("t",)),
-                (PartitionNotExistsError, ("t", "b")),
-                (TableNotPartitionedError, ("pk", "a")),
-                (TableNotExistError, ("missing",)),
-            ):
-                with pytest.raises(error):
-                    await latest(*given)
-            unknown = pb.GetKvSnapshotMetadataRequest(table_id=99, bucket_id=0, snapshot_id=4)
-            with pytest.raises(UnknownTableOrBucketError):
-                await call(apis.GET_KV_SNAPSHOT_METADATA, unknown)
-            missing = pb.ListKvSnapshotsRequest(table_id=table.info.table_id, partition_id=99)
-            with pytest.raises(PartitionNotExistsError):
-                await call(apis.LIST_KV_SNAPSHOTS, missing)
-            # A table that is gone has no snapshots, which is no reason to fail the others.
-            bucket = pb.PbKvSnapshotLeaseForBucket(bucket_id=0, snapshot_id=0)
-            wanted = pb.PbKvSnapshotLeaseForTable(table_id=99, bucket_snapshots=[bucket])
-            acquire = pb.AcquireKvSnapshotLeaseRequest(lease_id="l", lease_duration_ms=9, snapshots_to_lease=[wanted])
-            assert list((await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire)).unavailable_snapshots) == [wanted]
-            for bad in ({"lease_duration_ms": 0}, {"lease_duration_ms": 1 << 60}, {"lease_id": "l" * 300}):
-                fields = {"lease_id": "l", "lease_duration_ms": 9, **bad}
-                with pytest.raises(FlussError):
-                    await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, pb.AcquireKvSnapshotLeaseRequest(**fields))
-
-    run(work())
+            with pytest.raises(error):
+                await latest(*given)
+        unknown = pb.GetKvSnapshotMetadataRequest(table_id=99, bucket_id=0, snapshot_id=4)
+        with pytest.raises(UnknownTableOrBucketError):
+            await call(apis.GET_KV_SNAPSHOT_METADATA, unknown)
+        missing = pb.ListKvSnapshotsRequest(table_id=table.info.table_id, partition_id=99)
+        with pytest.raises(PartitionNotExistsError):
+            await call(apis.LIST_KV_SNAPSHOTS, missing)
+        # A table that is gone has no snapshots, which is no reason to fail the others.
+        bucket = pb.PbKvSnapshotLeaseForBucket(bucket_id=0, snapshot_id=0)
+        wanted = pb.PbKvSnapshotLeaseForTable(table_id=99, bucket_snapshots=[bucket])
+        acquire = pb.AcquireKvSnapshotLeaseRequest(lease_id="l", lease_duration_ms=9, snapshots_to_lease=[wanted])
+        assert list((await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire)).unavailable_snapshots) == [wanted]
+        for bad in ({"lease_duration_ms": 0}, {"lease_duration_ms": 1 << 60}, {"lease_id": "l" * 300}):
+            fields = {"lease_id": "l", "lease_duration_ms": 9, **bad}
+            with pytest.raises(FlussError):
+                await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, pb.AcquireKvSnapshotLeaseRequest(**fields))
 
 
-def test_answers_and_leases(tmp_path: Path) -> None:
+async def test_answers_and_leases(tmp_path: Path) -> None:
     clock = FakeClock()
 
-    async def work() -> None:
-        async with a_table(tmp_path, clock=clock, buckets=2) as (server, table):
-            call, table_id = table.client.call, table.info.table_id
-            path = pb.PbTablePath(database_name="fluss", table_name="t")
+    async with a_table(tmp_path, clock=clock, buckets=2) as (server, table):
+        call, table_id = table.client.call, table.info.table_id
+        path = pb.PbTablePath(database_name="fluss", table_name="t")
 
-            async def metadata(snapshot_id: int) -> Any:
-                request = pb.GetKvSnapshotMetadataRequest(table_id=table_id, bucket_id=0, snapshot_id=snapshot_id)
-                return await call(apis.GET_KV_SNAPSHOT_METADATA, request)
+        async def metadata(snapshot_id: int) -> Any:
+            request = pb.GetKvSnapshotMetadataRequest(table_id=table_id, bucket_id=0, snapshot_id=snapshot_id)
+            return await call(apis.GET_KV_SNAPSHOT_METADATA, request)
 
-            async def lease(snapshot_id: int, lease_id: str = "l") -> list[int]:
-                bucket = pb.PbKvSnapshotLeaseForBucket(bucket_id=0, snapshot_id=snapshot_id)
-                wanted = pb.PbKvSnapshotLeaseForTable(table_id=table_id, bucket_snapshots=[bucket])
-                request = pb.AcquireKvSnapshotLeaseRequest(
-                    lease_id=lease_id, lease_duration_ms=MINUTE_MS, snapshots_to_lease=[wanted]
-                )
-                answer = await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request)
-                return [b.snapshot_id for t in answer.unavailable_snapshots for b in t.bucket_snapshots]
-
-            async def snapshot() -> list[int]:
-                clock.time_ms += 1
-                await table.put([(1, f"at {clock.time_ms}", None)])
-                await take(server, 1)
-                answer = await call(apis.LIST_KV_SNAPSHOTS, pb.ListKvSnapshotsRequest(table_id=table_id))
-                return [found.snapshot_id for found in answer.active_snapshots]
-
-            assert await snapshot() == [0]
-            answer = await call(apis.GET_LATEST_KV_SNAPSHOTS, pb.GetLatestKvSnapshotsRequest(table_path=path))
-            found, other = answer.latest_snapshots
-            assert (found.bucket_id, found.snapshot_id, found.log_offset) == (0, 0, 1)
-            assert not other.HasField("snapshot_id")
-            answer = await metadata(0)
-            assert answer.log_offset == 1
-            assert all(disk.exists(file.remote_path) for file in answer.snapshot_files)
-            assert {file.local_file_name.partition("-")[0] for file in answer.snapshot_files} > {"CURRENT", "MANIFEST"}
-            with pytest.raises(KvSnapshotNotExistError):
-                await metadata(1)
-            # A lease keeps what would go.
-            assert await lease(0) == []
-            assert await lease(5, "other") == [5]
-            assert await snapshot() == [0, 1]
-            assert snapshots_of(server).retained_offset == 1, "the changelog after a leased snapshot stays too"
-            # One lease holds one snapshot of a bucket.
-            assert await lease(1) == []
-            assert await snapshot() == [1, 2]
-            bucket = pb.PbTableBucket(table_id=table_id, bucket_id=0)
-            await call(
-                apis.RELEASE_KV_SNAPSHOT_LEASE,
-                pb.ReleaseKvSnapshotLeaseRequest(lease_id="l", buckets_to_release=[bucket]),
+        async def lease(snapshot_id: int, lease_id: str = "l") -> list[int]:
+            bucket = pb.PbKvSnapshotLeaseForBucket(bucket_id=0, snapshot_id=snapshot_id)
+            wanted = pb.PbKvSnapshotLeaseForTable(table_id=table_id, bucket_snapshots=[bucket])
+            request = pb.AcquireKvSnapshotLeaseRequest(
+                lease_id=lease_id, lease_duration_ms=MINUTE_MS, snapshots_to_lease=[wanted]
             )
-            assert await snapshot() == [3]
-            assert await lease(3) == []
-            await call(apis.DROP_KV_SNAPSHOT_LEASE, pb.DropKvSnapshotLeaseRequest(lease_id="l"))
-            assert await snapshot() == [4]
-            assert await lease(4) == []
-        # It survives a restart, until it expires.
-        async with a_table(tmp_path, clock=clock) as (server, table):
-            call = table.client.call
-            assert await snapshot() == [4, 5]
-            clock.time_ms += 2 * MINUTE_MS
-            assert await snapshot() == [6]
+            answer = await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request)
+            return [b.snapshot_id for t in answer.unavailable_snapshots for b in t.bucket_snapshots]
 
-    run(work())
+        async def snapshot() -> list[int]:
+            clock.time_ms += 1
+            await table.put([(1, f"at {clock.time_ms}", None)])
+            await take(server, 1)
+            answer = await call(apis.LIST_KV_SNAPSHOTS, pb.ListKvSnapshotsRequest(table_id=table_id))
+            return [found.snapshot_id for found in answer.active_snapshots]
+
+        assert await snapshot() == [0]
+        answer = await call(apis.GET_LATEST_KV_SNAPSHOTS, pb.GetLatestKvSnapshotsRequest(table_path=path))
+        found, other = answer.latest_snapshots
+        assert (found.bucket_id, found.snapshot_id, found.log_offset) == (0, 0, 1)
+        assert not other.HasField("snapshot_id")
+        answer = await metadata(0)
+        assert answer.log_offset == 1
+        assert all(disk.exists(file.remote_path) for file in answer.snapshot_files)
+        assert {file.local_file_name.partition("-")[0] for file in answer.snapshot_files} > {"CURRENT", "MANIFEST"}
+        with pytest.raises(KvSnapshotNotExistError):
+            await metadata(1)
+        # A lease keeps what would go.
+        assert await lease(0) == []
+        assert await lease(5, "other") == [5]
+        assert await snapshot() == [0, 1]
+        assert snapshots_of(server).retained_offset == 1, "the changelog after a leased snapshot stays too"
+        # One lease holds one snapshot of a bucket.
+        assert await lease(1) == []
+        assert await snapshot() == [1, 2]
+        bucket = pb.PbTableBucket(table_id=table_id, bucket_id=0)
+        await call(
+            apis.RELEASE_KV_SNAPSHOT_LEASE,
+            pb.ReleaseKvSnapshotLeaseRequest(lease_id="l", buckets_to_release=[bucket]),
+        )
+        assert await snapshot() == [3]
+        assert await lease(3) == []
+        await call(apis.DROP_KV_SNAPSHOT_LEASE, pb.DropKvSnapshotLeaseRequest(lease_id="l"))
+        assert await snapshot() == [4]
+        assert await lease(4) == []
+    # It survives a restart, until it expires.
+    async with a_table(tmp_path, clock=clock) as (server, table):
+        call = table.client.call
+        assert await snapshot() == [4, 5]
+        clock.time_ms += 2 * MINUTE_MS
+        assert await snapshot() == [6]
 
 
 # -- recovery and retention -------------------------------------------------------------------------------------------
@@ -363,31 +345,28 @@ async def forget_history(server: Server, table: Table, clock: FakeClock) -> None
     assert log.size_bytes < 16_000
 
 
-def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path) -> None:
+async def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path) -> None:
     """And the state is rebuilt from both, whichever way the server ended."""
     clock = FakeClock()
 
-    async def work() -> None:
-        async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
-            await table.put(rows(100))
-            await forget_history(server, table, clock)
-            await table.put([Delete(3), (100, "tail", None)])
-            await server.tablets.checkpoint()  # so that no file changes while the folder is copied
-            shutil.copytree(tmp_path / "data", tmp_path / "killed")
-        shutil.copytree(tmp_path / "data", tmp_path / "wiped")
-        for state in (tmp_path / "wiped" / "tables").rglob("kv-0"):
-            shutil.rmtree(state)
-        expected = [row for row in rows(100) if row[0] != 3] + [(100, "tail", None)]
-        for name in ("data", "killed", "wiped"):
-            async with a_table(tmp_path / name, clock=clock) as (server, table):
-                assert await table.lookup(*(row[0] for row in expected)) == expected
-                assert await table.lookup(3) == [None]
-                assert await server.kv.row_count(server.catalog.tables_by_id[0], TableBucket(0, 0)) == 100
-                await table.put([(101, "more", None)])
-                await take(server)
-                assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0, 1]
-
-    run(work(), 60)
+    async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+        await table.put(rows(100))
+        await forget_history(server, table, clock)
+        await table.put([Delete(3), (100, "tail", None)])
+        await server.tablets.checkpoint()  # so that no file changes while the folder is copied
+        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    shutil.copytree(tmp_path / "data", tmp_path / "wiped")
+    for state in (tmp_path / "wiped" / "tables").rglob("kv-0"):
+        shutil.rmtree(state)
+    expected = [row for row in rows(100) if row[0] != 3] + [(100, "tail", None)]
+    for name in ("data", "killed", "wiped"):
+        async with a_table(tmp_path / name, clock=clock) as (server, table):
+            assert await table.lookup(*(row[0] for row in expected)) == expected
+            assert await table.lookup(3) == [None]
+            assert await server.kv.row_count(server.catalog.tables_by_id[0], TableBucket(0, 0)) == 100
+            await table.put([(101, "more", None)])
+            await take(server)
+            assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0, 1]
 
 
 def damage(path: Path, how: str) -> None:
@@ -402,7 +381,9 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "cut", "flipped"])
-def test_an_older_snapshot_replaces_a_damaged_one(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_older_snapshot_replaces_a_damaged_one(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Whatever file of the newest is damaged. With none left, the bucket says so, and is not empty."""
     clock = FakeClock()
 
@@ -410,7 +391,7 @@ def test_an_older_snapshot_replaces_a_damaged_one(tmp_path: Path, how: str, capl
         async with a_table(folder, clock=clock) as (_, table):
             assert await table.lookup(*(row[0] for row in expected)) == expected
 
-    async def work() -> None:
+    with caplog.at_level(logging.ERROR):
         async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
             await table.put(rows(100))
             await forget_history(server, table, clock)
@@ -435,12 +416,9 @@ def test_an_older_snapshot_replaces_a_damaged_one(tmp_path: Path, how: str, capl
             answer = await table.lookup_raw([table.key(1)])
             assert "no snapshot that can be read reaches that far" in answer.error_message
 
-    with caplog.at_level(logging.ERROR):
-        run(work(), 60)
-
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
-def test_a_damaged_state_is_rebuilt_from_the_snapshot(
+async def test_a_damaged_state_is_rebuilt_from_the_snapshot(
     tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the server runs: the rows on disk are wrong, and the changelog begins too late."""
@@ -448,84 +426,75 @@ def test_a_damaged_state_is_rebuilt_from_the_snapshot(
     if where == "disk":
         monkeypatch.setattr(snapshots_module, "MEMORY_BYTES_MAX", 0)
 
-    async def work() -> None:
-        options: Any = {"clock": clock, "kv_memory__size": "100kb"}
-        async with a_table(tmp_path, properties=TTL, **options) as (server, table):
-            await table.put([(i, "z" * 100, None) for i in range(5_000)])
-            await forget_history(server, table, clock)
-        (state,) = (tmp_path / "tables").rglob("kv-0")
-        for path in state.glob("*.sst"):
-            damage(path, "flipped")
-        async with a_table(tmp_path, clock=clock) as (server, table):
-            await table.put([(4_999, "tail", None)])
-            found = await table.lookup(*range(5_000))
-            assert found[0] == (0, "x-0", 0.0)
-            assert found[1:4_999] == [(i, "z" * 100, None) for i in range(1, 4_999)]
-            assert found[4_999] == (4_999, "tail", None)
-            entry = server.catalog.tables_by_id[table.info.table_id]
-            assert server.kv.tablet(entry, TableBucket(entry.table_id, 0)).store.is_in_memory == (where == "memory")
-            # What follows on restored files is not what followed on them before: nothing is shared by their names.
-            await take(server)
-            before, after = snapshots_of(server).snapshots
-            assert not {file.path for file in before.files} & {file.path for file in after.files}
-            assert len(rows_of(table, read(after, tmp_path / "copy"))) == 5_000
-
-    run(work(), 60)
+    options: Any = {"clock": clock, "kv_memory__size": "100kb"}
+    async with a_table(tmp_path, properties=TTL, **options) as (server, table):
+        await table.put([(i, "z" * 100, None) for i in range(5_000)])
+        await forget_history(server, table, clock)
+    (state,) = (tmp_path / "tables").rglob("kv-0")
+    for path in state.glob("*.sst"):
+        damage(path, "flipped")
+    async with a_table(tmp_path, clock=clock) as (server, table):
+        await table.put([(4_999, "tail", None)])
+        found = await table.lookup(*range(5_000))
+        assert found[0] == (0, "x-0", 0.0)
+        assert found[1:4_999] == [(i, "z" * 100, None) for i in range(1, 4_999)]
+        assert found[4_999] == (4_999, "tail", None)
+        entry = server.catalog.tables_by_id[table.info.table_id]
+        assert server.kv.tablet(entry, TableBucket(entry.table_id, 0)).store.is_in_memory == (where == "memory")
+        # What follows on restored files is not what followed on them before: nothing is shared by their names.
+        await take(server)
+        before, after = snapshots_of(server).snapshots
+        assert not {file.path for file in before.files} & {file.path for file in after.files}
+        assert len(rows_of(table, read(after, tmp_path / "copy"))) == 5_000
 
 
-def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path) -> None:
+async def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path) -> None:
     clock = FakeClock()
 
-    async def work() -> None:
-        async with a_table(tmp_path, NUMBERED, clock=clock, properties=TTL) as (server, table):
-            for i in range(200):
-                await table.put([(f"key-{i}", None, "v" * 100)], [0, 2])
-            await table.put([Delete("key-199")])
-            await take(server)
-            (snapshot,) = snapshots_of(server).snapshots
-            assert snapshot.numbers is not None
-            column = table.info.schema.columns[1]
-            assert (snapshot.numbers.column_id, snapshot.numbers.start) == (column.column_id, 201)
-            clock.time_ms += 2 * MINUTE_MS
-            await server.tablets.expire_segments()
-            assert server.tablets.tablet(TableBucket(table.info.table_id, 0)).start_offset > 0
-            await server.tablets.checkpoint()
-            shutil.copytree(tmp_path, tmp_path.parent / "copy")
-        async with a_table(tmp_path.parent / "copy", clock=clock) as (server, table):
-            await table.put([("next", None, "v")], [0, 2])
-            assert await table.lookup("key-0", "next") == [("key-0", 1, "v" * 100), ("next", 201, "v")]
-
-    run(work(), 60)
+    async with a_table(tmp_path, NUMBERED, clock=clock, properties=TTL) as (server, table):
+        for i in range(200):
+            await table.put([(f"key-{i}", None, "v" * 100)], [0, 2])
+        await table.put([Delete("key-199")])
+        await take(server)
+        (snapshot,) = snapshots_of(server).snapshots
+        assert snapshot.numbers is not None
+        column = table.info.schema.columns[1]
+        assert (snapshot.numbers.column_id, snapshot.numbers.start) == (column.column_id, 201)
+        clock.time_ms += 2 * MINUTE_MS
+        await server.tablets.expire_segments()
+        assert server.tablets.tablet(TableBucket(table.info.table_id, 0)).start_offset > 0
+        await server.tablets.checkpoint()
+        shutil.copytree(tmp_path, tmp_path.parent / "copy")
+    async with a_table(tmp_path.parent / "copy", clock=clock) as (server, table):
+        await table.put([("next", None, "v")], [0, 2])
+        assert await table.lookup("key-0", "next") == [("key-0", 1, "v" * 100), ("next", 201, "v")]
 
 
-def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> None:
+async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> None:
     """The log gives their offsets to other changes, which they do not have."""
 
-    async def work() -> None:
-        async with a_table(tmp_path / "data") as (server, table):
-            await table.put(rows(10))
-            await take(server)
-            await server.tablets.checkpoint()
-            shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
-            await table.put(rows(10, "lost"))
-            await take(server)
-        shutil.rmtree(tmp_path / "data" / "tables")
-        shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
-        async with a_table(tmp_path / "data") as (server, table):
-            assert await table.lookup(*range(10)) == rows(10)
-            assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0]
-            await table.put(rows(20, "other"))
-        async with a_table(tmp_path / "data") as (server, table):
-            assert await table.lookup(*range(20)) == rows(20, "other")
-
-    run(work())
+    async with a_table(tmp_path / "data") as (server, table):
+        await table.put(rows(10))
+        await take(server)
+        await server.tablets.checkpoint()
+        shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
+        await table.put(rows(10, "lost"))
+        await take(server)
+    shutil.rmtree(tmp_path / "data" / "tables")
+    shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+    async with a_table(tmp_path / "data") as (server, table):
+        assert await table.lookup(*range(10)) == rows(10)
+        assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0]
+        await table.put(rows(20, "other"))
+    async with a_table(tmp_path / "data") as (server, table):
+        assert await table.lookup(*range(20)) == rows(20, "other")
 
 
-def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The log lost its end as well as its beginning: the bucket says so, and its snapshot stays."""
     clock = FakeClock()
 
-    async def work() -> None:
+    with caplog.at_level(logging.ERROR):
         async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
             await table.put(rows(100))
             await forget_history(server, table, clock)
@@ -542,9 +511,6 @@ def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.Log
             answer = await table.lookup_raw([table.key(1)])
             assert "cannot be rebuilt" in answer.error_message
             assert len(rows_of(table, read(newest, tmp_path / "copy"))) == 100
-
-    with caplog.at_level(logging.ERROR):
-        run(work(), 60)
 
 
 @pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
@@ -617,7 +583,7 @@ def files_below(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("step", ["put", "write"])
-def test_snapshots_that_fail_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+async def test_snapshots_that_fail_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """A store that is full or out of reach for days is tried again every few minutes."""
     real = getattr(RemoteFiles, step)
 
@@ -627,85 +593,76 @@ def test_snapshots_that_fail_leave_no_files(tmp_path: Path, monkeypatch: pytest.
             raise OSError("the store is full")
         return real(self, *args)
 
-    async def work() -> None:
-        async with a_table(tmp_path) as (server, table):
-            await table.put(rows(100))
+    async with a_table(tmp_path) as (server, table):
+        await table.put(rows(100))
+        await take(server)
+        folder = Path(snapshots_of(server).folder)
+        files = files_below(folder)
+        await table.put(rows(200))
+        monkeypatch.setattr(RemoteFiles, step, fail)
+        for _ in range(5):
             await take(server)
-            folder = Path(snapshots_of(server).folder)
-            files = files_below(folder)
-            await table.put(rows(200))
-            monkeypatch.setattr(RemoteFiles, step, fail)
-            for _ in range(5):
-                await take(server)
-            assert files_below(folder) == files
-            # Now nothing can be deleted either.
-            monkeypatch.setattr(RemoteFiles, "remove_folder", fail)
-            monkeypatch.setattr(RemoteFiles, "remove_file", fail)
-            await take(server)
-            monkeypatch.undo()
-            await take(server, retained=1)
-            kept = snapshots_of(server).newest
-            assert kept is not None
-            assert {file.path for file in kept.files} | {
-                f"{kept.location}/{METADATA_NAME}",
-                f"{kept.location}/{CHECKSUMS_NAME}",
-            } == files_below(folder)
-
-    run(work())
+        assert files_below(folder) == files
+        # Now nothing can be deleted either.
+        monkeypatch.setattr(RemoteFiles, "remove_folder", fail)
+        monkeypatch.setattr(RemoteFiles, "remove_file", fail)
+        await take(server)
+        monkeypatch.undo()
+        await take(server, retained=1)
+        kept = snapshots_of(server).newest
+        assert kept is not None
+        assert {file.path for file in kept.files} | {
+            f"{kept.location}/{METADATA_NAME}",
+            f"{kept.location}/{CHECKSUMS_NAME}",
+        } == files_below(folder)
 
 
-def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
+async def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
     """They leave the local log up to the snapshot, and readers of the changelog find all of it."""
     properties = {"table.log.tiered.local-segments": "1"}
 
-    async def work() -> None:
-        options: Any = {"remote_data_dir": str(tmp_path / "remote"), "properties": properties}
-        async with a_table(tmp_path / "data", **options) as (server, table):
-            log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
-            await fill_log(table, 100)
-            while log.remote is None or log.remote.end_offset < log.segments[-1].base_offset:
-                await server.tablets.move_to_remote()
-            assert log.start_offset == 0, "without a snapshot all of it stays"
-            await take(server)
-            assert snapshots_of(server).folder.startswith(f"{tmp_path}/remote/kv/")
-            await table.put([(1, "tail", None)])
+    options: Any = {"remote_data_dir": str(tmp_path / "remote"), "properties": properties}
+    async with a_table(tmp_path / "data", **options) as (server, table):
+        log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
+        await fill_log(table, 100)
+        while log.remote is None or log.remote.end_offset < log.segments[-1].base_offset:
             await server.tablets.move_to_remote()
-            assert len(log.segments) < 4
-            assert 0 < log.start_offset <= snapshots_of(server).log_offset
-            bound = server.listeners["FLUSS"]
-            config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})
-            async with await fluss.FlussConnection.create(config) as connection:
-                opened = await connection.get_table(TablePath("fluss", "t"))
-                bucket = TableBucket(table.info.table_id, 0)
-                kinds: list[int] = []
-                async for found in opened.new_scan().read_batches({bucket: EARLIEST_OFFSET}):
-                    assert found.base_offset == len(kinds)
-                    kinds += found.change_types or b""
-                updates = [int(ChangeType.UpdateBefore), int(ChangeType.UpdateAfter)] * 100
-                assert kinds == [int(ChangeType.Insert), *updates, int(ChangeType.Insert)]
-        for state in (tmp_path / "data" / "tables").rglob("kv-0"):
-            shutil.rmtree(state)
-        async with a_table(tmp_path / "data", **options) as (server, table):
-            assert await table.lookup(0, 1) == [(0, "x-0", 0.0), (1, "tail", None)]
+        assert log.start_offset == 0, "without a snapshot all of it stays"
+        await take(server)
+        assert snapshots_of(server).folder.startswith(f"{tmp_path}/remote/kv/")
+        await table.put([(1, "tail", None)])
+        await server.tablets.move_to_remote()
+        assert len(log.segments) < 4
+        assert 0 < log.start_offset <= snapshots_of(server).log_offset
+        bound = server.listeners["FLUSS"]
+        config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})
+        async with await fluss.FlussConnection.create(config) as connection:
+            opened = await connection.get_table(TablePath("fluss", "t"))
+            bucket = TableBucket(table.info.table_id, 0)
+            kinds: list[int] = []
+            async for found in opened.new_scan().read_batches({bucket: EARLIEST_OFFSET}):
+                assert found.base_offset == len(kinds)
+                kinds += found.change_types or b""
+            updates = [int(ChangeType.UpdateBefore), int(ChangeType.UpdateAfter)] * 100
+            assert kinds == [int(ChangeType.Insert), *updates, int(ChangeType.Insert)]
+    for state in (tmp_path / "data" / "tables").rglob("kv-0"):
+        shutil.rmtree(state)
+    async with a_table(tmp_path / "data", **options) as (server, table):
+        assert await table.lookup(0, 1) == [(0, "x-0", 0.0), (1, "tail", None)]
 
-    run(work(), 60)
 
-
-def test_credentials_do_not_reach_the_log(
+async def test_credentials_do_not_reach_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError("request signed with key-1 and secret-1 was refused")
 
-    async def work() -> None:
+    with caplog.at_level(logging.ERROR):
         keys = {"s3.access-key": "key-1", "s3.secret-key": "secret-1"}
         async with a_table(tmp_path / "data", **keys) as (server, table):
             await table.put([(1, "a", 1.0)])
             monkeypatch.setattr(RemoteFiles, "put", refuse)
             await take(server)
-
-    with caplog.at_level(logging.ERROR):
-        run(work(), 60)
     assert "no snapshot of" in caplog.text
     assert "secret-1" not in caplog.text
 
@@ -737,20 +694,17 @@ def test_files_of_another_file_system(tmp_path: Path) -> None:
         assert files.names(path) == []
 
 
-def test_a_moved_data_folder(tmp_path: Path) -> None:
+async def test_a_moved_data_folder(tmp_path: Path) -> None:
     """Snapshots name their files by full paths; a copy of the folder uses its own."""
     clock = FakeClock()
 
-    async def work() -> None:
-        async with a_table(tmp_path / "old", clock=clock, properties=TTL) as (server, table):
-            await table.put(rows(100))
-            await forget_history(server, table, clock)
-        (tmp_path / "old").rename(tmp_path / "new")
-        for state in (tmp_path / "new" / "tables").rglob("kv-0"):
-            shutil.rmtree(state)
-        async with a_table(tmp_path / "new", clock=clock) as (server, table):
-            assert await table.lookup(*range(100)) == rows(100)
-            (found,) = snapshots_of(server).snapshots
-            assert all(file.path.startswith(f"{tmp_path}/new/") for file in found.files)
-
-    run(work(), 60)
+    async with a_table(tmp_path / "old", clock=clock, properties=TTL) as (server, table):
+        await table.put(rows(100))
+        await forget_history(server, table, clock)
+    (tmp_path / "old").rename(tmp_path / "new")
+    for state in (tmp_path / "new" / "tables").rglob("kv-0"):
+        shutil.rmtree(state)
+    async with a_table(tmp_path / "new", clock=clock) as (server, table):
+        assert await table.lookup(*range(100)) == rows(100)
+        (found,) = snapshots_of(server).snapshots
+        assert all(file.path.startswith(f"{tmp_path}/new/") for file in found.files)

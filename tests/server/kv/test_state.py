@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.server.kv.support import Bucket, Delete, Row, opened, replayed, table, wait_until
-from tests.server.log_support import run
 
 from fluss.errors import KvStorageError, StorageBackpressureError, UnknownServerError
 from fluss.metadata import AggFunction, BigIntType, Column, Schema, StringType
@@ -123,165 +122,147 @@ def _masked(targets: Sequence[int], writes: Sequence[Any]) -> list[Any]:
     batches=st.lists(st.tuples(TARGETS, WRITES), min_size=1, max_size=8),
     steps=st.lists(st.sampled_from(["", "", "spill", "crash", "close"]), min_size=8, max_size=8),
 )
-def test_any_writes(
+async def test_any_writes(
     tmp_path_factory: pytest.TempPathFactory, engine: str, image: str, batches: list[Batch], steps: list[str]
 ) -> None:
     properties, expect, partial = ENGINES[engine]
     entry = table(COUNTED, changelog_image=image, **properties)
 
-    async def work() -> None:
-        model: Model = {}
-        folder = tmp_path_factory.mktemp("bucket")
-        bucket = Bucket(folder / "0", entry)
-        bucket.committer.start()
-        for number, ((named, sent), step) in enumerate(zip(batches, steps)):
-            targets = named if partial else ()
-            writes = _masked(targets, sent)
-            end = bucket.log.end_offset
-            result = await bucket.put(writes, targets)
-            expect(model, () if engine == "plain" and len(targets) == 3 else targets, writes)
-            assert result.end_offset > end
-            if step == "spill":
-                await bucket.spill()
-            elif step:
-                copied = bucket.copy(folder / f"{number}-copy")
-                await bucket.close()
-                bucket = Bucket(copied if step == "crash" else bucket.folder, entry)
-                bucket.committer.start()
-            assert await bucket.rows() == in_order(bucket, model.values())
-            if image == "FULL":
-                assert bucket.store.row_count == len(model)
+    model: Model = {}
+    folder = tmp_path_factory.mktemp("bucket")
+    bucket = Bucket(folder / "0", entry)
+    bucket.committer.start()
+    for number, ((named, sent), step) in enumerate(zip(batches, steps)):
+        targets = named if partial else ()
+        writes = _masked(targets, sent)
+        end = bucket.log.end_offset
+        result = await bucket.put(writes, targets)
+        expect(model, () if engine == "plain" and len(targets) == 3 else targets, writes)
+        assert result.end_offset > end
+        if step == "spill":
+            await bucket.spill()
+        elif step:
+            copied = bucket.copy(folder / f"{number}-copy")
+            await bucket.close()
+            bucket = Bucket(copied if step == "crash" else bucket.folder, entry)
+            bucket.committer.start()
+        assert await bucket.rows() == in_order(bucket, model.values())
         if image == "FULL":
-            assert replayed(bucket.changelog(), [0]) == {(key,): row for key, row in model.items()}
-        await bucket.close()
-
-    run(work(), 60)
+            assert bucket.store.row_count == len(model)
+    if image == "FULL":
+        assert replayed(bucket.changelog(), [0]) == {(key,): row for key, row in model.items()}
+    await bucket.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_larger_batches_with_little_memory(tmp_path: Path, seed: int) -> None:
+async def test_larger_batches_with_little_memory(tmp_path: Path, seed: int) -> None:
     """Rows move to disk all the time while others are written, looked up and scanned."""
     chance = random.Random(seed)
     entry = table()
 
-    async def work() -> None:
-        model: Model = {}
-        async with opened(tmp_path / "a", entry, memory_bytes=200_000) as bucket:
-            spills = 0
-            for _ in range(40):
-                writes: list[Any] = []
-                for _ in range(chance.choice([1, 50, 400])):
-                    key = chance.randrange(3000)
-                    writes.append(Delete(key) if chance.random() < 0.2 else (key, f"n{chance.random()}", None))
-                await bucket.put(writes)
-                plain(model, (), writes)
-                spills += bucket.store.is_spilling
-                probe = [chance.randrange(3000) for _ in range(20)]
-                found = await bucket.tablet.lookup([bucket.key(key) for key in probe])
-                for key, value in zip(probe, found):
-                    assert (None if value is None else bucket.decode([value])[0]) == model.get(key)
-                first = bucket.decode(await bucket.tablet.first(5))
-                assert first == in_order(bucket, model.values())[:5]
-            assert spills
-            assert bucket.budget.memory_bytes <= 200_000
+    model: Model = {}
+    async with opened(tmp_path / "a", entry, memory_bytes=200_000) as bucket:
+        spills = 0
+        for _ in range(40):
+            writes: list[Any] = []
+            for _ in range(chance.choice([1, 50, 400])):
+                key = chance.randrange(3000)
+                writes.append(Delete(key) if chance.random() < 0.2 else (key, f"n{chance.random()}", None))
+            await bucket.put(writes)
+            plain(model, (), writes)
+            spills += bucket.store.is_spilling
+            probe = [chance.randrange(3000) for _ in range(20)]
+            found = await bucket.tablet.lookup([bucket.key(key) for key in probe])
+            for key, value in zip(probe, found):
+                assert (None if value is None else bucket.decode([value])[0]) == model.get(key)
+            first = bucket.decode(await bucket.tablet.first(5))
+            assert first == in_order(bucket, model.values())[:5]
+        assert spills
+        assert bucket.budget.memory_bytes <= 200_000
+        assert await bucket.rows() == in_order(bucket, model.values())
+        copy = bucket.copy(tmp_path / "b")
+    for folder in (copy, tmp_path / "a"):
+        async with opened(folder, entry) as bucket:
             assert await bucket.rows() == in_order(bucket, model.values())
-            copy = bucket.copy(tmp_path / "b")
-        for folder in (copy, tmp_path / "a"):
-            async with opened(folder, entry) as bucket:
-                assert await bucket.rows() == in_order(bucket, model.values())
-                assert bucket.store.row_count == len(model)
-
-    run(work(), 60)
+            assert bucket.store.row_count == len(model)
 
 
-def test_scans_keep_their_view(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            await bucket.put([(i, "disk", None) for i in range(100)])
-            await bucket.spill()
-            await bucket.put([(i, "memory", None) for i in range(50, 150)])
-            parts, offset = await bucket.tablet.snapshot()
-            values = itertools.chain.from_iterable(parts)
-            expected = {i: "disk" if i < 50 else "memory" for i in range(150)}
-            assert offset == 250
-            seen = [bucket.decode([next(values)])[0][:2] for _ in range(10)]
-            await bucket.put([(i, "later", None) for i in range(200)])
-            await bucket.put([Delete(i) for i in range(60, 100)])
-            seen += [bucket.decode([next(values)])[0][:2] for _ in range(10)]
-            await bucket.spill()
-            await bucket.put([(i, "last", None) for i in range(200)])
-            await bucket.spill()
-            seen += [bucket.decode([value])[0][:2] for value in values]
-            assert seen == list(expected.items())
-
-    run(work())
+async def test_scans_keep_their_view(tmp_path: Path) -> None:
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put([(i, "disk", None) for i in range(100)])
+        await bucket.spill()
+        await bucket.put([(i, "memory", None) for i in range(50, 150)])
+        parts, offset = await bucket.tablet.snapshot()
+        values = itertools.chain.from_iterable(parts)
+        expected = {i: "disk" if i < 50 else "memory" for i in range(150)}
+        assert offset == 250
+        seen = [bucket.decode([next(values)])[0][:2] for _ in range(10)]
+        await bucket.put([(i, "later", None) for i in range(200)])
+        await bucket.put([Delete(i) for i in range(60, 100)])
+        seen += [bucket.decode([next(values)])[0][:2] for _ in range(10)]
+        await bucket.spill()
+        await bucket.put([(i, "last", None) for i in range(200)])
+        await bucket.spill()
+        seen += [bucket.decode([value])[0][:2] for value in values]
+        assert seen == list(expected.items())
 
 
-def test_spill_that_ends_while_a_view_is_made(tmp_path: Path) -> None:
+async def test_spill_that_ends_while_a_view_is_made(tmp_path: Path) -> None:
     """Rows are then both in memory and on disk, and must count once."""
 
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            await bucket.put([(i, "a", None) for i in range(1000)])
-            bucket.store.start_spill()
-            await bucket.put([(i, "b", None) for i in range(500, 1500)])
-            views = []
-            while bucket.store.is_spilling:
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put([(i, "a", None) for i in range(1000)])
+        bucket.store.start_spill()
+        await bucket.put([(i, "b", None) for i in range(500, 1500)])
+        views = []
+        while bucket.store.is_spilling:
+            views.append((await bucket.tablet.snapshot())[0])
+            if bucket.store._spill is not None and bucket.store._spill.done():
                 views.append((await bucket.tablet.snapshot())[0])
-                if bucket.store._spill is not None and bucket.store._spill.done():
-                    views.append((await bucket.tablet.snapshot())[0])
-                    bucket.store.finish_spill()
-                await asyncio.sleep(0.001)  # the thread of the spill needs the interpreter too
-            assert len(views) >= 2
-            for parts in views:
-                rows = bucket.decode(itertools.chain.from_iterable(parts))
-                assert [row[1] for row in sorted(rows)] == ["a"] * 500 + ["b"] * 1000
-
-    run(work())
+                bucket.store.finish_spill()
+            await asyncio.sleep(0.001)  # the thread of the spill needs the interpreter too
+        assert len(views) >= 2
+        for parts in views:
+            rows = bucket.decode(itertools.chain.from_iterable(parts))
+            assert [row[1] for row in sorted(rows)] == ["a"] * 500 + ["b"] * 1000
 
 
-def test_prefix_lookup(tmp_path: Path) -> None:
+async def test_prefix_lookup(tmp_path: Path) -> None:
     schema = Schema.of(
         [Column("a", BigIntType(nullable=False)), Column("b", StringType(nullable=False)), Column("v", BigIntType())],
         primary_key=("a", "b"),
     )
 
-    async def work() -> None:
-        entry = table(schema, bucket_keys=["a"])
-        async with opened(tmp_path, entry) as bucket:
-            from fluss.rows import prefix_key_encoder
+    entry = table(schema, bucket_keys=["a"])
+    async with opened(tmp_path, entry) as bucket:
+        from fluss.rows import prefix_key_encoder
 
-            prefix = prefix_key_encoder(entry.table_info)
-            model: dict[int, list[Row]] = {}
-            for step in range(4):
-                writes = [(a, f"{step}-{i}", i) for a in (1, 255, 256, 2**40, -1) for i in range(30)]
-                await bucket.put(writes)
-                for row in writes:
-                    model.setdefault(row[0], []).append(row)
-                if step == 1:
-                    await bucket.spill()
-                for a, rows in model.items():
-                    found = bucket.decode(await bucket.tablet.prefix_lookup(prefix.encode([a])))
-                    assert found == sorted(rows, key=lambda row: (len(row[1]), row[1]))
-            assert await bucket.tablet.prefix_lookup(prefix.encode([77])) == []
-            await bucket.put([Delete(1, f"{step}-{i}") for step in range(4) for i in range(30)])
-            assert await bucket.tablet.prefix_lookup(prefix.encode([1])) == []
-            assert len(await bucket.tablet.prefix_lookup(b"")) == 480
-
-    run(work())
+        prefix = prefix_key_encoder(entry.table_info)
+        model: dict[int, list[Row]] = {}
+        for step in range(4):
+            writes = [(a, f"{step}-{i}", i) for a in (1, 255, 256, 2**40, -1) for i in range(30)]
+            await bucket.put(writes)
+            for row in writes:
+                model.setdefault(row[0], []).append(row)
+            if step == 1:
+                await bucket.spill()
+            for a, rows in model.items():
+                found = bucket.decode(await bucket.tablet.prefix_lookup(prefix.encode([a])))
+                assert found == sorted(rows, key=lambda row: (len(row[1]), row[1]))
+        assert await bucket.tablet.prefix_lookup(prefix.encode([77])) == []
+        await bucket.put([Delete(1, f"{step}-{i}") for step in range(4) for i in range(30)])
+        assert await bucket.tablet.prefix_lookup(prefix.encode([1])) == []
+        assert len(await bucket.tablet.prefix_lookup(b"")) == 480
 
 
-def test_ordered_reads_of_many_keys_sort_beside_the_loop(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            await bucket.put([(i, None, None) for i in range(20_000)])
-            reads = asyncio.gather(bucket.tablet.first(3), bucket.tablet.first(3))
-            await bucket.put([(-i, None, None) for i in range(1, 20_000)])
-            await reads
-            assert [row[0] for row in bucket.decode(await bucket.tablet.first(2))] == [0, 1]  # unsigned byte order
-            assert len(await bucket.rows()) == 39_999
-
-    run(work())
+async def test_ordered_reads_of_many_keys_sort_beside_the_loop(tmp_path: Path) -> None:
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put([(i, None, None) for i in range(20_000)])
+        reads = asyncio.gather(bucket.tablet.first(3), bucket.tablet.first(3))
+        await bucket.put([(-i, None, None) for i in range(1, 20_000)])
+        await reads
+        assert [row[0] for row in bucket.decode(await bucket.tablet.first(2))] == [0, 1]  # unsigned byte order
+        assert len(await bucket.rows()) == 39_999
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------
@@ -291,17 +272,10 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
 
 
-def test_damaged_files_of_the_state(tmp_path: Path) -> None:
+async def test_damaged_files_of_the_state(tmp_path: Path) -> None:
     """Whatever byte of whatever file is wrong: the rows are right, because the log has them."""
     entry = table()
     expected = [(i, "x" * (i % 40), i / 2) for i in range(3000)]
-
-    async def prepare() -> None:
-        async with opened(tmp_path / "good", entry) as bucket:
-            await bucket.put([(i, "old", None) for i in range(3500)])
-            await bucket.spill()
-            await bucket.put([Delete(i) for i in range(3000, 3500)])
-            await bucket.put(expected)
 
     async def check(folder: Path) -> None:
         async with opened(folder, entry) as bucket:
@@ -315,7 +289,11 @@ def test_damaged_files_of_the_state(tmp_path: Path) -> None:
             await bucket.put([(7, "again", None)])
             assert await bucket.get(7) == (7, "again", None)
 
-    run(prepare())
+    async with opened(tmp_path / "good", entry) as bucket:
+        await bucket.put([(i, "old", None) for i in range(3500)])
+        await bucket.spill()
+        await bucket.put([Delete(i) for i in range(3000, 3500)])
+        await bucket.put(expected)
     chance = random.Random(5)
     files = _files(tmp_path / "good" / "kv-0")
     assert any(path.suffix == ".sst" for path in files)
@@ -336,228 +314,198 @@ def test_damaged_files_of_the_state(tmp_path: Path) -> None:
             else:
                 data[int(action)] ^= chance.choice([1, 0x80, 0xFF])
                 target.write_bytes(data)
-            run(check(folder), 60)
+            await check(folder)
 
 
-def test_damage_found_while_reading(tmp_path: Path) -> None:
+async def test_damage_found_while_reading(tmp_path: Path) -> None:
     """The files go bad under an open store."""
     entry = table()
 
-    async def work() -> None:
-        async with opened(tmp_path, entry) as bucket:
-            expected = [(i, "x", None) for i in range(2000)]
-            await bucket.put(expected)
-            await bucket.spill()
-            for path in (tmp_path / "kv-0").glob("*.sst"):
-                data = bytearray(path.read_bytes())
-                data[: len(data) - 100] = bytes(len(data) - 100)
-                path.write_bytes(data)
-            keys = [bucket.key(i) for i in range(2000)]
-            found, one, scanned = await asyncio.gather(
-                bucket.tablet.lookup(keys), bucket.tablet.lookup(keys[:1]), bucket.tablet.first(5)
-            )
-            assert bucket.decode(v for v in found if v is not None) == expected
-            assert bucket.decode(v for v in one if v is not None) == expected[:1]
-            assert bucket.decode(scanned) == expected[:5]
-            assert sorted(await bucket.rows()) == expected
-            assert bucket.store.generation >= 1
-
-    run(work())
+    async with opened(tmp_path, entry) as bucket:
+        expected = [(i, "x", None) for i in range(2000)]
+        await bucket.put(expected)
+        await bucket.spill()
+        for path in (tmp_path / "kv-0").glob("*.sst"):
+            data = bytearray(path.read_bytes())
+            data[: len(data) - 100] = bytes(len(data) - 100)
+            path.write_bytes(data)
+        keys = [bucket.key(i) for i in range(2000)]
+        found, one, scanned = await asyncio.gather(
+            bucket.tablet.lookup(keys), bucket.tablet.lookup(keys[:1]), bucket.tablet.first(5)
+        )
+        assert bucket.decode(v for v in found if v is not None) == expected
+        assert bucket.decode(v for v in one if v is not None) == expected[:1]
+        assert bucket.decode(scanned) == expected[:5]
+        assert sorted(await bucket.rows()) == expected
+        assert bucket.store.generation >= 1
 
 
-def test_writes_wait_for_a_rebuild(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            await bucket.put([(i, "a", None) for i in range(300)])
-            await bucket.spill()
-            parts, _ = await bucket.tablet.snapshot()
-            next(parts)
-            # A write whose changelog is appended but not committed when the state proves damaged.
-            data = [(i, "b", None) for i in range(100, 200)]
-            first = asyncio.ensure_future(bucket.put(data))
-            bucket.tablet.damaged(DamagedStoreError("said so"))
-            second = asyncio.ensure_future(bucket.put([(i, "c", None) for i in range(150, 250)]))
-            looked = await bucket.tablet.lookup([bucket.key(0), bucket.key(299)])
-            assert None not in looked
-            await asyncio.gather(first, second)
-            names = [row[1] for row in sorted(await bucket.rows())]
-            assert names == ["a"] * 100 + ["b"] * 50 + ["c"] * 100 + ["a"] * 50
-            assert replayed(bucket.changelog(), [0]) == {(row[0],): row for row in await bucket.rows()}
-            with pytest.raises(DamagedStoreError):
-                list(parts)
-            await bucket.spill()
-            assert len(await bucket.rows()) == 300
-
-    run(work())
+async def test_writes_wait_for_a_rebuild(tmp_path: Path) -> None:
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put([(i, "a", None) for i in range(300)])
+        await bucket.spill()
+        parts, _ = await bucket.tablet.snapshot()
+        next(parts)
+        # A write whose changelog is appended but not committed when the state proves damaged.
+        data = [(i, "b", None) for i in range(100, 200)]
+        first = asyncio.ensure_future(bucket.put(data))
+        bucket.tablet.damaged(DamagedStoreError("said so"))
+        second = asyncio.ensure_future(bucket.put([(i, "c", None) for i in range(150, 250)]))
+        looked = await bucket.tablet.lookup([bucket.key(0), bucket.key(299)])
+        assert None not in looked
+        await asyncio.gather(first, second)
+        names = [row[1] for row in sorted(await bucket.rows())]
+        assert names == ["a"] * 100 + ["b"] * 50 + ["c"] * 100 + ["a"] * 50
+        assert replayed(bucket.changelog(), [0]) == {(row[0],): row for row in await bucket.rows()}
+        with pytest.raises(DamagedStoreError):
+            list(parts)
+        await bucket.spill()
+        assert len(await bucket.rows()) == 300
 
 
-def test_a_log_that_lost_its_end(tmp_path: Path) -> None:
+async def test_a_log_that_lost_its_end(tmp_path: Path) -> None:
     """The state may not know more than the log."""
     entry = table()
 
-    async def work() -> None:
-        async with opened(tmp_path / "a", entry) as bucket:
-            await bucket.put([(i, "kept", None) for i in range(100)])
-            shutil.copytree(tmp_path / "a" / "log-0", tmp_path / "b" / "log-0")
-            await bucket.put([(i, "lost", None) for i in range(50, 150)])
-            await bucket.spill()
-        shutil.copytree(tmp_path / "a" / "kv-0", tmp_path / "b" / "kv-0")
-        async with opened(tmp_path / "b", entry) as bucket:
-            assert await bucket.rows() == [(i, "kept", None) for i in range(100)]
-
-    run(work())
+    async with opened(tmp_path / "a", entry) as bucket:
+        await bucket.put([(i, "kept", None) for i in range(100)])
+        shutil.copytree(tmp_path / "a" / "log-0", tmp_path / "b" / "log-0")
+        await bucket.put([(i, "lost", None) for i in range(50, 150)])
+        await bucket.spill()
+    shutil.copytree(tmp_path / "a" / "kv-0", tmp_path / "b" / "kv-0")
+    async with opened(tmp_path / "b", entry) as bucket:
+        assert await bucket.rows() == [(i, "kept", None) for i in range(100)]
 
 
-def test_a_spill_cut_short_is_known_to_reach_further(tmp_path: Path) -> None:
+async def test_a_spill_cut_short_is_known_to_reach_further(tmp_path: Path) -> None:
     """Some of its rows are on disk, the note that it is complete is not; then the log loses its end."""
     entry = table()
 
-    async def work() -> None:
-        async with opened(tmp_path / "a", entry) as bucket:
-            await bucket.put([(i, "kept", None) for i in range(100)])
-            await bucket.spill()
-            shutil.copytree(tmp_path / "a" / "log-0", tmp_path / "b" / "log-0")
-            await bucket.put([(i, "lost", None) for i in range(50, 150)])
-            before = StoreMeta.read(tmp_path / "a" / "kv-0")
-            await bucket.spill()
-            before._replace(reaches=bucket.store.applied_offset).write(tmp_path / "a" / "kv-0")
-            shutil.copytree(tmp_path / "a", tmp_path / "c")
-        shutil.copytree(tmp_path / "c" / "kv-0", tmp_path / "b" / "kv-0")
-        async with opened(tmp_path / "b", entry) as bucket:
-            assert await bucket.rows() == [(i, "kept", None) for i in range(100)]
-        async with opened(tmp_path / "c", entry) as bucket:
-            assert [row[1] for row in sorted(await bucket.rows())] == ["kept"] * 50 + ["lost"] * 100
-            assert bucket.store.row_count == 150
-
-    run(work())
+    async with opened(tmp_path / "a", entry) as bucket:
+        await bucket.put([(i, "kept", None) for i in range(100)])
+        await bucket.spill()
+        shutil.copytree(tmp_path / "a" / "log-0", tmp_path / "b" / "log-0")
+        await bucket.put([(i, "lost", None) for i in range(50, 150)])
+        before = StoreMeta.read(tmp_path / "a" / "kv-0")
+        await bucket.spill()
+        before._replace(reaches=bucket.store.applied_offset).write(tmp_path / "a" / "kv-0")
+        shutil.copytree(tmp_path / "a", tmp_path / "c")
+    shutil.copytree(tmp_path / "c" / "kv-0", tmp_path / "b" / "kv-0")
+    async with opened(tmp_path / "b", entry) as bucket:
+        assert await bucket.rows() == [(i, "kept", None) for i in range(100)]
+    async with opened(tmp_path / "c", entry) as bucket:
+        assert [row[1] for row in sorted(await bucket.rows())] == ["kept"] * 50 + ["lost"] * 100
+        assert bucket.store.row_count == 150
 
 
-def test_a_log_that_lost_its_beginning(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            bucket.log.start_offset = 5
-            with pytest.raises(UnknownServerError, match="cannot be rebuilt"):
-                await bucket.rows()
-            bucket.log.start_offset = 0
-            assert await bucket.rows() == []  # tried again
-
-    run(work())
+async def test_a_log_that_lost_its_beginning(tmp_path: Path) -> None:
+    async with opened(tmp_path, table()) as bucket:
+        bucket.log.start_offset = 5
+        with pytest.raises(UnknownServerError, match="cannot be rebuilt"):
+            await bucket.rows()
+        bucket.log.start_offset = 0
+        assert await bucket.rows() == []  # tried again
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_back_pressure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_back_pressure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writers wait for the disk, and are refused when it does not come; nothing is lost meanwhile."""
     monkeypatch.setattr(budget_module, "_WAIT_SECONDS_MAX", 0.2)
     entry = table()
 
-    async def work() -> None:
-        async with opened(tmp_path / "a", entry, memory_bytes=100_000) as bucket:
-            store, write = bucket.store, bucket.store._write
+    async with opened(tmp_path / "a", entry, memory_bytes=100_000) as bucket:
+        store, write = bucket.store, bucket.store._write
 
-            def fail(*_: object) -> None:
-                raise OSError("no space")
+        def fail(*_: object) -> None:
+            raise OSError("no space")
 
-            monkeypatch.setattr(store, "_write", fail)
-            done = 0
-            refused: list[StorageBackpressureError] = []
-            while not refused and done < 10_000:
-                try:
-                    await bucket.put([(done + i, "x", None) for i in range(100)])
-                    done += 100
-                except StorageBackpressureError as error:
-                    refused.append(error)
-            assert refused
-            assert len(await bucket.rows()) == done
-            monkeypatch.setattr(store, "_write", write)
-            await bucket.spill()
-            await bucket.put([(done, "x", None)])
-            assert len(await bucket.rows()) == done + 1
+        monkeypatch.setattr(store, "_write", fail)
+        done = 0
+        refused: list[StorageBackpressureError] = []
+        while not refused and done < 10_000:
+            try:
+                await bucket.put([(done + i, "x", None) for i in range(100)])
+                done += 100
+            except StorageBackpressureError as error:
+                refused.append(error)
+        assert refused
+        assert len(await bucket.rows()) == done
+        monkeypatch.setattr(store, "_write", write)
+        await bucket.spill()
+        await bucket.put([(done, "x", None)])
+        assert len(await bucket.rows()) == done + 1
 
-            # A disk that is only slow makes writers wait.
-            def slow(*args: Any) -> None:
-                import time
+        # A disk that is only slow makes writers wait.
+        def slow(*args: Any) -> None:
+            import time
 
-                time.sleep(0.05)
-                write(*args)
+            time.sleep(0.05)
+            write(*args)
 
-            monkeypatch.setattr(store, "_write", slow)
-            for start in range(10_000, 13_000, 100):
-                await bucket.put([(start + i, "x", None) for i in range(100)])
-                assert bucket.budget.memory_bytes <= 150_000
-            assert len(await bucket.rows()) == done + 1 + 3000
-
-    run(work(), 60)
+        monkeypatch.setattr(store, "_write", slow)
+        for start in range(10_000, 13_000, 100):
+            await bucket.put([(start + i, "x", None) for i in range(100)])
+            assert bucket.budget.memory_bytes <= 150_000
+        assert len(await bucket.rows()) == done + 1 + 3000
 
 
-def test_replay_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replay_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small table that changes all the time goes to disk as well: a restart must not replay everything."""
     monkeypatch.setattr("fluss.server.kv.store._REPLAY_OFFSETS_MAX", 1000)
 
-    async def work() -> None:
-        async with opened(tmp_path / "a", table()) as bucket:
-            for _ in range(30):
-                await bucket.put([(i, "x", None) for i in range(50)])
-                await wait_until(lambda: not bucket.store.is_spilling)
-            assert bucket.log.end_offset - bucket.store._spilled_offset <= 1100
-            assert bucket.store.memory_bytes < 100_000
-            copy = bucket.copy(tmp_path / "b")
-        async with opened(copy, table()) as bucket:
-            bucket.store.open()
-            assert bucket.store.applied_offset > 1500
-
-    run(work())
+    async with opened(tmp_path / "a", table()) as bucket:
+        for _ in range(30):
+            await bucket.put([(i, "x", None) for i in range(50)])
+            await wait_until(lambda: not bucket.store.is_spilling)
+        assert bucket.log.end_offset - bucket.store._spilled_offset <= 1100
+        assert bucket.store.memory_bytes < 100_000
+        copy = bucket.copy(tmp_path / "b")
+    async with opened(copy, table()) as bucket:
+        bucket.store.open()
+        assert bucket.store.applied_offset > 1500
 
 
-def test_a_closed_bucket_refuses(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            await bucket.put([(1, "x", None)])
-            bucket.tablet.close(keep=True)
-            with pytest.raises(KvStorageError):
-                await bucket.get(1)
-            with pytest.raises(KvStorageError):
-                await bucket.put([(1, "y", None)])
-            bucket.tablet.close(keep=True)
-
-    run(work())
+async def test_a_closed_bucket_refuses(tmp_path: Path) -> None:
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put([(1, "x", None)])
+        bucket.tablet.close(keep=True)
+        with pytest.raises(KvStorageError):
+            await bucket.get(1)
+        with pytest.raises(KvStorageError):
+            await bucket.put([(1, "y", None)])
+        bucket.tablet.close(keep=True)
 
 
-def test_a_stop_leaves_few_offsets_to_a_replay(tmp_path: Path) -> None:
+async def test_a_stop_leaves_few_offsets_to_a_replay(tmp_path: Path) -> None:
     """Thousands of buckets with some rows each would otherwise take minutes to write."""
 
-    async def work() -> None:
-        for rows, is_written in ((50, False), (200, True)):
-            folder = tmp_path / str(rows)
-            expected = [(i, "x", None) for i in range(rows)]
-            async with opened(folder, table()) as bucket:
-                await bucket.put(expected)
-                bucket.tablet.close(keep=True, replayed_max=100)
-                assert bool(list(folder.rglob("*.sst"))) == is_written
-            async with opened(folder, table()) as bucket:
-                assert [await bucket.get(i) for i in range(rows)] == expected
-
-    run(work())
+    for rows, is_written in ((50, False), (200, True)):
+        folder = tmp_path / str(rows)
+        expected = [(i, "x", None) for i in range(rows)]
+        async with opened(folder, table()) as bucket:
+            await bucket.put(expected)
+            bucket.tablet.close(keep=True, replayed_max=100)
+            assert bool(list(folder.rglob("*.sst"))) == is_written
+        async with opened(folder, table()) as bucket:
+            assert [await bucket.get(i) for i in range(rows)] == expected
 
 
-def test_dropping_a_store_does_not_wait_for_its_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        async with opened(tmp_path, table()) as bucket:
-            await bucket.put([(i, "x", None) for i in range(20_000)])
-            dropped, write_rows = threading.Event(), bucket.store._write_rows
+async def test_dropping_a_store_does_not_wait_for_its_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put([(i, "x", None) for i in range(20_000)])
+        dropped, write_rows = threading.Event(), bucket.store._write_rows
 
-            def write_when_dropped(*arguments: Any) -> None:
-                assert dropped.wait(10)
-                write_rows(*arguments)
+        def write_when_dropped(*arguments: Any) -> None:
+            assert dropped.wait(10)
+            write_rows(*arguments)
 
-            monkeypatch.setattr(bucket.store, "_write_rows", write_when_dropped)
-            spill = bucket.store.start_spill()
-            await wait_until(spill.running)
-            bucket.tablet.close(keep=False)
-            assert not spill.done()
-            dropped.set()
-            await asyncio.wrap_future(spill)
-            await wait_until(lambda: bucket.store._db is None)
-
-    run(work())
+        monkeypatch.setattr(bucket.store, "_write_rows", write_when_dropped)
+        spill = bucket.store.start_spill()
+        await wait_until(spill.running)
+        bucket.tablet.close(keep=False)
+        assert not spill.done()
+        dropped.set()
+        await asyncio.wrap_future(spill)
+        await wait_until(lambda: bucket.store._db is None)
