@@ -207,6 +207,7 @@ def test_the_reporter_of_a_cluster_serves_the_metrics_page() -> None:
 
 def test_dynamic_options() -> None:
     assert {option.key for option in SERVER_OPTIONS.values() if option.dynamic} == {
+        "clock.jump-tolerance",
         "datalake.enabled",
         "datalake.format",
         "kv.snapshot.interval",

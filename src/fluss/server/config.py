@@ -123,6 +123,8 @@ _ROWS: tuple[ServerOption[Any], ...] = (
        "of a bucket, the 5,000 that wrote last are remembered"),
     _o("server.writer-id.expiration-check-interval", Duration(1), 10 * MINUTE_MS,
        "time between two looks for idle writers"),
+    _o("clock.jump-tolerance", Duration(), 10 * MINUTE_MS, "jumps of the machine's clock beyond this do not count "
+       "until it has run on for as long, so that no rows expire by mistake; 0 takes the time as it is", dynamic=True),
     _o("server.io-pool.size", Whole(1), 4, "threads for disk work"),
     _o("server.data-disk.write-limit-ratio", Number(), 0.98, "disk usage above which writes are refused (code 70)",
        dynamic=True),

@@ -238,6 +238,7 @@ class Server(Services):
 
     def _config_changed(self, config: ServerConfig) -> None:
         self.config = config
+        self.clock.jump_tolerance_ms = config.integer("clock.jump-tolerance")
         self._configured.set()
 
     # Housekeeping ------------------------------------------------------------------------------------------------

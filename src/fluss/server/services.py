@@ -39,6 +39,7 @@ class Services:
         """As of now: options that can be changed at run time replace it."""
         self.environment = environment
         self.clock = environment.clock
+        self.clock.jump_tolerance_ms = self.config.integer("clock.jump-tolerance")
         self.metrics = ServerMetrics()
         self.audit = AuditLog()
         self.memory = RequestMemory(config.integer("server.buffer.memory-size"))
