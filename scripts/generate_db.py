@@ -196,6 +196,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fluss.config import Login
 from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments
 
 if TYPE_CHECKING:
@@ -208,8 +209,9 @@ def render_connect() -> str:
     node = next(item for item in tree.body if isinstance(item, ast.AsyncFunctionDef) and item.name == "connect")
     return (
         f"{CONNECT_HEADER}\n\ndef connect({ast.unparse(node.args)}) -> Database:\n{docstring(node, '    ')}"
-        "    check_arguments(user, password, database, timeout, options, server)\n"
-        "    finding = TargetSearch(target, user, password, server)\n"
+        "    login = Login(user, password, tls, ca, fingerprint)\n"
+        "    check_arguments(login, database, timeout, options, server)\n"
+        "    finding = TargetSearch(target, login, server)\n"
         "    from fluss.db.blocking import make_database\n\n"
         "    return make_database(finding.result(), database, timeout, options)\n"
     )

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from fluss.errors import ConfigError
@@ -474,16 +476,56 @@ CONFIG_OPTIONS: OptionTable[ConfigOption[Any]] = OptionTable(
 """Every client option, by key, in the order of the class body."""
 
 
-def login_options(user: str | None, password: str | None) -> dict[str, str]:
-    """The options of a client that logs in as a user with SASL/PLAIN; none without a user."""
-    if user is None:
-        return {}
-    return {
-        "security.protocol": "sasl",
-        "security.sasl.mechanism": "PLAIN",
-        "security.sasl.username": user,
-        "security.sasl.password": password or "",
-    }
+@dataclass(frozen=True)
+class Login:
+    """As whom a client connects, and how its connections are encrypted: what `connect` takes beside an address."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+    ca: str | None = None
+    """PEM file of the authorities that sign the certificates of servers."""
+    fingerprint: str | None = None
+    """SHA-256 of the one certificate that is accepted."""
+
+    @classmethod
+    def of_environment(cls) -> Login:
+        """What ``FLUSS_USER``, ``FLUSS_PASSWORD``, ``FLUSS_TLS``, ``FLUSS_CA`` and ``FLUSS_FINGERPRINT`` say."""
+        get = os.environ.get
+        return cls(
+            get("FLUSS_USER") or None,
+            get("FLUSS_PASSWORD"),
+            get("FLUSS_TLS", "").lower() in ("1", "true", "yes", "on"),
+            get("FLUSS_CA") or None,
+            get("FLUSS_FINGERPRINT") or None,
+        )
+
+    def or_else(self, other: Login) -> Login:
+        """This login, with what it does not say taken from another one. A password belongs to its user."""
+        named = self if self.user is not None else other
+        trusting = self if self.is_encrypted else other
+        password = self.password if self.password is not None else named.password
+        return Login(named.user, password, trusting.is_encrypted, trusting.ca, trusting.fingerprint)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """An authority or a fingerprint means TLS too."""
+        return self.tls or self.ca is not None or self.fingerprint is not None
+
+    def options(self) -> dict[str, Any]:
+        """The options of a client."""
+        found: dict[str, Any] = {}
+        if self.user is not None:
+            found["security.protocol"] = "sasl"
+            found["security.sasl.username"] = self.user
+            found["security.sasl.password"] = self.password or ""
+        if self.is_encrypted:
+            found["security.ssl.enabled"] = True
+        if self.ca is not None:
+            found["security.ssl.truststore.location"] = self.ca
+        if self.fingerprint is not None:
+            found["security.ssl.fingerprint"] = self.fingerprint
+        return found
 
 
 def option_of(key: str) -> ConfigOption[Any]:

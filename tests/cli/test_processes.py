@@ -33,6 +33,7 @@ STEPS: list[list[tuple[str, int, str]]] = [
         ("profile add here {address}", 0, "profile here added"),
         ("completion bash", 0, "complete"),
         ("doctor", 0, "Python"),
+        ("user add alice --data-dir folder --password-file rows.csv", 0, "user alice added"),
     ],
     [
         ('put orders \'{{"id": 1, "item": "tea"}}\'', 0, "1 row"),
@@ -40,6 +41,7 @@ STEPS: list[list[tuple[str, int, str]]] = [
         ("partitions days add day=monday", 0, "monday"),
         ("profile use here", 0, "profile here is active"),
         ("db ls", 0, "shop"),
+        ("user ls --data-dir folder", 0, "alice"),
     ],
     [
         ("cat orders", 0, "tea"),
@@ -70,6 +72,7 @@ STEPS: list[list[tuple[str, int, str]]] = [
         ("config set kv.snapshot.interval=5min", 0, "kv.snapshot.interval"),
         ("profile rm here", 0, "profile here removed"),
         ("restore saved", 1, "exist"),
+        ("user rm alice --data-dir folder", 0, "user alice removed"),
     ],
     [("config reset kv.snapshot.interval", 0, "kv.snapshot.interval")],
 ]

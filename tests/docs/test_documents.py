@@ -27,6 +27,7 @@ from tests.docs.blocks import (
 import fluss
 from fluss.server.auth import check_users
 from fluss.server.config import ServerConfig, load_config_file
+from fluss.server.users import UserFile
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
@@ -70,7 +71,10 @@ def test_settings_start_a_server(page: Path, tmp_path: Path) -> None:
     for block in read_blocks(page):
         if block.language == "yaml" and "profiles:" not in block.text:
             file.write_text(block.text, encoding="utf-8")
-            check_users(ServerConfig(load_config_file(file)))
+            users = UserFile(tmp_path / "users.json")
+            users.set_password("alice", "secret")
+            config = ServerConfig(load_config_file(file)).with_options({"security.users.file": str(users.path)})
+            check_users(config)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

@@ -56,6 +56,7 @@ _SECTIONS: dict[str, dict[str, _Entry]] = {
         "acl": _Entry("fluss.cli.admin", "acl", "Manage access rights."),
     },
     "This machine": {
+        "user": _Entry("fluss.cli.user", "user", "Manage the users who may log in."),
         "profile": _Entry("fluss.cli.profile", "profile", "Manage named clusters."),
         "completion": _Entry("fluss.cli.profile", "completion", "Print a completion script for your shell."),
     },

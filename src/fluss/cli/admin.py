@@ -151,8 +151,7 @@ def doctor(link: CliTarget, data_dir: str) -> None:
     """
     from fluss.tools.doctor import examine
 
-    servers, user, password = link.resolve()
-    found = examine(servers, user, password, data_dir)
+    found = examine(*link.resolve(), data_dir)
     if link.as_json:
         print_json([asdict(one) for one in found])
     else:

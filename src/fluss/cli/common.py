@@ -12,13 +12,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from fluss._text import escaped, json_text
+from fluss.config import Login
 from fluss.errors import (
     DatabaseNotExistError,
     FlussError,
@@ -85,8 +86,7 @@ class CliTarget:
     """Where a command connects to, and how it prints."""
 
     servers: str | None = None
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
+    login: Login = field(default_factory=Login)
     profile: str | None = None
     as_json: bool = False
 
@@ -95,44 +95,39 @@ class CliTarget:
         """Connect, and close at the end."""
         import fluss
 
-        servers, user, password = self.resolve()
+        servers, login = self.resolve()
         if not os.path.isdir(servers):
             check_reachable(servers)
         try:
-            db = fluss.connect(
-                servers, user=user, password=password, database=name, timeout=_TIMEOUT_S, options=options
-            )
+            db = fluss.connect(servers, **asdict(login), database=name, timeout=_TIMEOUT_S, options=options)
         except NetworkError as error:
             raise error.replace(hint="is this the address of a Fluss server?") from None
         with db:
             yield db
 
-    def resolve(self) -> tuple[str, str | None, str | None]:
-        """The servers, the user and the password: from the options, the environment, or a profile."""
+    def resolve(self) -> tuple[str, Login]:
+        """The servers, and as whom to connect: from the options, the environment, or a profile."""
         from fluss.tools.profile_store import named_profile
 
-        user, password = self.user, self.password
+        login = self.login
         if self.servers is not None:
             servers = check_servers(self.servers)
         else:
             found = named_profile(self.profile)
             servers = DEFAULT_SERVER if found is None else found.bootstrap_servers
-            if found is not None and user is None and found.user is not None:
-                user = found.user
-                password = found.password() if password is None else password
-        if password is not None and user is None:
+            if found is not None:
+                login = login.or_else(found.login(with_password=login.user is None and login.password is None))
+        if login.password is not None and login.user is None:
             raise click.UsageError("a password was given without a user; add --user NAME (or FLUSS_USER)")
-        return servers, user, password
+        return servers, login
 
     def config(self) -> Config:
         """The options of the full client, for what does not go through `connect`."""
         import fluss
-        from fluss.config import login_options
 
-        servers, user, password = self.resolve()
+        servers, login = self.resolve()
         timeout_ms = int(_TIMEOUT_S * 1000)
-        login = login_options(user, password)
-        return fluss.Config({"bootstrap.servers": servers, "connect-timeout": timeout_ms, **login})
+        return fluss.Config({"bootstrap.servers": servers, "connect-timeout": timeout_ms, **login.options()})
 
 
 def check_servers(text: str) -> str:
@@ -179,8 +174,19 @@ _OPTIONS = (
         show_envvar=True,
         help=f"Servers, or the data folder of one.  [default: the active profile, or {DEFAULT_SERVER}]",
     ),
-    click.option("--user", envvar="FLUSS_USER", show_envvar=True, help="User name for SASL/PLAIN."),
-    click.option("--password", envvar="FLUSS_PASSWORD", show_envvar=True, help="Password for SASL/PLAIN."),
+    click.option("--user", envvar="FLUSS_USER", show_envvar=True, help="User to log in as."),
+    click.option("--password", envvar="FLUSS_PASSWORD", show_envvar=True, help="Password of that user."),
+    click.option("--tls", is_flag=True, envvar="FLUSS_TLS", show_envvar=True, help="Encrypt the connection."),
+    click.option(
+        "--ca", metavar="FILE", envvar="FLUSS_CA", show_envvar=True, help="Encrypt; who signs the certificate (PEM)."
+    ),
+    click.option(
+        "--fingerprint",
+        metavar="SHA256",
+        envvar="FLUSS_FINGERPRINT",
+        show_envvar=True,
+        help="Encrypt; the one certificate to accept.",
+    ),
     click.option(
         "--profile", metavar="NAME", envvar="FLUSS_PROFILE", show_envvar=True, help="Profile to connect with."
     ),
@@ -197,6 +203,9 @@ def connected(command: CommandT) -> CommandT:
         servers: str | None,
         user: str | None,
         password: str | None,
+        tls: bool,
+        ca: str | None,
+        fingerprint: str | None,
         profile: str | None,
         as_json: bool,
         **kwargs: Any,
@@ -206,7 +215,8 @@ def connected(command: CommandT) -> CommandT:
             if source("servers") is ParameterSource.COMMANDLINE:
                 raise click.UsageError("give -b or --profile, not both")
             servers = None  # the variable is a default, and the option says something else
-        return command(CliTarget(servers, user, password, profile, as_json), *args, **kwargs)
+        login = Login(user, password, tls, ca, fingerprint)
+        return command(CliTarget(servers, login, profile, as_json), *args, **kwargs)
 
     wrapped: Any = _JSON(call)
     for option in reversed(_OPTIONS):
@@ -222,11 +232,12 @@ def complete_tables(ctx: click.Context, param: click.Parameter, incomplete: str)
     import fluss
 
     given = ctx.params
-    link = CliTarget(given.get("servers"), given.get("user"), given.get("password"), given.get("profile"))
+    login = Login(**{name: given[name] for name in ("user", "password", "tls", "ca", "fingerprint") if name in given})
+    link = CliTarget(given.get("servers"), login, given.get("profile"))
     database, dot, prefix = incomplete.rpartition(".")
     try:
-        servers, user, password = link.resolve()
-        with fluss.connect(servers, user=user, password=password, timeout=1.0) as db:
+        servers, login = link.resolve()
+        with fluss.connect(servers, **asdict(login), timeout=1.0) as db:
             if dot:
                 return [f"{database}.{name}" for name in db.tables(database) if name.startswith(prefix)]
             names = [name for name in db.tables() if name.startswith(prefix)]

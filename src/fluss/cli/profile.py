@@ -48,10 +48,13 @@ def profile_ls(as_json: bool) -> None:
 @profile.command(name="add")
 @click.argument("name")
 @click.argument("servers")
-@click.option("--user", help="User name for SASL/PLAIN.")
+@click.option("--user", help="User to log in as.")
 @click.option("--password-env", metavar="VARIABLE", help="Environment variable that holds the password.")
 @click.option("--password-file", metavar="FILE", help="File with the password, readable by you only (chmod 600).")
 @click.option("--password-command", metavar="COMMAND", help="Command that prints the password.")
+@click.option("--tls", is_flag=True, help="Encrypt connections.")
+@click.option("--ca", metavar="FILE", help="Encrypt; who signs the certificates of the servers (PEM).")
+@click.option("--fingerprint", metavar="SHA256", help="Encrypt; the one certificate to accept.")
 @click.option("--replace", is_flag=True, help="Replace the profile of this name.")
 @json_option
 def profile_add(
@@ -61,6 +64,9 @@ def profile_add(
     password_env: str | None,
     password_file: str | None,
     password_command: str | None,
+    tls: bool,
+    ca: str | None,
+    fingerprint: str | None,
     replace: bool,
     as_json: bool,
 ) -> None:
@@ -76,7 +82,9 @@ def profile_add(
         raise click.UsageError("name one source of the password, not several")
     if sources and user is None:
         raise click.UsageError("a password needs a user: add --user NAME")
-    made = Profile(name, check_servers(servers), user, password_env, password_file, password_command)
+    made = Profile(
+        name, check_servers(servers), user, password_env, password_file, password_command, tls, ca, fingerprint
+    )
     try:
         active = save_profile(made, replace=replace)
     except ProfileExistsError as error:

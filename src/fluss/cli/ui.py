@@ -79,6 +79,13 @@ server = click.Command(
 )
 @click.option("--user", envvar="FLUSS_USER", show_envvar=True, help="User the console acts as; else users log in.")
 @click.option("--password", envvar="FLUSS_PASSWORD", show_envvar=True, help="Password of that user.")
+@click.option("--tls", is_flag=True, envvar="FLUSS_TLS", show_envvar=True, help="Encrypt connections to the servers.")
+@click.option("--ca", metavar="FILE", envvar="FLUSS_CA", show_envvar=True, help="Who signs their certificates (PEM).")
+@click.option(
+    "--fingerprint", metavar="SHA256", envvar="FLUSS_FINGERPRINT", show_envvar=True, help="Their one certificate."
+)
+@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Serve HTTPS with this certificate (PEM).")
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM file of its key, if it lies apart.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="Port to serve on."
 )
@@ -97,13 +104,32 @@ def ui(
     read_only: bool,
     allow_host: tuple[str, ...],
     metrics_url: str | None,
+    tls: bool,
+    ca: str | None,
+    fingerprint: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
 ) -> None:
     """Serve the web console for any server or cluster until Ctrl-C.
 
     \b
     Example: fluss ui -b localhost:9123
     """
-    settings = Settings(bootstrap_servers, host, port, user, password, read_only, allow_host, metrics_url)
+    settings = Settings(
+        bootstrap_servers,
+        host,
+        port,
+        user,
+        password,
+        read_only,
+        allow_host,
+        metrics_url,
+        tls,
+        ca,
+        fingerprint,
+        tls_cert,
+        tls_key,
+    )
     try:
         serve_console(settings, lambda url: click.echo(f"console {url}"))
     except FlussError as error:

@@ -21,6 +21,9 @@ def main() -> int:
     parser.add_argument("--inspection-fd", type=int, required=True)
     parser.add_argument("--read-only", action="store_true")
     parser.add_argument("--allow-host", action="append", default=[])
+    parser.add_argument("--fingerprint")
+    parser.add_argument("--certificate")
+    parser.add_argument("--key")
     given = parser.parse_args()
     settings = Settings(
         given.bootstrap_servers,
@@ -28,6 +31,9 @@ def main() -> int:
         given.port,
         read_only=given.read_only,
         allowed_hosts=tuple(given.allow_host),
+        fingerprint=given.fingerprint,
+        certificate=given.certificate,
+        key=given.key,
     )
     try:
         serve(settings, lambda url: print(f"console {url}", flush=True), socket.socket(fileno=given.inspection_fd))

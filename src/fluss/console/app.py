@@ -70,7 +70,8 @@ def build_app(settings: Settings, sock: socket.socket | None = None) -> Starlett
 
 
 def _with_cookie(response: Response, state: State, session: Session) -> Response:
-    response.set_cookie(state.sessions.cookie, session.token, path="/", httponly=True, samesite="strict")
+    secure = state.settings.certificate is not None
+    response.set_cookie(state.sessions.cookie, session.token, path="/", httponly=True, samesite="strict", secure=secure)
     return response
 
 

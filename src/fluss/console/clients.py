@@ -7,13 +7,13 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator
+from dataclasses import asdict
 from time import monotonic
 from typing import Any
 
 import pyarrow as pa
 
 from fluss import aio
-from fluss.config import login_options
 from fluss.console.feeds import SharedFeed
 from fluss.console.settings import Settings
 from fluss.console.sql import SqlRunner
@@ -85,8 +85,7 @@ class Client:
             if self._db is None:
                 self._db = await aio.connect(
                     self._settings.bootstrap_servers,
-                    user=self.user,
-                    password=self._password,
+                    **asdict(self._settings.login(self.user, self._password)),
                     timeout=_CONNECT_S_MAX,
                     options=_OPTIONS,
                 )
@@ -102,7 +101,8 @@ class Client:
 
     def config(self) -> dict[str, Any]:
         """The options of the full client, for what opens connections of its own."""
-        return {"bootstrap.servers": self._settings.bootstrap_servers, **login_options(self.user, self._password)}
+        login = self._settings.login(self.user, self._password)
+        return {"bootstrap.servers": self._settings.bootstrap_servers, **login.options()}
 
     async def require_operator(self) -> None:
         """Fail unless the user may see the configuration of the cluster, and so figures, clients, users and log."""

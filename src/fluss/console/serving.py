@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from fluss.console.settings import Settings, is_loopback
 from fluss.errors import ConfigError, MissingDependencyError
+from fluss.net.tls import certificate_fingerprint
+from fluss.server.tls import tls_files
 
 if TYPE_CHECKING:
     import uvicorn
@@ -81,6 +83,8 @@ class Console:
             limit_concurrency=500,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=1,
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.key,
         )
         self._server: uvicorn.Server = uvicorn.Server(config)
 
@@ -140,6 +144,7 @@ async def beside(server: Server, settings: Settings) -> AsyncIterator[None]:
     command += ["--host", settings.host, "--port", str(settings.port), "--inspection-fd", str(theirs.fileno())]
     command += ["--read-only"] if settings.read_only else []
     command += [word for name in settings.allowed_hosts for word in ("--allow-host", name)]
+    command += _tls_arguments(server.config)
     inspector.start()
     child = await asyncio.to_thread(_start, command, theirs.fileno())
     theirs.close()
@@ -150,6 +155,21 @@ async def beside(server: Server, settings: Settings) -> AsyncIterator[None]:
         child.stdin.close()
         await asyncio.to_thread(_end, child)
         await inspector.stop()
+
+
+def _tls_arguments(config: ServerConfig) -> list[str]:
+    """The console serves with the certificate of the server, and accepts no other one from it."""
+    listener = client_listener(config)
+    if not config.is_encrypted(listener):
+        return []
+    if config.protocol_of(listener) == "MTLS":
+        raise ConfigError(
+            f"The console logs users in by password, but listener '{listener}' asks for certificates. Omit --ui, or "
+            "run 'fluss ui' against a listener with SASL_SSL."
+        )
+    files = tls_files(config)
+    found = ["--certificate", files.certificate, "--fingerprint", certificate_fingerprint(files.certificate)]
+    return found + (["--key", files.key] if files.key else [])
 
 
 def _start(command: list[str], fd: int) -> subprocess.Popen[bytes]:

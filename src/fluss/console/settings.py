@@ -6,6 +6,8 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 
+from fluss.config import Login
+
 DEFAULT_PORT = 9124
 
 ROWS_PER_PAGE_MAX = 500
@@ -47,6 +49,17 @@ class Settings:
     """More names under which browsers may reach it, without port."""
     metrics_url: str | None = None
     """The Prometheus page of the server, such as ``http://host:9249/metrics``."""
+    tls: bool = False
+    ca: str | None = None
+    fingerprint: str | None = None
+    """How the certificate of the server is checked, as `connect` takes it."""
+    certificate: str | None = None
+    """PEM file with which the console itself serves HTTPS."""
+    key: str | None = None
+
+    def login(self, user: str | None, password: str | None) -> Login:
+        """As whom to connect to the server."""
+        return Login(user, password, self.tls, self.ca, self.fingerprint)
 
     @property
     def must_login(self) -> bool:

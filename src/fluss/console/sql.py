@@ -8,6 +8,7 @@ import contextlib
 import io
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -83,9 +84,8 @@ class SqlRunner:
 
     def _open(self) -> fluss.Database:
         if self._db is None:
-            db = fluss.connect(
-                self._settings.bootstrap_servers, user=self._user, password=self._password, timeout=SQL_SECONDS_MAX
-            )
+            login = self._settings.login(self._user, self._password)
+            db = fluss.connect(self._settings.bootstrap_servers, **asdict(login), timeout=SQL_SECONDS_MAX)
             try:
                 for statement in _LOCKED:
                     db.sql(statement)

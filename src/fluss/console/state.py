@@ -89,7 +89,8 @@ class State:
         host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(self.settings.host, self.settings.host)
         shown = f"[{host}]" if ":" in host else host
         link = f"/?token={self.link_token}" if self.link_token is not None else ""
-        return f"http://{shown}:{port}{link}"
+        scheme = "http" if self.settings.certificate is None else "https"
+        return f"{scheme}://{shown}:{port}{link}"
 
 
 def state_of(request: Request) -> State:

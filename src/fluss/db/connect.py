@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fluss.config import Login
 from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ def connect(
     *,
     user: str | None = None,
     password: str | None = None,
+    tls: bool = False,
+    ca: str | None = None,
+    fingerprint: str | None = None,
     database: str = DEFAULT_DATABASE,
     timeout: float = DEFAULT_TIMEOUT_S,
     options: Mapping[str, Any] | None = None,
@@ -32,8 +36,11 @@ def connect(
         target: A folder such as ``"./shop"``: the server that runs on it is joined, else the embedded server is
             started, which ends with the program. An address such as ``"host:9123"``. None:
             ``FLUSS_BOOTSTRAP_SERVERS``, or the active profile, else a temporary folder.
-        user: The user name, for servers that ask for one (SASL/PLAIN).
+        user: The user name, for servers that ask for one.
         password: The password.
+        tls: Encrypt connections, and accept servers whose certificates the system trusts.
+        ca: The PEM file of the authority that signs the certificates of the servers; with it connections are encrypted.
+        fingerprint: The SHA-256 of the one certificate to accept, as ``fluss server --tls-self-signed`` prints it.
         database: The database that names without a dot belong to.
         timeout: How long connecting to an address may take, in seconds.
         options: Options of the full client, such as ``{"writer.batch-size": "4mb"}``.
@@ -42,8 +49,9 @@ def connect(
     Example:
         db = fluss.connect("./shop")
     """
-    check_arguments(user, password, database, timeout, options, server)
-    finding = TargetSearch(target, user, password, server)
+    login = Login(user, password, tls, ca, fingerprint)
+    check_arguments(login, database, timeout, options, server)
+    finding = TargetSearch(target, login, server)
     from fluss.db.blocking import make_database
 
     return make_database(finding.result(), database, timeout, options)

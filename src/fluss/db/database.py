@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from fluss.client.arguments import all_checked
 from fluss.client.core import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
+from fluss.config import Login
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.bulk_write import checked_table
 from fluss.db.reads import close_lake_session
@@ -302,6 +303,9 @@ async def connect(
     *,
     user: str | None = None,
     password: str | None = None,
+    tls: bool = False,
+    ca: str | None = None,
+    fingerprint: str | None = None,
     database: str = DEFAULT_DATABASE,
     timeout: float = DEFAULT_TIMEOUT_S,
     options: Mapping[str, Any] | None = None,
@@ -313,8 +317,11 @@ async def connect(
         target: A folder such as ``"./shop"``: the server that runs on it is joined, else the embedded server is
             started, which ends with the program. An address such as ``"host:9123"``. None:
             ``FLUSS_BOOTSTRAP_SERVERS``, or the active profile, else a temporary folder.
-        user: The user name, for servers that ask for one (SASL/PLAIN).
+        user: The user name, for servers that ask for one.
         password: The password.
+        tls: Encrypt connections, and accept servers whose certificates the system trusts.
+        ca: The PEM file of the authority that signs the certificates of the servers; with it connections are encrypted.
+        fingerprint: The SHA-256 of the one certificate to accept, as ``fluss server --tls-self-signed`` prints it.
         database: The database that names without a dot belong to.
         timeout: How long connecting to an address may take, in seconds.
         options: Options of the full client, such as ``{"writer.batch-size": "4mb"}``.
@@ -323,8 +330,9 @@ async def connect(
     Example:
         db = await fluss.aio.connect("./shop")
     """
-    check_arguments(user, password, database, timeout, options, server)
-    found = await offload(lambda: find_target(target, user, password, server))
+    login = Login(user, password, tls, ca, fingerprint)
+    check_arguments(login, database, timeout, options, server)
+    found = await offload(lambda: find_target(target, login, server))
     try:
         config = found.config(timeout, options or {})
         connection = await reach(found, timeout, lambda: open_connection(config))

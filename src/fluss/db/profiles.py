@@ -9,6 +9,7 @@ The file is ``profiles.yaml`` in ``$FLUSS_CONFIG_DIR``, or in ``fluss`` of ``$XD
         bootstrap_servers: fluss-1:9123,fluss-2:9123
         user: alice
         password_env: STAGING_PASSWORD      # or password_file, or password_command
+        ca: ~/certificates/staging.pem      # or tls: true, or fingerprint
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fluss.config import Login
 from fluss.db.suggest import did_you_mean
 from fluss.errors import ConfigError
 
 FILE_NAME = "profiles.yaml"
 _COMMAND_TIMEOUT_S = 30.0
-_KEYS = ("bootstrap_servers", "user", "password_env", "password_file", "password_command")
+_KEYS = ("bootstrap_servers", "user", "password_env", "password_file", "password_command", "tls", "ca", "fingerprint")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,15 @@ class Profile:
     """A file that holds the password, which only its owner may read."""
     password_command: str | None = None
     """A command that prints the password."""
+    tls: bool = False
+    ca: str | None = None
+    fingerprint: str | None = None
+
+    def login(self, *, with_password: bool) -> Login:
+        """As whom to connect; the password is fetched only if it is needed."""
+        password = self.password() if with_password and self.user is not None else None
+        ca = None if self.ca is None else os.path.expanduser(self.ca)
+        return Login(self.user, password, self.tls, ca, self.fingerprint)
 
     def password(self) -> str | None:
         """Fetch the password from where the profile says it is; None if it says nothing."""
@@ -114,8 +125,10 @@ def _profile(name: str, item: Any, path: Path) -> Profile:
     for key, value in item.items():
         if key not in _KEYS:
             raise ConfigError(f"profile {name!r} in '{path}': unknown entry {key!r}{did_you_mean(str(key), _KEYS)}")
-        if not isinstance(value, str):
-            raise ConfigError(f"profile {name!r} in '{path}': {key} must be a text")
+        if not isinstance(value, bool if key == "tls" else str):
+            raise ConfigError(
+                f"profile {name!r} in '{path}': {key} must be {'true or false' if key == 'tls' else 'a text'}"
+            )
     if len([key for key in item if str(key).startswith("password_")]) > 1:
         raise ConfigError(f"profile {name!r} in '{path}': name one source of the password, not several")
     return Profile(name, **item)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fluss.client.arguments import is_number
-from fluss.config import Config, login_options
+from fluss.config import Config, Login
 from fluss.db.profiles import active_profile
 from fluss.errors import (
     AuthenticateError,
@@ -49,8 +49,7 @@ class Target:
     """Where to connect, once it is known: a server that runs, or one that was started for this program."""
 
     servers: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
+    login: Login = field(default_factory=Login)
     server: LocalServer | None = None
     """The embedded server that this program has started; None if another one runs it."""
     folder: Path | None = None
@@ -62,7 +61,7 @@ class Target:
         properties: dict[str, Any] = {"bootstrap.servers": self.servers}
         if self.server is None:
             properties["connect-timeout"] = max(1, int(min(timeout_s, _LONGEST_S) * 1000))
-        return Config({**properties, **login_options(self.user, self.password), **options})
+        return Config({**properties, **self.login.options(), **options})
 
     def stop(self) -> None:
         """Stop the server that was started, if any. Stopping twice is fine."""
@@ -93,8 +92,7 @@ _users: dict[LocalServer, int] = {}
 
 
 def check_arguments(
-    user: str | None,
-    password: str | None,
+    login: Login,
     database: str,
     timeout: float,
     options: Mapping[str, Any] | None,
@@ -103,8 +101,11 @@ def check_arguments(
     """Refuse arguments of `connect` that make no sense, before a server is started for them."""
     # Of a password and of options, which may have one, only the type is shown.
     for name, fits, accepted, value in (
-        ("user", user is None or isinstance(user, str), "a string or None", user),
-        ("password", password is None or isinstance(password, str), "a string or None", type(password)),
+        ("user", login.user is None or isinstance(login.user, str), "a string or None", login.user),
+        ("password", isinstance(login.password, (str, type(None))), "a string or None", type(login.password)),
+        ("tls", isinstance(login.tls, bool), "True or False", login.tls),
+        ("ca", isinstance(login.ca, (str, type(None))), "the path of a PEM file or None", login.ca),
+        ("fingerprint", isinstance(login.fingerprint, (str, type(None))), "a string or None", login.fingerprint),
         ("database", isinstance(database, str) and bool(database), "the name of a database", database),
         ("timeout", is_number(timeout) and timeout == timeout, "a number of seconds", timeout),  # not nan
         ("options", options is None or isinstance(options, Mapping), "a dict of options or None", type(options)),
@@ -116,8 +117,7 @@ def check_arguments(
 
 def find_target(
     where: str | os.PathLike[str] | None,
-    user: str | None,
-    password: str | None,
+    login: Login,
     server: Mapping[str, Any] | None = None,
 ) -> Target:
     """Find the server to connect to, and start the embedded one if a folder is meant and none runs on it.
@@ -126,16 +126,12 @@ def find_target(
     """
     if where is None:
         if servers := os.environ.get("FLUSS_BOOTSTRAP_SERVERS"):
-            user = user if user is not None else os.environ.get("FLUSS_USER")
-            password = password if password is not None else os.environ.get("FLUSS_PASSWORD")
-            return Target(_addresses(servers), user, password, origin="FLUSS_BOOTSTRAP_SERVERS")
+            return Target(_addresses(servers), login.or_else(Login.of_environment()), origin="FLUSS_BOOTSTRAP_SERVERS")
         profile = active_profile()
         if profile is not None:
-            if user is None:
-                user = profile.user
-                password = profile.password() if password is None and user is not None else password
-            return Target(_addresses(profile.bootstrap_servers), user, password, origin=f"profile {profile.name!r}")
-        return _started(LocalServer(options=server), user, password, None)
+            found = login.or_else(profile.login(with_password=login.user is None and login.password is None))
+            return Target(_addresses(profile.bootstrap_servers), found, origin=f"profile {profile.name!r}")
+        return _started(LocalServer(options=server), login, None)
     if not isinstance(where, (str, os.PathLike)):
         raise InvalidArgumentError(
             f"connect() takes a folder such as './shop' or an address such as 'host:9123', not {where!r:.80}"
@@ -144,15 +140,15 @@ def find_target(
     if isinstance(where, str):
         match = _ADDRESSES.fullmatch(text)
         if match is not None and not os.path.isdir(text):
-            return Target(match["list"], user, password)
+            return Target(match["list"], login)
         if _is_host(text):
-            return Target(f"{text}:{DEFAULT_PORT}", user, password)
+            return Target(f"{text}:{DEFAULT_PORT}", login)
         if "://" in text or not text.strip() or _looks_like_address(text):
             raise InvalidArgumentError(
                 f"cannot connect to {text!r}: write an address as host:port, or a folder such as './shop'. Without an "
                 "argument, connect() uses a temporary folder"
             )
-    return _join_or_start(Path(text).expanduser().resolve(), user, password, server)
+    return _join_or_start(Path(text).expanduser().resolve(), login, server)
 
 
 def _is_host(text: str) -> bool:
@@ -173,7 +169,7 @@ def _addresses(text: str) -> str:
     return match["list"] if match is not None else text.strip()
 
 
-def _join_or_start(folder: Path, user: str | None, password: str | None, options: Mapping[str, Any] | None) -> Target:
+def _join_or_start(folder: Path, login: Login, options: Mapping[str, Any] | None) -> Target:
     if folder.exists() and not folder.is_dir():
         raise InvalidArgumentError(f"cannot use '{folder}' for a database: it is a file, not a folder")
     with _sharing:
@@ -185,21 +181,19 @@ def _join_or_start(folder: Path, user: str | None, password: str | None, options
                     "connections to it first",
                     stacklevel=2,
                 )
-            return _using(known, user, password, folder)
-        return _join_other_or_start(folder, user, password, options)
+            return _using(known, login, folder)
+        return _join_other_or_start(folder, login, options)
 
 
-def _join_other_or_start(
-    folder: Path, user: str | None, password: str | None, options: Mapping[str, Any] | None
-) -> Target:
+def _join_other_or_start(folder: Path, login: Login, options: Mapping[str, Any] | None) -> Target:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         addresses = live_addresses(folder)
         if addresses:
-            return Target(_reachable(addresses[0]), user, password, folder=folder)
+            return Target(_reachable(addresses[0]), login, folder=folder)
         if not is_in_use(folder):
             try:
-                return _started(LocalServer(folder, options=options), user, password, folder)
+                return _started(LocalServer(folder, options=options), login, folder)
             except ConfigError:
                 # Another program may have started a server there in this very moment: then that one is joined.
                 if not is_in_use(folder) or time.monotonic() > deadline:
@@ -217,17 +211,17 @@ def _reachable(address: str) -> str:
     return f"{_EVERY_ADDRESS.get(host, host)}:{port}"
 
 
-def _started(server: LocalServer, user: str | None, password: str | None, folder: Path | None) -> Target:
+def _started(server: LocalServer, login: Login, folder: Path | None) -> Target:
     server.start()
     with _sharing:
         if folder is not None:
             _servers[folder] = server
-        return _using(server, user, password, folder)
+        return _using(server, login, folder)
 
 
-def _using(server: LocalServer, user: str | None, password: str | None, folder: Path | None) -> Target:
+def _using(server: LocalServer, login: Login, folder: Path | None) -> Target:
     _users[server] = _users.get(server, 0) + 1
-    target = Target(server.bootstrap_servers, user, password, server, folder)
+    target = Target(server.bootstrap_servers, login, server, folder)
     atexit.register(target._stop_at_exit)
     return target
 
@@ -238,13 +232,12 @@ class TargetSearch:
     def __init__(
         self,
         where: str | os.PathLike[str] | None,
-        user: str | None,
-        password: str | None,
+        login: Login,
         server: Mapping[str, Any] | None,
     ) -> None:
         self._found: Target | None = None
         self._error: BaseException | None = None
-        self._arguments = where, user, password, server
+        self._arguments = where, login, server
         self._thread = threading.Thread(target=self._run, name="fluss-connect", daemon=True)
         self._thread.start()
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from fluss.errors import AuthenticateError, ConfigError, FlussError
 
 TLS_PROTOCOLS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _JKS_MAGIC = bytes.fromhex("feedfeed")
+_FILE_BYTES_MAX = 4 * 1024 * 1024
 _PEM = b"-----BEGIN "
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
@@ -112,9 +113,9 @@ def parse_fingerprint(text: str) -> str:
     return found
 
 
-def certificate_fingerprint(path: str | Path) -> str:
+def certificate_fingerprint(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of the first certificate of a PEM file, as hex."""
-    text = _read_pem(str(path)).decode("ascii", "replace")
+    text = _read_pem(os.fspath(path)).decode("ascii", "replace")
     start = text.index("-----BEGIN CERTIFICATE-----")
     end = text.index("-----END CERTIFICATE-----", start) + len("-----END CERTIFICATE-----")
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[start:end])).hexdigest()
@@ -154,17 +155,19 @@ def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
 
 
 def _load_ca(context: ssl.SSLContext, path: str) -> None:
-    if not Path(path).is_dir():
+    is_folder = os.path.isdir(path)
+    if not is_folder:
         _read_pem(path)
     try:
-        context.load_verify_locations(*((None, path) if Path(path).is_dir() else (path, None)))
+        context.load_verify_locations(*((None, path) if is_folder else (path, None)))
     except OSError as error:
         raise ConfigError(f"cannot read the certificates of authorities in '{path}': {_reason(error)}.") from None
 
 
 def _read_pem(path: str) -> bytes:
     try:
-        content = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            content = file.read(_FILE_BYTES_MAX)
     except OSError as error:
         raise ConfigError(f"cannot read the TLS file '{path}': {error.strerror or error}.") from None
     if _PEM in content:

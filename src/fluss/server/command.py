@@ -3,15 +3,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
 
 from fluss.errors import FlussError
-from fluss.server.config import DEFAULT_PORT, ServerConfig, load_config_file
+from fluss.net.tls import certificate_fingerprint
+from fluss.server.certificates import ensure_self_signed
+from fluss.server.config import DEFAULT_PORT, SERVER_OPTIONS, ServerConfig, load_config_file
 from fluss.server.runner import run, set_up_logging
+
+_LISTENER_OPTIONS = ("bind.listeners", "internal.listener.name")
+_COMMON_NAME_RULE = "RULE:(?:.*,)?CN=([^,]+).*/$1/,DEFAULT"
 
 
 def build_config(
-    data_dir: str | None, host: str | None, port: int | None, config_file: str | None, settings: tuple[str, ...]
+    data_dir: str | None,
+    host: str | None,
+    port: int | None,
+    config_file: str | None,
+    settings: tuple[str, ...],
+    *,
+    login: bool = False,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    tls_client_ca: str | None = None,
+    tls_self_signed: bool = False,
 ) -> ServerConfig:
     """File first, then ``-D``, then the short options."""
     options: dict[str, object] = dict(load_config_file(config_file)) if config_file else {}
@@ -28,6 +46,31 @@ def build_config(
         listener = str(options.get("internal.listener.name", "FLUSS"))
         bracketed = f"[{host}]" if host is not None and ":" in host else host or "127.0.0.1"
         options["bind.listeners"] = f"{listener}://{bracketed}:{DEFAULT_PORT if port is None else port}"
+    if (login or tls_client_ca) and "security.protocol.map" in options:
+        raise click.UsageError("--login and --tls-client-ca cannot be combined with the option 'security.protocol.map'")
+    if login and tls_client_ca:
+        raise click.UsageError("give --login or --tls-client-ca: clients log in by password or by certificate")
+    if tls_cert and tls_self_signed:
+        raise click.UsageError("give --tls-cert or --tls-self-signed, not both")
+    if (tls_key or tls_client_ca) and not (tls_cert or tls_self_signed):
+        raise click.UsageError("--tls-key and --tls-client-ca need --tls-cert or --tls-self-signed")
+    endpoints = ServerConfig({name: options[name] for name in _LISTENER_OPTIONS if name in options}).bind_endpoints
+    names = [endpoint.listener for endpoint in endpoints]
+    if tls_self_signed:
+        folder = Path(str(options.get("data.dir", SERVER_OPTIONS["data.dir"].default)))
+        tls_cert = str(ensure_self_signed(folder / "tls", [endpoint.host for endpoint in endpoints]))
+        click.echo(f"TLS certificate SHA-256 fingerprint: {certificate_fingerprint(tls_cert)}", err=True)
+    if tls_cert:
+        options["security.ssl.enabled.listeners"] = ",".join(names)
+        options["security.ssl.keystore.location"] = tls_cert
+    if tls_key:
+        options["security.ssl.key.location"] = tls_key
+    if tls_client_ca:
+        options["security.ssl.truststore.location"] = tls_client_ca
+        options.setdefault("security.ssl.principal.mapping.rules", _COMMON_NAME_RULE)
+    protocol = "sasl" if login else "mtls" if tls_client_ca else None
+    if protocol is not None:
+        options["security.protocol.map"] = ",".join(f"{name}:{protocol}" for name in names)
     return ServerConfig(options)
 
 
@@ -37,21 +80,25 @@ def build_config(
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any free one.  [default: 9123]")
 @click.option("--config", "config_file", type=click.Path(dir_okay=False), help="YAML file of server options.")
 @click.option("-D", "settings", multiple=True, metavar="KEY=VALUE", help="One server option; may be repeated.")
+@click.option("--login", is_flag=True, help="Clients log in as users of 'fluss user add'.")
+@click.option(
+    "--tls-cert", type=click.Path(dir_okay=False), help="Encrypt: PEM file of the certificate with its chain."
+)
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM file of its key, if it lies apart.")
+@click.option(
+    "--tls-client-ca",
+    type=click.Path(dir_okay=False),
+    help="Clients log in by certificate, signed by these authorities; its CN is the user.",
+)
+@click.option("--tls-self-signed", is_flag=True, help="Encrypt with a certificate made for development.")
 @click.option("--watch-stdin", is_flag=True, hidden=True, help="Stop when standard input ends.")
-def server(
-    data_dir: str | None,
-    host: str | None,
-    port: int | None,
-    config_file: str | None,
-    settings: tuple[str, ...],
-    watch_stdin: bool,
-) -> None:
+def server(watch_stdin: bool, **given: Any) -> None:
     """Run the embedded server until SIGTERM or Ctrl-C.
 
     Example: fluss server --data-dir ./shop --port 9123
     """
     try:
-        config = build_config(data_dir, host, port, config_file, settings)
+        config = build_config(**given)
         set_up_logging(config)
         run(config, watch_stdin=watch_stdin)
     except FlussError as error:

@@ -66,7 +66,7 @@ class UserFile:
         """Remove a user. Connections that are open stay open."""
         self._read()
         if name not in self._users:
-            raise InvalidArgumentError(f"There is no user '{name}' in '{self.path}'; 'fluss user list' shows all")
+            raise InvalidArgumentError(f"There is no user '{name}' in '{self.path}'; 'fluss user ls' shows all")
         self._write({other: keys for other, keys in self._users.items() if other != name})
 
     def check(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fluss.client.virtual import split_virtual
-from fluss.config import CONFIG_OPTIONS, Config, login_options
+from fluss.config import CONFIG_OPTIONS, Config, Login
 from fluss.errors import ConfigError
 from fluss.metadata import TablePath
 from fluss.options import LONG_MAX, Boolean, Choice, Names, OptionTable, Text, Whole
@@ -480,7 +480,7 @@ def environment_options() -> dict[str, Any]:
     found: dict[str, Any] = {}
     if servers := os.environ.get("FLUSS_BOOTSTRAP_SERVERS"):
         found["bootstrap.servers"] = servers
-    return found | login_options(os.environ.get("FLUSS_USER") or None, os.environ.get("FLUSS_PASSWORD"))
+    return found | Login.of_environment().options()
 
 
 def is_option_of(name: str, side: str) -> bool:

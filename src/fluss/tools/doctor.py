@@ -13,11 +13,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from fluss._version import VERSION
+from fluss.config import Login
 from fluss.errors import FlussError
 
 _HANDLES_WANTED = 4_096
@@ -45,11 +46,11 @@ class Finding:
     fix: str | None = None
 
 
-def examine(servers: str, user: str | None, password: str | None, data_dir: str) -> list[Finding]:
+def examine(servers: str, login: Login, data_dir: str) -> list[Finding]:
     """Look at everything.
 
     Example:
-        for finding in examine("127.0.0.1:9123", None, None, "fluss-data"):
+        for finding in examine("127.0.0.1:9123", Login(), "fluss-data"):
             print(finding.state, finding.name, finding.finding)
     """
     return [
@@ -59,7 +60,7 @@ def examine(servers: str, user: str | None, password: str | None, data_dir: str)
         *_limits(),
         *_folder(Path(data_dir)),
         *_port(),
-        *_server(servers, user, password),
+        *_server(servers, login),
     ]
 
 
@@ -159,7 +160,7 @@ def _port() -> Iterator[Finding]:
             yield Finding("port 9123", "ok", "is free")
 
 
-def _server(servers: str, user: str | None, password: str | None) -> Iterator[Finding]:
+def _server(servers: str, login: Login) -> Iterator[Finding]:
     import fluss.db.connect as connecting
 
     if not os.path.isdir(servers):
@@ -169,7 +170,7 @@ def _server(servers: str, user: str | None, password: str | None) -> Iterator[Fi
             yield Finding("server", "error", f"{failed[0].address}: {failed[0].problem}", fix)
             return
     try:
-        with connecting.connect(servers, user=user, password=password, timeout=10.0) as db:
+        with connecting.connect(servers, **asdict(login), timeout=10.0) as db:
             from fluss.tools.status import server_status
 
             status = server_status(db)
