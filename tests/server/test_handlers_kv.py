@@ -23,6 +23,7 @@ from fluss.protocol.lookup_messages import encode_lookup
 from fluss.protocol.record_messages import encode_put_kv
 from fluss.records import decode_value_batch
 from fluss.rows import Slices, kv_key_encoder, prefix_key_encoder
+from fluss.server.catalog.acl import by_resource
 from fluss.server.handlers import kv as handlers
 from fluss.server.handlers.request import RequestContext
 from fluss.server.kv.engine import DamagedStoreError
@@ -544,7 +545,7 @@ async def test_only_the_permitted(tmp_path: Path) -> None:
                     ErrorCode.AUTHORIZATION_EXCEPTION,
                 ),
             ):
-                server.authorizer.store.apply(rules)
+                server.authorizer.store.apply(by_resource(rules))
                 assert (await table.put([B])).error_code == code
                 assert (await table.lookup_raw([table.key(1)])).error_code == code
                 assert (await table.lookup_raw([table.key(1), table.key(2)])).error_code == code

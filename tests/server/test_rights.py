@@ -34,6 +34,7 @@ from fluss.metadata.acl import OperationType, Resource, ResourceType
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.sasl import Credentials
+from fluss.server.catalog.acl import by_resource
 from fluss.server.catalog.producers import ProducerEntry
 from fluss.server.handlers.registry import register_all
 from fluss.server.handlers.request import RequestContext
@@ -62,7 +63,7 @@ class Matrix:
 
     def grant(self, *rules: tuple[OperationType, Resource]) -> None:
         observer = binding(OperationType.READ, self.target.resources["table"], OBSERVER)
-        self.server.authorizer.store.apply([observer, *(binding(op, on, BOB) for op, on in rules)])
+        self.server.authorizer.store.apply(by_resource([observer, *(binding(op, on, BOB) for op, on in rules)]))
         # What requests of the walk use up.
         self.server.catalog.producers.apply(
             ProducerEntry("known", 1 << 60, {self.target.table_id: {(None, 0): 5}}, "User:bob")

@@ -27,7 +27,7 @@ _VARINT_BYTES_MAX = 10
 _TAG_BYTES_MAX = 5
 FIELDS_MAX: Final = 200_000
 """Fields of one message without a protobuf object. Each blocks the event loop for about a microsecond."""
-_PACKED_BYTES_MAX = 1024 * 1024
+_PACKED_BYTES_MAX = 32 * 1024
 _NAMED_BYTES_MAX = 16 * 1024
 _NAMES_MAX = 8
 _MASK64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -195,12 +195,18 @@ def missing(what: str, *names: str) -> FormatError:
 
 
 def parse_message(
-    message_type: type[MessageT], body: Buffer, *, require_all: bool = True, check_text: bool = True
+    message_type: type[MessageT],
+    body: Buffer,
+    *,
+    require_all: bool = True,
+    check_text: bool = True,
+    items_max: int | None = None,
 ) -> MessageT:
     """Parse a generated message, with errors of our own.
 
     Servers ask for all required fields. Clients do not: some servers leave out a required number that is zero. Who
-    reads the text fields with `text_of` need not have all of them checked.
+    reads the text fields with `text_of` need not have all of them checked. `items_max` bounds the elements of repeated
+    fields, nested ones included.
     """
     message = message_type()
     descriptor: Any = message_type.DESCRIPTOR
@@ -209,6 +215,9 @@ def parse_message(
         message.ParseFromString(body if type(body) is bytes else bytes(body))
     except (DecodeError, UnicodeDecodeError):
         raise FormatError(f"Body of {len(body)} bytes is not a valid {name} message") from None
+    # An element takes a byte at least.
+    if items_max is not None and len(body) > items_max and _has_more_items(message, items_max):
+        raise FormatError(f"{name} has more than {items_max} items; send several requests")
     if require_all and not message.IsInitialized():
         if len(body) > _NAMED_BYTES_MAX:
             # Naming them takes minutes for large messages, and the runtime was seen to crash over it.
@@ -218,6 +227,22 @@ def parse_message(
     if check_text:
         _check_text(message, descriptor, name)
     return message
+
+
+def _has_more_items(message: Message, limit: int) -> bool:
+    """Count the elements of repeated fields until there are more than the limit."""
+    count = 0
+    unseen = [message]
+    while unseen:
+        for field, value in unseen.pop().ListFields():
+            repeated = _is_repeated(field)
+            if repeated:
+                count += len(value)
+                if count > limit:
+                    return True
+            if field.message_type is not None:
+                unseen.extend(value if repeated else (value,))
+    return False
 
 
 def text_of(message: Message, name: str) -> str | None:

@@ -257,21 +257,24 @@ class Tablets:
 
     # Drops -------------------------------------------------------------------------------------------------------
 
-    def drop_table(self, entry: TableEntry) -> None:
+    async def drop_table(self, entry: TableEntry) -> None:
         """Forget a table that left the catalog and delete its files."""
-        self._forget(lambda table_id, _: table_id == entry.table_id)
+        await self._forget(lambda table_id, _: table_id == entry.table_id)
         self._metrics.forget_table(entry.table_path.database_name, entry.table_path.table_name)
         self._register.forget(entry.table_id)
         self._remove(self.table_folder(entry))
 
-    def drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
-        self._forget(lambda _, partition_id: partition_id == partition.partition_id)
+    async def drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
+        await self._forget(lambda _, partition_id: partition_id == partition.partition_id)
         self._register.forget_partition(entry.table_id, partition.partition_id)
         self._remove(self.partition_folder(entry, partition))
 
-    def _forget(self, matches: Callable[[int, int | None], bool]) -> None:
-        for bucket in [bucket for bucket in self._logs if matches(bucket.table_id, bucket.partition_id)]:
+    async def _forget(self, matches: Callable[[int, int | None], bool]) -> None:
+        gone = [bucket for bucket in self._logs if matches(bucket.table_id, bucket.partition_id)]
+        for number, bucket in enumerate(gone):
             self._logs.pop(bucket).forget()
+            if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
+                await asyncio.sleep(0)
         # Also folders of buckets that have no log: a reader may have asked for their snapshots.
         for key in [key for key in self._parents if matches(*key)]:
             del self._parents[key]

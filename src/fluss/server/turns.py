@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable, Iterator
 from time import monotonic
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 _SLICE_SECONDS = 0.004
 _LARGE_AT_ONCE = 2
-_STEPS_PER_LOOK = 32
-"""Steps of a loop between two reads of the clock."""
 
 
 class Turns:
@@ -57,17 +59,14 @@ class Turn:
 
     Example::
 
-        turn = server.turns.begin()
-        for item in items:
-            if turn.is_over:
-                await turn.next()
+        async for item in server.turns.begin().each(items):
+            ...
     """
 
-    __slots__ = ("_ends_at", "_steps", "_turns")
+    __slots__ = ("_ends_at", "_turns")
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._steps = 0
         self._ends_at = monotonic() + _SLICE_SECONDS
 
     @property
@@ -76,16 +75,34 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        """Whether the slice is used up. Reads the clock now and then only: for steps of microseconds."""
-        self._steps += 1
-        return self._steps % _STEPS_PER_LOOK == 0 and monotonic() > self._ends_at
-
-    @property
-    def is_over_now(self) -> bool:
-        """Whether the slice is used up, for steps that take longer."""
+        """Whether the slice is used up."""
         return monotonic() > self._ends_at
 
     async def next(self) -> None:
         """Let others have their turn."""
         await self._turns.next()
         self._ends_at = monotonic() + _SLICE_SECONDS
+
+    def each(self, items: Iterable[T]) -> Each[T]:
+        """Iterate over items, with a wait between slices: ``async for item in turn.each(items)``."""
+        return Each(self, iter(items))
+
+
+class Each(Generic[T]):
+    """The items of an iterator, in slices."""
+
+    __slots__ = ("_items", "_turn")
+
+    def __init__(self, turn: Turn, items: Iterator[T]) -> None:
+        self._turn = turn
+        self._items = items
+
+    def __aiter__(self) -> Each[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._turn.is_over:
+            await self._turn.next()
+        for item in self._items:
+            return item
+        raise StopAsyncIteration

@@ -62,6 +62,7 @@ class Harness:
             tablets=(),
             audit=AuditLog(),
             turns=Turns(),
+            codec=self.catalog.executor,
             tablet_server_id=self.config.integer("tablet-server.id"),
             store_tokens=StoreTokens(self.catalog.remote_data_dir, self.config.store_options, None, self.clock),
             advertised_endpoint=lambda listener: Endpoint(listener, f"{listener.lower()}.example", 9000),

@@ -99,7 +99,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFix
     leases.acquire("one", 1_000, {A: 4})
     leases.save(leases.copy())
     path = tmp_path / LEASES_NAME
-    path.write_bytes(path.read_bytes().replace(b"[1, null, 0, 4]", b"[1, null, 0, 5]"))
+    path.write_bytes(path.read_bytes().replace(b"[1,null,0,4]", b"[1,null,0,5]"))
     again = SnapshotLeases(tmp_path, clock.now_ms)
     with caplog.at_level(logging.ERROR):
         again.load()

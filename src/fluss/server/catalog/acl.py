@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fluss.errors import AuthorizationError, ConfigError, SecurityDisabledError
@@ -14,6 +14,9 @@ from fluss.server.auth import Principal
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import ServerConfig
+
+ACLS_MAX = 10_000
+"""All of them are checked when one is dropped, and written with every change."""
 
 ResourceLike = Resource | TablePath | str
 """A resource, a table path, or the name of a database."""
@@ -51,17 +54,29 @@ def binding_from_json(doc: Mapping[str, Any]) -> AclBinding:
     )
 
 
+Rules = Mapping[Resource, Sequence[AclBinding]]
+"""Access rules by the resource they are about."""
+
+
+def by_resource(acls: Iterable[AclBinding]) -> Rules:
+    """Group rules as `AclStore.apply` takes them."""
+    grouped: dict[Resource, list[AclBinding]] = {}
+    for acl in acls:
+        grouped.setdefault(acl.resource, []).append(acl)
+    return grouped
+
+
 class AclStore:
     """All rules, by the resource they are about."""
 
     def __init__(self, storage: CatalogStorage) -> None:
         self._storage = storage
         self.damage: Damage | None = None
-        self._by_resource: dict[Resource, tuple[AclBinding, ...]] = {}
+        self._by_resource: Rules = {}
         path = storage.root / "acls.doc"
         if disk.exists(path):
             try:
-                self.apply(binding_from_json(doc) for doc in storage.store.read(path)[1]["acls"])
+                self.apply(by_resource(binding_from_json(doc) for doc in storage.store.read(path)[1]["acls"]))
             except DamagedDocumentError as error:
                 # No rule is trusted then, so only super users get in: closed is the safe side.
                 self.damage = error.damage
@@ -71,17 +86,19 @@ class AclStore:
     def all(self) -> list[AclBinding]:
         return [acl for acls in self._by_resource.values() for acl in acls]
 
-    def of(self, resource: Resource) -> tuple[AclBinding, ...]:
+    def __len__(self) -> int:
+        return sum(map(len, self._by_resource.values()))
+
+    def of(self, resource: Resource) -> Sequence[AclBinding]:
         return self._by_resource.get(resource, ())
 
-    def write(self, acls: Iterable[AclBinding]) -> None:
+    def write(self, acls: Iterable[AclBinding]) -> Rules:
+        """Store rules, and return them as `apply` takes them. Runs in a thread: there may be many."""
         self._storage.write("acls", {"acls": [binding_to_json(acl) for acl in acls]})
+        return by_resource(acls)
 
-    def apply(self, acls: Iterable[AclBinding]) -> None:
-        grouped: dict[Resource, list[AclBinding]] = {}
-        for acl in acls:
-            grouped.setdefault(acl.resource, []).append(acl)
-        self._by_resource = {resource: tuple(group) for resource, group in grouped.items()}
+    def apply(self, rules: Rules) -> None:
+        self._by_resource = rules
 
 
 class Caller(Protocol):
@@ -162,9 +179,8 @@ class Authorizer:
         if not self.allows(caller, operation, resource):
             raise self.refusal(caller, operation, resource)
 
-    def require_rule_change(self, caller: Caller, operation: OperationType, resources: Iterable[Resource]) -> None:
-        """Raise AuthorizationError without the right on each resource; for a table its database decides."""
-        for resource in resources:
-            if resource.type is ResourceType.TABLE:
-                resource = Resource.database(resource.name.partition(".")[0])
-            self.require(caller, operation, resource)
+    def require_rule_change(self, caller: Caller, operation: OperationType, resource: Resource) -> None:
+        """Raise AuthorizationError without the right on a resource, or on the database of a table."""
+        if resource.type is ResourceType.TABLE:
+            resource = Resource.database(resource.name.partition(".")[0])
+        self.require(caller, operation, resource)

@@ -53,12 +53,22 @@ class UnconfirmedError(OSError):
     """A change was made, but the disk did not confirm it: a power failure may take it back."""
 
 
-def _json_bytes(obj: Mapping[str, Any]) -> bytes:
-    return json.dumps(obj, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+_LIST_PIECE = 500
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def json_text(value: object) -> str:
+    """Encode JSON without spaces, long lists and objects in pieces: the encoder lets no other thread run meanwhile."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_dumps(str(key))}:{json_text(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list) and len(value) > _LIST_PIECE:
+        pieces = (_dumps(value[at : at + _LIST_PIECE])[1:-1] for at in range(0, len(value), _LIST_PIECE))
+        return "[" + ",".join(pieces) + "]"
+    return _dumps(value)
 
 
 def encode_document(identity: Mapping[str, Any], content: Mapping[str, Any]) -> bytes:
-    first, second = _json_bytes(identity), _json_bytes(content)
+    first, second = json_text(identity).encode("ascii"), json_text(content).encode("ascii")
     return b"%s %08x %s\n%08x %s\n" % (_MAGIC, crc32c(first), first, crc32c(second), second)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import posixpath
 import uuid
@@ -32,6 +33,8 @@ from fluss.server.catalog.tiering import TieringManager
 from fluss.server.remote_files import RemoteFiles
 
 _OFFSETS_FILE_BYTES_MAX = 256 * 1024 * 1024
+_CHECKED_AT_ONCE = 500
+"""Offsets that are checked before others are served."""
 _UNUSED_MS_MAX = 24 * 3600 * 1000
 """Offsets files of rounds that ended before their commit are deleted after this time. A worker that takes over from one
 that died commits its file first."""
@@ -118,8 +121,10 @@ class LakeState:
         """The answer for a table that does not exist, or that the caller may not know of."""
         return TableNotExistError(f"The table with id {table_id} does not exist.")
 
-    def _check_buckets(self, entry: TableEntry, offsets: Offsets) -> None:
-        for (partition_id, bucket), offset in offsets.items():
+    async def _check_buckets(self, entry: TableEntry, offsets: Offsets) -> None:
+        for number, ((partition_id, bucket), offset) in enumerate(offsets.items()):
+            if number % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
+                await asyncio.sleep(0)
             if entry.is_partitioned != (partition_id is not None):
                 wanted = "with" if entry.is_partitioned else "without"
                 raise InvalidArgumentError(f"Offsets of table '{entry.table_path}' are given {wanted} a partition id.")
@@ -145,13 +150,13 @@ class LakeState:
     async def prepare(self, table_id: int, offsets: Offsets, *, ignore_previous: bool) -> str:
         """Write the offsets a snapshot will reach, over those of the latest one; returns the path of the file."""
         entry = self.table(table_id)
-        self._check_buckets(entry, offsets)
+        await self._check_buckets(entry, offsets)
         latest = entry.lake.latest if entry.lake else None
         known = {} if ignore_previous or latest is None else of_partitions(latest.offsets, _partition_ids(entry))
         merged = {**known, **offsets}
-        data = encode_offsets_file(table_id, merged, partitioned=entry.is_partitioned)
 
         def write() -> str:
+            data = encode_offsets_file(table_id, merged, partitioned=entry.is_partitioned)
             try:
                 folder = f"{self._folder(entry)}/metadata"
                 path = f"{folder}/{uuid.uuid4()}.offsets"
@@ -217,7 +222,7 @@ class LakeState:
     ) -> None:
         """The form of older workers: the offsets travel in the request, and merge over the latest ones."""
         entry = self.table(table_id)
-        self._check_buckets(entry, offsets)
+        await self._check_buckets(entry, offsets)
         latest = entry.lake.latest if entry.lake else None
         merged = {**latest.offsets, **offsets} if latest else dict(offsets)
         snapshot = LakeSnapshotEntry(

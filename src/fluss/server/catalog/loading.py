@@ -193,6 +193,8 @@ def erase_database(catalog: CatalogState, entry: DatabaseEntry) -> None:
     """The disk part of a drop. It is decided by an earlier write, and can be repeated any number of times."""
     for table in tuple(entry.tables.values()):
         catalog.storage.drop_table(table.table_id)
+        while catalog.storage.remove_dropped(table.table_id):
+            pass
     catalog.storage.delete_database(entry.database_id)
 
 

@@ -140,13 +140,18 @@ class CatalogState:
         """Run one change alone, to its end."""
         if self._closed:
             raise UnknownServerError("the server is shutting down")
-        task = asyncio.get_running_loop().create_task(self._change(work))
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
+        task = self.spawn(self._change(work))
         try:
             return await asyncio.shield(task)
         finally:
             del task  # it keeps its error, whose traceback keeps this frame
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin work that `close` waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return task
 
     async def _change(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._lock:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 TABLE_DOCUMENT = "table.doc"
 LAKE_DOCUMENT = "lake.doc"
+_REMOVED_AT_ONCE = 500
+"""Files that are deleted before other changes of the catalog have the thread."""
 
 
 def documents(folder: Path) -> list[Path]:
@@ -121,9 +123,19 @@ class CatalogStorage:
         self.store.write(self.table_dir(entry.table_id) / TABLE_DOCUMENT, *self._table_document(entry))
 
     def drop_table(self, table_id: int) -> None:
-        grave = self.dropped / str(table_id)
-        self.store.retire_dir(self.table_dir(table_id), grave)
-        self.store.files.remove_tree(grave)
+        """Take a table out of the catalog; `remove_dropped` deletes its files."""
+        self.store.retire_dir(self.table_dir(table_id), self.dropped / str(table_id))
+
+    def remove_dropped(self, table_id: int) -> bool:
+        """Delete some files of a dropped table; True if there are more. The next start deletes what a crash leaves."""
+        folder = self.dropped / str(table_id)
+        partitions = disk.names(folder / "partitions")
+        if len(partitions) <= _REMOVED_AT_ONCE:
+            self.store.files.remove_tree(folder)
+            return False
+        for name in partitions[:_REMOVED_AT_ONCE]:
+            self.store.files.unlink(folder / "partitions" / name)
+        return True
 
     def write_lake(self, table_id: int, content: Mapping[str, Any]) -> None:
         self.store.write(self.table_dir(table_id) / LAKE_DOCUMENT, {"kind": "lake", "table_id": table_id}, content)

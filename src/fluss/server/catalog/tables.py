@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from fluss.errors import (
     DatabaseNotExistError,
@@ -22,6 +24,8 @@ from fluss.server.catalog.documents import UnconfirmedError
 from fluss.server.catalog.entries import DamagedTable, TableEntry
 from fluss.server.catalog.loading import forget_table
 from fluss.server.catalog.validation import check_replication_factor, not_confirmed, validate_descriptor
+
+_log = logging.getLogger("fluss.server.catalog")
 
 KV_FORMAT_VERSION = "2"
 _LAKE_ENABLED = "table.datalake.enabled"
@@ -49,6 +53,13 @@ def with_server_defaults(descriptor: TableDescriptor, configs: ClusterConfigs) -
     return descriptor.replace(properties=properties, bucket_count=bucket_count)
 
 
+def _completed(descriptor: TableDescriptor, configs: ClusterConfigs) -> TableDescriptor:
+    """The descriptor of a new table with the server's defaults, checked. Takes long for many columns."""
+    completed = with_server_defaults(descriptor, configs)
+    validate_descriptor(completed, configs)
+    return completed
+
+
 async def create_table(
     catalog: Catalog, path: TablePath, descriptor: TableDescriptor, *, ignore_if_exists: bool
 ) -> TableEntry | None:
@@ -62,8 +73,7 @@ async def create_table(
         )
     if descriptor.bucket_count is not None and descriptor.bucket_count <= 0:
         raise UnknownServerError(f"The number of buckets must be larger than 0, not {descriptor.bucket_count}.")
-    descriptor = with_server_defaults(descriptor, configs)
-    validate_descriptor(descriptor, configs)
+    descriptor = await catalog.in_storage_thread(partial(_completed, descriptor, configs))
     if not descriptor.is_partitioned():
         check_replication_factor(descriptor)
 
@@ -120,10 +130,20 @@ async def drop_table(catalog: Catalog, path: TablePath, *, ignore_if_not_exists:
         forget_table(catalog, entry)
         if isinstance(entry, TableEntry):
             await catalog.notify(catalog.on_table_dropped, entry)
+        catalog.spawn(_remove_dropped(catalog, entry.table_id))
         if unconfirmed is not None:
             raise not_confirmed(f"Table '{path}' was dropped", unconfirmed)
 
     await catalog.change(work)
+
+
+async def _remove_dropped(catalog: Catalog, table_id: int) -> None:
+    """Delete the files of a dropped table, of which each partition has one, while other changes go on."""
+    try:
+        while await catalog.in_storage_thread(lambda: catalog.storage.remove_dropped(table_id)):
+            pass
+    except OSError as error:
+        _log.error("files of the dropped table %d remain until the next start: %s", table_id, error)
 
 
 # ---------------------------------------------------------------------- alter
@@ -197,7 +217,7 @@ async def alter_properties(
                 )
             properties.setdefault(_LAKE_FORMAT, configs.lake_format)
             descriptor = descriptor.replace(properties=properties)
-        validate_descriptor(descriptor, configs)
+        await catalog.in_storage_thread(lambda: validate_descriptor(descriptor, configs))
         if enables_lake and catalog.lake_hook is not None:
             await catalog.lake_hook.create_table(path, descriptor, must_be_empty=False)
         changed = replace(info, descriptor=descriptor, modified_time=catalog.clock_ms())
@@ -221,9 +241,7 @@ async def add_columns(
                 return
             raise TableNotExistError(f"Table '{path}' does not exist.")
         info = entry.table_info
-        schema = _extended(info.schema, columns)
-        descriptor = info.descriptor.replace(schema=schema)
-        validate_descriptor(descriptor, catalog.configs)
+        schema, descriptor = await catalog.in_storage_thread(partial(_extended, info, columns, catalog.configs))
         if info.config.lake_enabled:
             if not catalog.configs.lake_enabled:
                 raise InvalidAlterTableError(
@@ -238,8 +256,9 @@ async def add_columns(
     await catalog.change(work)
 
 
-def _extended(schema: Schema, columns: Sequence[Column]) -> Schema:
-    names = set(schema.column_names)
+def _extended(info: TableInfo, columns: Sequence[Column], configs: ClusterConfigs) -> tuple[Schema, TableDescriptor]:
+    """The schema and descriptor of a table with more columns, checked. Takes long for many columns."""
+    names = set(info.schema.column_names)
     for column in columns:
         if column.name in names:
             raise InvalidAlterTableError(f"Column {column.name} already exists.")
@@ -248,7 +267,10 @@ def _extended(schema: Schema, columns: Sequence[Column]) -> Schema:
             raise UnknownServerError(
                 f"Column {column.name} must be nullable: rows written before have no value for it."
             )
-    return schema.with_added_columns(columns)
+    schema = info.schema.with_added_columns(columns)
+    descriptor = info.descriptor.replace(schema=schema)
+    validate_descriptor(descriptor, configs)
+    return schema, descriptor
 
 
 async def _store(catalog: Catalog, entry: TableEntry, info: TableInfo, schemas: dict[int, Schema]) -> None:

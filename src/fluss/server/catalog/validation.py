@@ -26,6 +26,8 @@ __all__ = [
     "validate_table_name",
 ]
 
+COLUMNS_MAX = 10_000
+"""The descriptor is encoded for clients and written to disk as a whole: this many take about 30 ms."""
 _TABLET_SERVERS_ALIVE = 1
 
 
@@ -40,6 +42,9 @@ def check_text(descriptor: TableDescriptor | DatabaseDescriptor) -> None:
 
 def validate_descriptor(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
     """Check a table as it would be stored, with the server's defaults in it."""
+    count = len(descriptor.schema.columns)
+    if count > COLUMNS_MAX:
+        raise InvalidTableError(f"The table would have {count} columns, the most allowed is {COLUMNS_MAX}.")
     check_text(descriptor)
     validate_table_descriptor(descriptor, bucket_count_max=configs.current.integer("max.bucket.num"))
     _check_lake(descriptor, configs)

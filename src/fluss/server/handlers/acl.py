@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata.acl import (
     CLUSTER_RESOURCE_NAME,
@@ -14,6 +16,7 @@ from fluss.metadata.acl import (
 )
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
+from fluss.server.catalog.acl import ACLS_MAX
 from fluss.server.handlers import rights
 from fluss.server.handlers.answers import set_error
 from fluss.server.handlers.request import Handler, RequestContext, proto_handler
@@ -77,31 +80,25 @@ def _info(acl: AclBinding) -> pb.PbAclInfo:
 async def create_acls(ctx: RequestContext, request: pb.CreateAclsRequest) -> pb.CreateAclsResponse:
     authorizer, catalog = ctx.server.authorizer, ctx.server.catalog
     authorizer.require_enabled()
-    wanted: list[AclBinding | FlussError] = []
-    for acl in request.acl:
+    valid: list[AclBinding] = []
+    response = pb.CreateAclsResponse()
+    async for acl in ctx.each(request.acl):
+        info = response.aclRes.add()
+        info.acl.CopyFrom(acl)
         try:
-            wanted.append(_binding(acl))
+            binding = _binding(acl)
         except FlussError as error:
-            wanted.append(error)
-    valid = [acl for acl in wanted if isinstance(acl, AclBinding)]
-    authorizer.require_rule_change(ctx.session, rights.operation_of(ctx), dict.fromkeys(acl.resource for acl in valid))
+            set_error(info, error)
+        else:
+            authorizer.require_rule_change(ctx.session, rights.operation_of(ctx), binding.resource)
+            valid.append(binding)
 
     async def work() -> None:
-        store = authorizer.store
-        before = store.all()
-        after = list(dict.fromkeys([*before, *valid]))
-        if after != before:
-            await catalog.in_storage_thread(lambda: store.write(after))
-            store.apply(after)
+        before = authorizer.store.all()
+        await _store(ctx, await catalog.in_storage_thread(lambda: dict.fromkeys((*before, *valid))))
 
     if valid:
         await catalog.change(work)
-    response = pb.CreateAclsResponse()
-    for acl, result in zip(request.acl, wanted):
-        info = response.aclRes.add()
-        info.acl.CopyFrom(acl)
-        if isinstance(result, FlussError):
-            set_error(info, result)
     return response
 
 
@@ -109,53 +106,50 @@ async def list_acls(ctx: RequestContext, request: pb.ListAclsRequest) -> pb.List
     authorizer = ctx.server.authorizer
     authorizer.require_enabled()
     wanted = _filter(request.acl_filter)
-    return pb.ListAclsResponse(
-        acl=[_info(acl) for acl in authorizer.store.all() if wanted.matches(acl) and rights.permits(ctx, acl.resource)]
-    )
+    response = pb.ListAclsResponse()
+    async for acl in ctx.each(authorizer.store.all()):
+        if wanted.matches(acl) and rights.permits(ctx, acl.resource):
+            response.acl.append(_info(acl))
+    return response
 
 
 async def drop_acls(ctx: RequestContext, request: pb.DropAclsRequest) -> pb.DropAclsResponse:
-    authorizer, catalog = ctx.server.authorizer, ctx.server.catalog
+    authorizer = ctx.server.authorizer
     authorizer.require_enabled()
-    filters: list[AclFilter | FlussError] = []
-    for item in request.acl_filter:
-        try:
-            filters.append(_filter(item))
-        except FlussError as error:
-            filters.append(error)
     response = pb.DropAclsResponse()
+    filters: list[tuple[AclFilter, pb.PbDropAclsFilterResult]] = []
+    for item in request.acl_filter:
+        result = response.filter_results.add()
+        try:
+            filters.append((_filter(item), result))
+        except FlussError as error:
+            set_error(result, error)
 
     async def work() -> None:
-        store = authorizer.store
-        remaining = store.all()
-        dropped: list[list[AclBinding]] = []
-        for wanted in filters:
+        remaining: list[AclBinding] = []
+        async for acl in ctx.each(authorizer.store.all()):
             # A rule that several filters select is reported by the first. Rules about what the caller may not see are
             # left alone without a word: a refusal would tell that they exist.
-            matching = [
-                acl
-                for acl in remaining
-                if isinstance(wanted, AclFilter)
-                and wanted.matches(acl)
-                and authorizer.allows(ctx.session, OperationType.DESCRIBE, acl.resource)
-            ]
-            remaining = [acl for acl in remaining if acl not in matching]
-            dropped.append(matching)
-        authorizer.require_rule_change(
-            ctx.session, rights.operation_of(ctx), dict.fromkeys(acl.resource for group in dropped for acl in group)
-        )
-        if any(dropped):
-            await catalog.in_storage_thread(lambda: store.write(remaining))
-            store.apply(remaining)
-        for wanted, group in zip(filters, dropped):
-            result = response.filter_results.add()
-            if isinstance(wanted, FlussError):
-                set_error(result, wanted)
-            for acl in group:
+            visible = authorizer.allows(ctx.session, OperationType.DESCRIBE, acl.resource)
+            result = next((result for wanted, result in filters if wanted.matches(acl)), None) if visible else None
+            if result is None:
+                remaining.append(acl)
+            else:
+                authorizer.require_rule_change(ctx.session, rights.operation_of(ctx), acl.resource)
                 result.matching_acls.add().acl.CopyFrom(_info(acl))
+        await _store(ctx, remaining)
 
-    await catalog.change(work)
+    await ctx.server.catalog.change(work)
     return response
+
+
+async def _store(ctx: RequestContext, acls: Collection[AclBinding]) -> None:
+    """Make these the rules of the server. Called within a change of the catalog."""
+    store = ctx.server.authorizer.store
+    if len(acls) > ACLS_MAX:
+        raise InvalidArgumentError(f"the server keeps at most {ACLS_MAX} ACLs, not {len(acls)}. Drop some first.")
+    if len(acls) != len(store):
+        store.apply(await ctx.server.catalog.in_storage_thread(lambda: store.write(acls)))
 
 
 def register(registry: dict[int, Handler]) -> None:

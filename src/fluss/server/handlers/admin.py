@@ -26,7 +26,7 @@ from fluss.server.catalog.databases import DEFAULT_DATABASE
 from fluss.server.catalog.validation import check_text, validate_database_name, validate_table_name
 from fluss.server.handlers import rights
 from fluss.server.handlers.answers import table_json, table_path
-from fluss.server.handlers.request import Handler, RequestContext, proto_handler
+from fluss.server.handlers.request import Handler, RequestContext, in_codec_thread, proto_handler
 
 COLUMN_POSITION_LAST = 0
 
@@ -116,15 +116,19 @@ def _named_path(path: pb.PbTablePath) -> TablePath:
     return TablePath(path.database_name, path.table_name)
 
 
-async def create_table(ctx: RequestContext, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
-    path = _named_path(request.table_path)
-    rights.require(ctx, Resource.database(path.database_name))
+def _descriptor(path: TablePath, document: bytes) -> TableDescriptor:
     try:
-        descriptor = TableDescriptor.from_json_bytes(request.table_json)
+        return TableDescriptor.from_json_bytes(document)
     except InvalidTableError:
         raise
     except FlussError as error:
         raise InvalidTableError(f"The descriptor of table '{path}' cannot be read: {error.message}") from error
+
+
+async def create_table(ctx: RequestContext, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+    path = _named_path(request.table_path)
+    rights.require(ctx, Resource.database(path.database_name))
+    descriptor = await in_codec_thread(ctx, _descriptor, path, request.table_json)
     await tables.create_table(ctx.server.catalog, path, descriptor, ignore_if_exists=request.ignore_if_exists)
     return pb.CreateTableResponse()
 

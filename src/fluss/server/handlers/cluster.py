@@ -147,12 +147,12 @@ async def register_producer_offsets(
     ctx: RequestContext, request: pb.RegisterProducerOffsetsRequest
 ) -> pb.RegisterProducerOffsetsResponse:
     _check_producer_id(request.producer_id)
-    offsets: dict[int, Offsets] = {
-        table.table_id: bucket_offsets(table.bucket_offsets) for table in request.table_offsets
-    }
-    if not offsets and ctx.server.authorizer.enabled and not ctx.server.authorizer.trusts(ctx.session):
+    if not request.table_offsets and ctx.server.authorizer.enabled and not ctx.server.authorizer.trusts(ctx.session):
         raise AuthorizationError(f"Producer {request.producer_id} names no table, so there is no right to check.")
-    _require_tables(ctx, offsets)
+    offsets: dict[int, Offsets] = {}
+    async for table in ctx.each(request.table_offsets):
+        _require_tables(ctx, (table.table_id,))
+        offsets[table.table_id] = await bucket_offsets(ctx, table.bucket_offsets)
     catalog, owner = ctx.server.catalog, str(ctx.session.principal)
     ttl_default_ms = catalog.configs.current.integer("coordinator.producer-offsets.ttl")
     ttl_ms = request.ttl_ms if request.HasField("ttl_ms") and request.ttl_ms > 0 else ttl_default_ms

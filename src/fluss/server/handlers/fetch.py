@@ -24,7 +24,6 @@ from fluss.protocol.apis import FETCH_LOG
 from fluss.protocol.frames import join_small_parts
 from fluss.protocol.predicates import decode_predicate
 from fluss.protocol.record_messages import (
-    BUCKETS_PER_REQUEST_MAX,
     FetchedBucket,
     FetchedTable,
     encode_fetch_log_response,
@@ -33,7 +32,7 @@ from fluss.records import HEADER_SIZE_MIN, LogBatch, ProjectedBatch, Statistics,
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers.answers import wire_error
 from fluss.server.handlers.counting import count_bytes_out
-from fluss.server.handlers.request import Buffer, Handler, RequestContext, receive_message
+from fluss.server.handlers.request import Buffer, Handler, RequestContext, in_codec_thread, receive_message
 from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
 from fluss.server.log.errors import DamagedLogError
@@ -92,8 +91,6 @@ class _Part:
 async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     request = await receive_message(context, FETCH_LOG, body)
     buckets = sum(len(asked.buckets_req) for asked in request.tables_req)
-    if buckets > BUCKETS_PER_REQUEST_MAX:
-        raise UnknownServerError(f"the fetch asks for {buckets} buckets, more than {BUCKETS_PER_REQUEST_MAX} at a time")
     context.session.last_fetch = request if buckets <= _MANY_BUCKETS else None
     memory = context.server.memory
     memory.take(buckets * _BUCKET_BYTES)
@@ -123,7 +120,7 @@ async def _fetch(context: RequestContext, request: pb.FetchLogRequest) -> Sequen
         await _read_all(context, parts, bytes_max, turn)
     _count_fetches(context, tables)
     if len(parts) > _MANY_BUCKETS:
-        return await asyncio.get_running_loop().run_in_executor(context.server.codec, _encode_many, tables)
+        return await in_codec_thread(context, _encode_many, tables)
     return encode_fetch_log_response(tables)
 
 
@@ -148,9 +145,7 @@ async def _open_table(
         refusal = error
     table = FetchedTable[Sequence[Buffer]](asked.table_id)
     parts: list[_Part] = []
-    for bucket_asked in asked.buckets_req:
-        if turn.is_over:
-            await turn.next()
+    async for bucket_asked in turn.each(asked.buckets_req):
         partition_id = bucket_asked.partition_id if bucket_asked.HasField("partition_id") else None
         answer = FetchedBucket[Sequence[Buffer]](bucket_asked.bucket_id, partition_id)
         part = _Part(
@@ -243,9 +238,7 @@ async def _wait_for_bytes(
     context: RequestContext, parts: list[_Part], bytes_min: int, wait_ms: int, turn: Turn
 ) -> None:
     """Wait until enough can be read, for as long as asked."""
-    for part in parts:
-        if turn.is_over:
-            await turn.next()
+    async for part in turn.each(parts):
         if (part.failed and part.answer.error_code not in _RETRY_METADATA) or part.is_remote:
             return
     loop = asyncio.get_running_loop()
@@ -314,7 +307,7 @@ async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int,
     by_table: dict[int, int] = {}
     many = len(parts) > 1
     for part in parts:
-        if many and turn.is_over_now:
+        if many and turn.is_over:
             await turn.next()
         if part.tablet is None or part.failed:
             continue

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 from fluss.errors import (
     CorruptRecordError,
@@ -25,6 +24,7 @@ from fluss.metadata.validation import check_target_columns
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import LOOKUP, PREFIX_LOOKUP, PUT_KV, SCAN_KV
 from fluss.protocol.fast_paths import decode_lookup_of_one_key, encode_lookup_of_one_value
+from fluss.protocol.frames import join_small_parts
 from fluss.protocol.lookup_messages import (
     LookedUpBucket,
     LookupBucket,
@@ -58,6 +58,7 @@ from fluss.server.handlers.request import (
     Handler,
     Reply,
     RequestContext,
+    in_codec_thread,
     parse_message,
     receive_message,
 )
@@ -71,8 +72,6 @@ from fluss.server.log.appends import AppendResult
 from fluss.server.turns import Turn
 
 logger = logging.getLogger("fluss.server.kv")
-
-T = TypeVar("T")
 
 _VALUES_PER_STEP = 5_000
 _BUCKETS_PER_LOOK = 8
@@ -109,7 +108,7 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
             request = decode_put_kv(body, INLINE_BUCKETS_MAX)
         except TooManyBucketsError:
             hold.begin()
-            request = await _in_thread(context, decode_put_kv, body)
+            request = await in_codec_thread(context, decode_put_kv, body)
         check_acks(request.acks)
         response = pb.PutKvResponse()
         waiting = await _start_puts(context, request, response, hold)
@@ -169,7 +168,7 @@ async def _start_puts(context: RequestContext, request: PutKvRequest, response: 
     waiting: _Puts = []
     turn = context.server.turns.begin()
     for number, part in enumerate(request.buckets):
-        if number % _BUCKETS_PER_LOOK == _BUCKETS_PER_LOOK - 1 and turn.is_over_now:
+        if number % _BUCKETS_PER_LOOK == _BUCKETS_PER_LOOK - 1 and turn.is_over:
             hold.begin()
             await turn.next()
         answer = response.buckets_resp.add(bucket_id=part.bucket_id)
@@ -210,10 +209,6 @@ class _Hold:
             self._session.release()
 
 
-async def _in_thread(context: RequestContext, work: Callable[..., T], *args: object) -> T:
-    return await asyncio.get_running_loop().run_in_executor(context.server.codec, work, *args)
-
-
 # LOOKUP --------------------------------------------------------------------------------------------------------------
 
 
@@ -244,7 +239,7 @@ async def _look_up_when_there_is_room(context: RequestContext, request: LookupRe
 async def _look_up_many(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     """A request with so many keys that decoding it takes longer than a turn."""
     async with context.session.making_answer(ANSWER_BYTES_MAX):
-        return await _look_up(context, await _in_thread(context, decode_lookup, body))
+        return await _look_up(context, await in_codec_thread(context, decode_lookup, body))
 
 
 def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None:
@@ -296,11 +291,8 @@ async def _look_up(context: RequestContext, request: LookupRequest) -> Sequence[
     insert = bool(request.insert_if_not_exists)
     answers: list[LookedUpBucket] = []
     size_bytes = key_count = 0
-    turn = context.server.turns.begin()
-    for part in request.buckets:
+    async for part in context.each(request.buckets):
         key_count += len(part.keys)
-        if turn.is_over:
-            await turn.next()
         answer = LookedUpBucket(part.bucket_id, part.partition_id)
         try:
             tablet = _readable_tablet(context, request, part, insert=insert)
@@ -316,7 +308,7 @@ async def _look_up(context: RequestContext, request: LookupRequest) -> Sequence[
         answers.append(answer)
     _count_lookup(context, request, answers)
     if key_count + len(answers) > _INLINE_VALUES_MAX:
-        return await _in_thread(context, encode_lookup_response_parts, answers)
+        return await in_codec_thread(context, encode_lookup_response_parts, answers)
     return (encode_lookup_response(answers),)
 
 
@@ -376,9 +368,7 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
     parts: list[Buffer] = []
     left_bytes = ANSWER_BYTES_MAX
     failed = False
-    for part in request.buckets_req:
-        if turn.is_over:
-            await turn.next()
+    async for part in turn.each(request.buckets_req):
         partition_id = part.partition_id if part.HasField("partition_id") else None
         answer = pb.PbPrefixLookupRespForBucket(bucket_id=part.bucket_id, partition_id=partition_id)
         lists: list[Buffer] = []
@@ -389,7 +379,7 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
             _check_key_encoding(context, entry)
             tablet = _kv(context).tablet(entry, bucket_of(request.table_id, partition_id, part.bucket_id))
             for prefix in part.keys:
-                if turn.is_over_now:
+                if turn.is_over:
                     await turn.next()
                 values = await tablet.prefix_lookup(prefix, turn, left_bytes)
                 left_bytes -= sum(map(len, values))
@@ -403,7 +393,7 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
     if known is not None:
         known.counters.prefix_lookup += 1
         known.counters.prefix_lookup_failed += failed
-    return parts
+    return join_small_parts(parts)
 
 
 async def _value_list(values: Sequence[bytes], turn: Turn) -> Sequence[Buffer]:
@@ -413,7 +403,7 @@ async def _value_list(values: Sequence[bytes], turn: Turn) -> Sequence[Buffer]:
     pieces: list[bytes] = []
     for at in range(0, len(values), _VALUES_PER_STEP):
         pieces.append(pb.PbValueList(values=values[at : at + _VALUES_PER_STEP]).SerializeToString())
-        if turn.is_over_now:
+        if turn.is_over:
             await turn.next()
     return encode_long_value_list(pieces)
 

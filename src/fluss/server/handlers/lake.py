@@ -18,9 +18,11 @@ def _bucket_key(item: pb.PbBucketOffset | pb.PbLakeTableOffsetForBucket) -> Buck
     return (item.partition_id if item.HasField("partition_id") else None), item.bucket_id
 
 
-def bucket_offsets(items: Iterable[pb.PbBucketOffset | pb.PbLakeTableOffsetForBucket]) -> dict[BucketKey, int]:
+async def bucket_offsets(
+    ctx: RequestContext, items: Iterable[pb.PbBucketOffset | pb.PbLakeTableOffsetForBucket]
+) -> dict[BucketKey, int]:
     """Offsets by bucket; entries without an offset say nothing."""
-    return {_bucket_key(item): item.log_end_offset for item in items if item.HasField("log_end_offset")}
+    return {_bucket_key(item): item.log_end_offset async for item in ctx.each(items) if item.HasField("log_end_offset")}
 
 
 def _check_tierable(ctx: RequestContext, table_id: int) -> None:
@@ -52,12 +54,12 @@ async def lake_tiering_heartbeat(
             told.record_count if told.HasField("record_count") else None,
         )
 
-    def each(
+    async def each(
         tables: Iterable[pb.PbHeartbeatReqForTable],
         act: Callable[[int, int], None],
         add: Callable[..., pb.PbHeartbeatRespForTable],
     ) -> None:
-        for table in tables:
+        async for table in ctx.each(tables):
             answer = add(table_id=table.table_id)
             try:
                 if table.coordinator_epoch != epoch:
@@ -69,9 +71,9 @@ async def lake_tiering_heartbeat(
             except FlussError as error:
                 set_error(answer.error, error)
 
-    each(request.failed_tables, tiering.fail, response.failed_table_resp.add)
-    each(request.tiering_tables, tiering.renew, response.tiering_table_resp.add)
-    each(request.finished_tables, finish, response.finished_table_resp.add)
+    await each(request.failed_tables, tiering.fail, response.failed_table_resp.add)
+    await each(request.tiering_tables, tiering.renew, response.tiering_table_resp.add)
+    await each(request.finished_tables, finish, response.finished_table_resp.add)
     if request.request_table and catalog.configs.lake_enabled:
         table = tiering.request(lambda table_id: _may_tier(ctx, table_id))
         entry = catalog.table_by_id(table.table_id) if table else None
@@ -93,13 +95,13 @@ async def prepare_lake_table_snapshot(
 ) -> pb.PrepareLakeTableSnapshotResponse:
     lake = ctx.server.catalog.lake
     response = pb.PrepareLakeTableSnapshotResponse()
-    for table in request.bucket_offsets:
+    async for table in ctx.each(request.bucket_offsets):
         answer = response.prepare_lake_table_resp.add(table_id=table.table_id)
         try:
             _check_tierable(ctx, table.table_id)
             answer.lake_table_offsets_path = await lake.prepare(
                 table.table_id,
-                bucket_offsets(table.bucket_offsets),
+                await bucket_offsets(ctx, table.bucket_offsets),
                 ignore_previous=request.ignore_previous_table_offsets,
             )
         except FlussError as error:
@@ -113,7 +115,7 @@ async def commit_lake_table_snapshot(
     lake = ctx.server.catalog.lake
     response = pb.CommitLakeTableSnapshotResponse()
     with_file: set[int] = set()
-    for item in request.lake_table_snapshot_metadata:
+    async for item in ctx.each(request.lake_table_snapshot_metadata):
         with_file.add(item.table_id)
         answer = response.table_resp.add(table_id=item.table_id)
         try:
@@ -127,7 +129,7 @@ async def commit_lake_table_snapshot(
             )
         except FlussError as error:
             set_error(answer, error)
-    for old in request.tables_req:
+    async for old in ctx.each(request.tables_req):
         # Workers that commit with files repeat their tables here for metrics only.
         if old.HasField("table_id") and old.table_id in with_file:
             continue
@@ -141,9 +143,12 @@ async def commit_lake_table_snapshot(
                 answer.table_id = ctx.server.catalog.table(path).table_id
             _check_tierable(ctx, answer.table_id)
             stamps = {
-                _bucket_key(item): item.max_timestamp for item in old.buckets_req if item.HasField("max_timestamp")
+                _bucket_key(item): item.max_timestamp
+                async for item in ctx.each(old.buckets_req)
+                if item.HasField("max_timestamp")
             }
-            await lake.commit_inline(answer.table_id, old.snapshot_id, bucket_offsets(old.buckets_req), stamps)
+            offsets = await bucket_offsets(ctx, old.buckets_req)
+            await lake.commit_inline(answer.table_id, old.snapshot_id, offsets, stamps)
         except FlussError as error:
             set_error(answer, error)
     return response

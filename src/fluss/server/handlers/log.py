@@ -18,6 +18,7 @@ from fluss.errors import (
     InvalidRequiredAcksError,
     InvalidTableError,
     InvalidTimestampError,
+    RecordTooLargeError,
     SchemaNotExistError,
     UnknownServerError,
     UnknownTableOrBucketError,
@@ -46,6 +47,7 @@ from fluss.server.handlers.request import (
     Handler,
     Reply,
     RequestContext,
+    in_codec_thread,
     parse_message,
     proto_handler,
 )
@@ -57,10 +59,10 @@ from fluss.server.turns import Turn
 
 ACKS_ALL = -1
 EARLIEST, LATEST, TIMESTAMP, LEADER_END = 0, 1, 2, 3
-_BUCKETS_MAX = 100_000
 INLINE_BUCKETS_MAX = 500
 """Writes to more buckets are decoded in a thread."""
-_BUCKETS_PER_STEP = 8
+BATCHES_MAX = 1_000
+"""Batches of a write to one bucket. Clients send one or a few; each takes some 20 microseconds, however small."""
 _CHECK_BYTES_MAX = 24 * 1024 * 1024
 """How many bytes of null bits and offsets a write may make the server decompress: what takes less than 50 ms."""
 
@@ -94,7 +96,12 @@ def check_records(entry: TableEntry, bucket: TableBucket, records: memoryview, b
     are decompressed for it; returns what is left of them.
     """
     info = entry.table_info
-    for batch in iter_log_batches(records):
+    for number, batch in enumerate(iter_log_batches(records)):
+        if number >= BATCHES_MAX:
+            raise RecordTooLargeError(
+                f"a write to {bucket} of '{info.table_path}' has more than {BATCHES_MAX} batches, nothing of it was "
+                "written. Put more rows into a batch, or send several requests."
+            )
         schema = entry.schemas.get(batch.header.schema_id)
         try:
             if schema is None:
@@ -139,8 +146,7 @@ def produce_log(context: RequestContext, body: memoryview, reply: Reply) -> None
 async def _produce_to_many(context: RequestContext, body: memoryview, reply: Reply) -> None:
     """Decode in a thread. The requests that came after this one are held until it has started completely."""
     try:
-        loop = asyncio.get_running_loop()
-        request = await loop.run_in_executor(context.server.codec, decode_produce_log, body)
+        request = await in_codec_thread(context, decode_produce_log, body)
         check_acks(request.acks)
         _Produce(context, reply, request).start(request.buckets)
     except Exception as error:
@@ -154,7 +160,7 @@ class _Produce:
 
     __slots__ = (
         "_acks", "_answers", "_check_bytes_left", "_context", "_entry", "_failure", "_left", "_messages", "_refused",
-        "_reply", "_table_id", "_timeout_ms",
+        "_reply", "_size_bytes", "_table_id", "_timeout_ms",
     )  # fmt: skip
 
     def __init__(self, context: RequestContext, reply: Reply, request: ProduceLogRequest) -> None:
@@ -170,48 +176,38 @@ class _Produce:
         self._failure: Exception | None = None
         self._refused = False
         self._messages = 0
+        self._size_bytes = 0
 
     def start(self, parts: list[BucketRecords]) -> None:
-        """Begin to write all buckets; many of them in slices, because the first write to a bucket makes its files."""
-        if len(parts) <= _BUCKETS_PER_STEP:
-            self._add(parts, 0)
-        else:
-            turn = self._context.server.turns.begin()
-            for at in range(0, len(parts), _BUCKETS_PER_STEP):
-                if turn.is_over_now:
-                    self._context.session.hold()
-                    self._context.server.spawn(self._add_rest(parts, at, turn))
-                    return
-                self._add(parts[at : at + _BUCKETS_PER_STEP], at)
+        """Begin to write all buckets, in slices: the first write to a bucket makes its files, each batch is checked."""
+        turn = self._context.server.turns.begin()
+        for at, part in enumerate(parts):
+            if turn.is_over:
+                self._context.session.hold()
+                self._context.server.spawn(self._add_rest(parts[at:], self._answers[at:], turn))
+                return
+            self._add(part, self._answers[at])
         self._one_less()
 
-    async def _add_rest(self, parts: list[BucketRecords], first: int, turn: Turn) -> None:
+    async def _add_rest(self, parts: list[BucketRecords], answers: list[ProducedBucket], turn: Turn) -> None:
         try:
-            for at in range(first, len(parts), _BUCKETS_PER_STEP):
-                if turn.is_over_now:
-                    await turn.next()
-                self._add(parts[at : at + _BUCKETS_PER_STEP], at)
+            async for part, answer in turn.each(zip(parts, answers)):
+                self._add(part, answer)
         except Exception as error:
             self._failure = error
         finally:
             self._context.session.release()
             self._one_less()
 
-    def _add(self, parts: list[BucketRecords], first: int) -> None:
-        """Begin to write these buckets, of which the first is that number of the request."""
-        size_bytes = 0
-        self._left += len(parts)
-        answers = self._answers[first : first + len(parts)] if first else self._answers
-        for part, answer in zip(parts, answers):
-            size_bytes += len(part.records)
-            try:
-                tablet = self._tablet(part)
-            except FlussError as error:
-                self._ended(answer, error)
-            else:
-                tablet.append_then(part.records, partial(self._appended, answer, tablet))
-        if self._entry is not None:
-            count_bytes_in(self._context, self._entry, size_bytes)
+    def _add(self, part: BucketRecords, answer: ProducedBucket) -> None:
+        self._left += 1
+        self._size_bytes += len(part.records)
+        try:
+            tablet = self._tablet(part)
+        except FlussError as error:
+            self._ended(answer, error)
+        else:
+            tablet.append_then(part.records, partial(self._appended, answer, tablet))
 
     def _tablet(self, part: BucketRecords) -> LogTablet:
         self._entry = entry = permitted_table(self._context, self._table_id)
@@ -228,6 +224,7 @@ class _Produce:
 
     def _count(self) -> None:
         if self._entry is not None:
+            count_bytes_in(self._context, self._entry, self._size_bytes)
             count_messages_in(self._context, self._entry, self._messages)
             counters = self._entry.counters
             counters.produce_log += 1
@@ -269,9 +266,7 @@ class _Produce:
             self._reply.fail(self._failure)
 
     async def _encode_many(self) -> Sequence[Buffer]:
-        loop = asyncio.get_running_loop()
-        codec = self._context.server.codec
-        return (await loop.run_in_executor(codec, encode_produce_log_response, self._answers),)
+        return (await in_codec_thread(self._context, encode_produce_log_response, self._answers),)
 
 
 # LIST_OFFSETS --------------------------------------------------------------------------------------------------------
@@ -280,14 +275,9 @@ class _Produce:
 async def list_offsets(context: RequestContext, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
     if context.server.authorizer.enabled:
         permitted_table(context, request.table_id)
-    if len(request.bucket_id) > _BUCKETS_MAX:
-        raise UnknownServerError(f"{len(request.bucket_id)} buckets in one request are too many")
     partition_id = request.partition_id if request.HasField("partition_id") else None
     response = pb.ListOffsetsResponse()
-    turn = context.server.turns.begin()
-    for bucket_id in request.bucket_id:
-        if turn.is_over:
-            await turn.next()
+    async for bucket_id in context.each(request.bucket_id):
         answer = response.buckets_resp.add(bucket_id=bucket_id)
         try:
             tablet = context.server.tablets.tablet(bucket_of(request.table_id, partition_id, bucket_id))
@@ -379,10 +369,7 @@ async def init_writer(context: RequestContext, request: pb.InitWriterRequest) ->
 async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequest) -> pb.GetTableStatsResponse:
     entry = permitted_table(context, request.table_id)
     response = pb.GetTableStatsResponse()
-    turn = context.server.turns.begin()
-    for part in request.buckets_req:
-        if turn.is_over:
-            await turn.next()
+    async for part in context.each(request.buckets_req):
         partition_id = part.partition_id if part.HasField("partition_id") else None
         answer = response.buckets_resp.add(bucket_id=part.bucket_id)
         if partition_id is not None:

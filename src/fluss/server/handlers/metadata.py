@@ -71,10 +71,7 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
     _add_servers(ctx, response)
     named: dict[int, TableEntry] = {}
     told: set[int] = set()
-    turn = ctx.server.turns.begin()
-    for wire_path in request.table_path:
-        if turn.is_over:
-            await turn.next()
+    async for wire_path in ctx.each(request.table_path):
         path = table_path(wire_path)
         if not rights.permits(ctx, path):
             continue
@@ -85,9 +82,7 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
             continue  # told once, however often it is asked for: a small question must not have a giant answer
         named[entry.table_id] = entry
         response.table_metadata.append(_table_metadata(ctx, entry))
-    for wire_partition in request.partitions_path:
-        if turn.is_over:
-            await turn.next()
+    async for wire_partition in ctx.each(request.partitions_path):
         path = table_path(
             pb.PbTablePath(database_name=wire_partition.database_name, table_name=wire_partition.table_name)
         )
@@ -102,9 +97,7 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
         if partition.partition_id not in told:
             told.add(partition.partition_id)
             response.partition_metadata.append(_partition_metadata(ctx, owner, partition))
-    for partition_id in request.partitions_id:
-        if turn.is_over:
-            await turn.next()
+    async for partition_id in ctx.each(request.partitions_id):
         # Looked up among the tables of the same request only: old clients cannot place a partition of another table.
         known = catalog.partition_by_id(partition_id)
         if known is None or known[0].table_id not in named:

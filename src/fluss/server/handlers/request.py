@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -12,14 +12,18 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from fluss.errors import FormatError, UnknownServerError
-from fluss.protocol import wire
-from fluss.protocol.apis import CREATE_TABLE, Api
+from fluss.protocol import apis, wire
+from fluss.protocol.apis import Api
 from fluss.protocol.fluss_pb2 import FetchLogRequest
+from fluss.protocol.record_messages import BUCKETS_PER_REQUEST_MAX
 from fluss.protocol.scram import ScramKeys, ScramServer
 from fluss.server.auth import Principal
 from fluss.server.catalog.acl import Caller
 from fluss.server.handlers.audited import AUDITED
 from fluss.server.services import Services
+from fluss.server.turns import Each
+
+T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
 """One part of an answer's body. Parts are sent as they lie, so they must not change after the handler returns."""
@@ -68,6 +72,10 @@ class RequestContext:
     version: int
     request_id: int
 
+    def each(self, items: Iterable[T]) -> Each[T]:
+        """Iterate over items in slices: ``async for item in context.each(items)``. Others are served in between."""
+        return self.server.turns.begin().each(items)
+
 
 AsyncHandler = Callable[[RequestContext, memoryview], Awaitable[Sequence[Buffer]]]
 """Answers with the parts of the response body; raises FlussError for an error of the whole request."""
@@ -102,6 +110,20 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 """Of requests without records. A parsed message takes up to twenty times the memory of its bytes."""
 
+ITEMS_MAX = 1_000
+"""The most elements of repeated fields that one request may have, nested ones included."""
+
+_ABOUT_BUCKETS = frozenset(
+    api.key
+    for api in (
+        apis.GET_METADATA, apis.INIT_WRITER, apis.PRODUCE_LOG, apis.FETCH_LOG, apis.LIST_OFFSETS,
+        apis.PUT_KV, apis.LOOKUP, apis.PREFIX_LOOKUP,
+        apis.GET_TABLE_STATS, apis.COMMIT_LAKE_TABLE_SNAPSHOT, apis.PREPARE_LAKE_TABLE_SNAPSHOT,
+        apis.REGISTER_PRODUCER_OFFSETS, apis.ACQUIRE_KV_SNAPSHOT_LEASE, apis.RELEASE_KV_SNAPSHOT_LEASE,
+    )
+)  # fmt: skip
+"""Requests of which one may be about many tables or buckets: their handlers work in slices."""
+
 INLINE_MESSAGE_BYTES_MAX = 64 * 1024
 """Larger requests are parsed in a thread."""
 
@@ -111,22 +133,31 @@ def parse_message(api: Api[RequestT, Any], body: memoryview) -> RequestT:
 
     The answer is -1 and not a code that clients retry: the same bytes will not parse next time either.
     """
-    # The description of a table is one long text, which costs no more than its bytes; the catalog has its own limit.
-    if len(body) > MESSAGE_BYTES_MAX and api.key != CREATE_TABLE.key:
+    if len(body) > MESSAGE_BYTES_MAX:
         raise UnknownServerError(
             f"the {api.name} request has {len(body)} bytes, more than {MESSAGE_BYTES_MAX}. Ask for less at a time."
         )
     try:
-        return wire.parse_message(api.request, body)
+        return wire.parse_message(api.request, body, items_max=items_max(api))
     except FormatError as error:
         raise UnknownServerError(f"the {api.name} request is malformed: {error.message}") from None
+
+
+def items_max(api: Api[Any, Any]) -> int:
+    """Return how many elements of repeated fields a request of this API may have."""
+    return BUCKETS_PER_REQUEST_MAX if api.key in _ABOUT_BUCKETS else ITEMS_MAX
 
 
 async def receive_message(context: RequestContext, api: Api[RequestT, Any], body: memoryview) -> RequestT:
     """Decode a request body, a large one in a thread: the texts of many small messages take long to check."""
     if len(body) <= INLINE_MESSAGE_BYTES_MAX:
         return parse_message(api, body)
-    return await asyncio.get_running_loop().run_in_executor(context.server.codec, parse_message, api, body)
+    return await in_codec_thread(context, parse_message, api, body)
+
+
+async def in_codec_thread(context: RequestContext, work: Callable[..., T], *args: object) -> T:
+    """Run work that only computes, and may take longer than a slice, while the event loop serves others."""
+    return await asyncio.get_running_loop().run_in_executor(context.server.codec, work, *args)
 
 
 def proto_handler(

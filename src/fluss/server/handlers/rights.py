@@ -182,12 +182,9 @@ async def require_any_table(ctx: RequestContext, paths: Sequence[pb.PbTablePath]
             f"{apis.api_name(ctx.api_key)} needs the paths of the tables to write to: an authorizer is enabled."
         )
     operation = operation_of(ctx)
-    turn = ctx.server.turns.begin()
-    for path in paths:
+    async for path in ctx.each(paths):
         if authorizer.allows(ctx.session, operation, TablePath(path.database_name, path.table_name)):
             return
-        if turn.is_over:
-            await turn.next()
     authorizer.refusal(ctx.session, operation, TablePath(paths[0].database_name, paths[0].table_name))
     named = ", ".join(f"{path.database_name}.{path.table_name}" for path in paths[:_TABLES_NAMED_MAX])
     more = f" and {len(paths) - _TABLES_NAMED_MAX} more" if len(paths) > _TABLES_NAMED_MAX else ""

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from fluss.errors import (
     KvSnapshotNotExistError,
     NonPrimaryKeyTableError,
     PartitionNotExistsError,
     TableNotPartitionedError,
+    UnknownTableOrBucketError,
 )
 from fluss.metadata import TableBucket
 from fluss.protocol import apis
@@ -101,16 +104,22 @@ def _lease(ctx: RequestContext, lease_id: str) -> str:
 async def acquire_kv_snapshot_lease(
     ctx: RequestContext, request: pb.AcquireKvSnapshotLeaseRequest
 ) -> pb.AcquireKvSnapshotLeaseResponse:
+    snapshotter = ctx.server.kv.snapshotter
     wanted: dict[TableBucket, int] = {}
-    for table in request.snapshots_to_lease:
+    async for table in ctx.each(request.snapshots_to_lease):
         _require_table(ctx, table.table_id)
-        for item in table.bucket_snapshots:
+        entry = ctx.server.catalog.table_by_id(table.table_id)
+        async for item in ctx.each(table.bucket_snapshots):
             partition_id = item.partition_id if item.HasField("partition_id") else None
-            wanted[TableBucket(table.table_id, item.bucket_id, partition_id)] = item.snapshot_id
-    missing = await ctx.server.kv.snapshotter.acquire(_lease(ctx, request.lease_id), request.lease_duration_ms, wanted)
+            bucket = TableBucket(table.table_id, item.bucket_id, partition_id)
+            wanted[bucket] = item.snapshot_id
+            if entry is not None and entry.has_primary_key:
+                with contextlib.suppress(UnknownTableOrBucketError):
+                    await snapshotter.loaded(entry, bucket)
+    missing = await snapshotter.acquire(_lease(ctx, request.lease_id), request.lease_duration_ms, wanted)
     response = pb.AcquireKvSnapshotLeaseResponse()
     answers: dict[int, pb.PbKvSnapshotLeaseForTable] = {}
-    for bucket in missing:
+    async for bucket in ctx.each(missing):
         if bucket.table_id not in answers:
             answers[bucket.table_id] = response.unavailable_snapshots.add(table_id=bucket.table_id)
         item = answers[bucket.table_id].bucket_snapshots.add(bucket_id=bucket.bucket_id, snapshot_id=wanted[bucket])
@@ -123,9 +132,8 @@ async def release_kv_snapshot_lease(
     ctx: RequestContext, request: pb.ReleaseKvSnapshotLeaseRequest
 ) -> pb.ReleaseKvSnapshotLeaseResponse:
     buckets: list[TableBucket] = []
-    for item in request.buckets_to_release:
-        if ctx.server.authorizer.enabled:
-            rights.permitted_table(ctx, item.table_id)
+    async for item in ctx.each(request.buckets_to_release):
+        _require_table(ctx, item.table_id)
         buckets.append(
             TableBucket(item.table_id, item.bucket_id, item.partition_id if item.HasField("partition_id") else None)
         )

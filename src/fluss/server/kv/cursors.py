@@ -72,7 +72,7 @@ class Cursor:
             count += len(values)
             if self._ahead:
                 break
-            if turn.is_over_now:
+            if turn.is_over:
                 await turn.next()
         parts[0] = value_batch_header(count, size)
         return parts if count else []
@@ -202,7 +202,7 @@ async def encode_values_in_turns(values: Sequence[bytes], turn: Turn) -> list[Bu
     for at in range(0, len(values), _VALUES_PER_STEP):
         parts.append(encode_values(values[at : at + _VALUES_PER_STEP]))
         size_bytes += len(parts[-1])
-        if turn.is_over_now:
+        if turn.is_over:
             await turn.next()
     parts[0] = value_batch_header(len(values), size_bytes)
     return parts

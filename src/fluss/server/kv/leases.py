@@ -14,6 +14,7 @@ from urllib.parse import quote
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
 from fluss.server import disk
+from fluss.server.catalog.documents import json_text
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -86,7 +87,7 @@ class SnapshotLeases:
             }
             for lease_id, lease in leases.items()
         }
-        body = json.dumps(found).encode()
+        body = json_text(found).encode()
         disk.write_atomically(self._path, body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n")
         disk.sync_folder(self._path.parent)
 

@@ -33,6 +33,9 @@ _REPLAYED_MAX = 10_000
 milliseconds; writing takes longer, and a server may have thousands of such buckets."""
 
 
+_CLOSED_AT_ONCE = 64
+
+
 class Kv:
     """The states of all primary-key buckets; each begins to exist when it is first used."""
 
@@ -152,15 +155,17 @@ class Kv:
         """The rows of all buckets that are in use."""
         return self._budget.row_count
 
-    def _drop_table(self, entry: TableEntry) -> None:
+    async def _drop_table(self, entry: TableEntry) -> None:
         self._blocks.pop(entry.table_id, None)
-        self._drop(lambda bucket: bucket.table_id == entry.table_id)
+        await self._drop(lambda bucket: bucket.table_id == entry.table_id)
 
-    def _drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
-        self._drop(lambda bucket: bucket.partition_id == partition.partition_id)
+    async def _drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
+        await self._drop(lambda bucket: bucket.partition_id == partition.partition_id)
 
-    def _drop(self, matches: Callable[[TableBucket], bool]) -> None:
-        for key, tablet in tuple(self._open.items()):
-            if matches(tablet.log.bucket):
-                self.cursors.drop(tablet.log.bucket)
-                self._open.pop(key).close(keep=False)
+    async def _drop(self, matches: Callable[[TableBucket], bool]) -> None:
+        gone = [(key, tablet) for key, tablet in self._open.items() if matches(tablet.log.bucket)]
+        for number, (key, tablet) in enumerate(gone):
+            self.cursors.drop(tablet.log.bucket)
+            self._open.pop(key, tablet).close(keep=False)
+            if number % _CLOSED_AT_ONCE == _CLOSED_AT_ONCE - 1:
+                await asyncio.sleep(0)  # others are served in between

@@ -8,7 +8,6 @@ while the bucket serves on.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
@@ -156,12 +155,7 @@ class Snapshotter:
     # Leases ------------------------------------------------------------------------------------------------------
 
     async def acquire(self, lease_id: str, duration_ms: int, wanted: dict[TableBucket, int]) -> list[TableBucket]:
-        """Lease snapshots; returns the buckets whose snapshot is gone."""
-        for bucket in wanted:
-            entry = self._catalog.table_by_id(bucket.table_id)
-            if entry is not None and entry.table_info.has_primary_key():
-                with contextlib.suppress(UnknownTableOrBucketError):
-                    await self.loaded(entry, bucket)
+        """Lease snapshots of buckets that are `loaded`; returns the buckets whose snapshot is gone."""
         # In one go with the lease itself: what is there now is not removed before it.
         available = {
             bucket: snapshot_id

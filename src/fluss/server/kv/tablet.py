@@ -415,7 +415,7 @@ class KvTablet:
             self._check_size(size_bytes, bytes_max)
             if limit is not None and len(values) >= limit:
                 return values[:limit]
-            if turn.is_over_now:
+            if turn.is_over:
                 await turn.next()
         return values
 

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The largest requests of every API, made from the descriptors of the messages: a new API cannot be left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+import fluss.aio as fluss
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.apis import APIS, Api
+from fluss.records import encode_arrow_body, encode_kv_body, seal_kv_batch, seal_log_batch
+from fluss.rows import Slices
+from fluss.server.catalog.validation import COLUMNS_MAX
+from fluss.server.handlers.log import BATCHES_MAX
+from fluss.server.handlers.request import MESSAGE_BYTES_MAX, items_max
+
+DATABASE = "largest"
+MANY_COLUMNS = 40_000
+MANY_BATCHES = 400_000
+FRAME_BYTES_MAX = 95_000_000
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What the requests name."""
+
+    log_id: int
+    keyed_id: int
+
+
+@dataclass(frozen=True)
+class LargeRequest:
+    api: Api[Any, Any]
+    what: str
+    body: bytes
+
+
+def largest_requests(tables: Tables) -> Iterator[LargeRequest]:
+    """Several requests per API: as many items as one may have, as many as fit, and the longest text."""
+    for api in APIS.values():
+        yield LargeRequest(api, "one of each", _plausible(api, tables).SerializePartialToString())
+        for path in _repeated_fields(api.request.DESCRIPTOR):
+            name = ".".join(path)
+            yield LargeRequest(api, f"allowed number of {name}", _repeated(api, tables, path, items_max(api)))
+            yield LargeRequest(api, f"4 MB of {name}", _repeated(api, tables, path, None))
+        for field in api.request.DESCRIPTOR.fields:
+            if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES) and not _is_repeated(field):
+                message = _plausible(api, tables)
+                filler: Any = "x" if field.type == FieldDescriptor.TYPE_STRING else b"x"
+                setattr(message, field.name, filler * (MESSAGE_BYTES_MAX - 1_000))
+                yield LargeRequest(api, f"4 MB in {field.name}", message.SerializePartialToString())
+        yield from (LargeRequest(api, what, make(tables)) for what, make in _BY_HAND.get(api.key, {}).items())
+
+
+def _is_repeated(field: FieldDescriptor) -> bool:
+    return bool(field.is_repeated)
+
+
+def _repeated_fields(descriptor: Descriptor, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for field in descriptor.fields:
+        here = (*path, field.name)
+        if _is_repeated(field):
+            yield here
+        if field.message_type is not None and field.message_type is not descriptor and len(here) < 4:
+            yield from _repeated_fields(field.message_type, here)
+
+
+def _plausible(api: Api[Any, Any], tables: Tables) -> Message:
+    message: Message = api.request()
+    _fill(message, tables, 0, 0)
+    return message
+
+
+def _repeated(api: Api[Any, Any], tables: Tables, path: tuple[str, ...], items_max: int | None) -> bytes:
+    """A plausible request in which one field occurs as often as the limit of items, or else of bytes, allows."""
+    message = _plausible(api, tables)
+    owner: Any = message
+    for name in path[:-1]:
+        inner = getattr(owner, name)
+        owner = inner[0] if hasattr(inner, "__getitem__") else inner
+    field = owner.DESCRIPTOR.fields_by_name[path[-1]]
+    items = getattr(owner, path[-1])
+    if field.message_type is not None and not items:
+        _fill(items.add(), tables, 0, len(path))
+    item_bytes = (_size_bytes(items[0]) if field.message_type is not None else 1) + 4
+    room = (MESSAGE_BYTES_MAX - _size_bytes(message) - 1_000) // item_bytes
+    if items_max is None:
+        items.extend([items[0]] * room)
+    else:
+        per_item = 1 + (_count_items(items[0]) if field.message_type is not None else 0)
+        for number in range(1, min(room, (items_max - _count_items(message)) // per_item)):
+            if field.message_type is not None:
+                _fill(items.add(), tables, number, len(path))
+            else:
+                items.append(_value(field, tables, number))
+    return message.SerializePartialToString()
+
+
+def _size_bytes(message: Message) -> int:
+    return len(message.SerializePartialToString())
+
+
+def _count_items(message: Message) -> int:
+    count = 0
+    for field, value in message.ListFields():
+        count += len(value) if _is_repeated(field) else 0
+        if field.message_type is not None:
+            count += sum(map(_count_items, value)) if _is_repeated(field) else _count_items(value)
+    return count
+
+
+def _fill(message: Message, tables: Tables, number: int, depth: int) -> None:
+    for field in message.DESCRIPTOR.fields:
+        if field.message_type is not None:
+            if depth < 4 and field.name not in _LEFT_OUT:
+                target = getattr(message, field.name)
+                _fill(target.add() if _is_repeated(field) else target, tables, number, depth + 1)
+        elif field.name not in _LEFT_OUT:
+            value = _value(field, tables, number)
+            if _is_repeated(field):
+                getattr(message, field.name).append(value)
+            else:
+                setattr(message, field.name, value)
+
+
+_LEFT_OUT = frozenset({"partition_id", "compound", "drop_columns", "rename_columns", "modify_columns"})
+_INTEGERS: dict[str, Callable[[Tables, int], int]] = {
+    "table_id": lambda tables, _: tables.keyed_id,
+    "bucket_id": lambda _, number: number,
+    "acks": lambda _, __: -1,
+    "timeout_ms": lambda _, __: 1_000,
+    "max_wait_ms": lambda _, __: 0,
+    "limit": lambda _, __: 2**31 - 1,
+    "batch_size_bytes": lambda _, __: 2**31 - 1,
+    "max_bytes": lambda _, __: 2**31 - 1,
+    "max_fetch_bytes": lambda _, __: 1,
+    "lease_duration_ms": lambda _, __: 60_000,
+    "resource_type": lambda _, __: 3,
+    "operation_type": lambda _, __: 2,
+    "permission_type": lambda _, __: 2,
+}
+
+
+def _value(field: FieldDescriptor, tables: Tables, number: int) -> Any:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        if "database" in field.name:
+            return DATABASE if "Path" in field.containing_type.name else "victims"
+        return "victim" if "table" in field.name else f"n{number}"
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return b'{"type":"INTEGER"}' if "json" in field.name else b""
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return field.name != "projection_pushdown_enabled"
+    if field.type in (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT):
+        return 0.5
+    make = _INTEGERS.get(field.name)
+    return make(tables, number) if make is not None else 0
+
+
+# Requests whose size lies in texts and records ------------------------------------------------------------------------
+
+
+def create_table(name: str, column_count: int) -> bytes:
+    request = pb.CreateTableRequest(ignore_if_exists=True)
+    request.table_path.database_name, request.table_path.table_name = DATABASE, name
+    columns = [{"name": f"c{number}", "data_type": {"type": "INTEGER"}} for number in range(column_count)]
+    document = {"version": 1, "schema": {"version": 1, "columns": columns}, "bucket_count": 1, "partition_key": []}
+    request.table_json = json.dumps({**document, "properties": {}, "custom_properties": {}}).encode()
+    return request.SerializeToString()
+
+
+def _log_batch() -> bytes:
+    rows = pa.record_batch({"k": pa.array([1], pa.int32()), "v": pa.array([1], pa.int64())})
+    parts = seal_log_batch(encode_arrow_body(rows, compression="NONE"), schema_id=1)
+    return b"".join(bytes(part) for part in parts)
+
+
+def _many_log_batches(tables: Tables) -> bytes:
+    batch = _log_batch()
+    request = pb.ProduceLogRequest(acks=-1, table_id=tables.log_id, timeout_ms=30_000)
+    request.buckets_req.add(bucket_id=0, records=batch * min(MANY_BATCHES, FRAME_BYTES_MAX // len(batch)))
+    return request.SerializeToString()
+
+
+def _allowed_log_batches(tables: Tables) -> bytes:
+    records = _log_batch() * BATCHES_MAX
+    request = pb.ProduceLogRequest(acks=-1, table_id=tables.log_id, timeout_ms=30_000)
+    for bucket in range(24):
+        request.buckets_req.add(bucket_id=bucket, records=records)
+    return request.SerializeToString()
+
+
+def _many_kv_batches(tables: Tables) -> bytes:
+    body = encode_kv_body(Slices.from_list([b"\x01"]), Slices.from_list([b"\x00\x01\x01"]), None)
+    batch = b"".join(bytes(part) for part in seal_kv_batch(body, 1))
+    request = pb.PutKvRequest(acks=-1, table_id=tables.keyed_id, timeout_ms=30_000)
+    request.buckets_req.add(bucket_id=0, records=batch * min(MANY_BATCHES, FRAME_BYTES_MAX // len(batch)))
+    return request.SerializeToString()
+
+
+_BY_HAND: dict[int, dict[str, Callable[[Tables], bytes]]] = {
+    apis.CREATE_TABLE.key: {
+        f"{MANY_COLUMNS} columns": lambda _: create_table("many", MANY_COLUMNS),
+        f"{COLUMNS_MAX} columns": lambda _: create_table("columns", COLUMNS_MAX),
+    },
+    apis.PRODUCE_LOG.key: {"one-row batches": _many_log_batches, "allowed batches": _allowed_log_batches},
+    apis.PUT_KV.key: {"one-row batches": _many_kv_batches},
+}
+
+
+def add_column(table: str, number: int) -> bytes:
+    request = pb.AlterTableRequest(ignore_if_not_exists=False)
+    request.table_path.database_name, request.table_path.table_name = DATABASE, table
+    request.add_columns.add(column_name=f"added{number}", data_type_json=b'{"type":"INTEGER"}', column_position_type=0)
+    return request.SerializeToString()
+
+
+def fetch_partitions(table_id: int, partitions: int) -> bytes:
+    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1_000, max_wait_ms=0)
+    table = request.tables_req.add(table_id=table_id, projection_pushdown_enabled=False)
+    for number in range(1, partitions + 1):
+        table.buckets_req.add(partition_id=number, bucket_id=0, fetch_offset=0, max_fetch_bytes=10)
+    return request.SerializeToString()
+
+
+def drop_table(name: str) -> bytes:
+    request = pb.DropTableRequest(ignore_if_not_exists=False)
+    request.table_path.database_name, request.table_path.table_name = DATABASE, name
+    return request.SerializeToString()
+
+
+async def make_partitioned_table(config: fluss.Config) -> int:
+    async with await fluss.FlussConnection.create(config) as connection:
+        admin = connection.get_admin()
+        await admin.create_database(DATABASE)
+        path = fluss.TablePath(DATABASE, "partitioned")
+        schema = fluss.Schema(pa.schema([("k", pa.int32()), ("p", pa.string())]))
+        await admin.create_table(path, fluss.TableDescriptor(schema, partition_keys=["p"], bucket_count=1))
+        table = await connection.get_table(path)
+    return table.get_table_info().table_id
+
+
+async def make_tables(config: fluss.Config) -> Tables:
+    """A log table and a primary-key table with a row, and one for the requests that change or drop it."""
+    async with await fluss.FlussConnection.create(config) as connection:
+        admin = connection.get_admin()
+        await admin.create_database(DATABASE, ignore_if_exists=True)
+        columns = pa.schema([("k", pa.int32()), ("v", pa.int64())])
+        log, keyed, victim = (fluss.TablePath(DATABASE, name) for name in ("log", "keyed", "victim"))
+        await admin.create_table(log, fluss.TableDescriptor(fluss.Schema(columns), bucket_count=1024))
+        await admin.create_table(victim, fluss.TableDescriptor(fluss.Schema(columns), bucket_count=1))
+        schema = fluss.Schema(columns, primary_keys=["k"])
+        await admin.create_table(keyed, fluss.TableDescriptor(schema, bucket_count=4096))
+        log_table, keyed_table = await connection.get_table(log), await connection.get_table(keyed)
+    return Tables(log_table.get_table_info().table_id, keyed_table.get_table_info().table_id)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The largest request of each API leaves other clients served: a ping takes at most 0.25 s meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.abuse.attackers import exchange, frame
+from tests.abuse.largest_requests import (
+    LargeRequest,
+    Tables,
+    add_column,
+    create_table,
+    drop_table,
+    fetch_partitions,
+    largest_requests,
+    make_partitioned_table,
+    make_tables,
+)
+from tests.abuse.test_budgets import VERSIONS, Watched
+from tests.abuse.test_hostile_clients import logged_in
+
+from fluss.protocol import apis
+from fluss.protocol.apis import APIS
+from fluss.server.catalog.documents import encode_document
+
+PING_SECONDS_MAX = 0.25
+ATTEMPTS = 4
+"""A machine that is busy with other things delays a ping now and then; a request that stalls does so each time."""
+
+
+class Pings(threading.Thread):
+    """Sends a small request again and again, and notes the longest time one took."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self._sock = sock
+        self._ended = threading.Event()
+        self.longest_seconds = 0.0
+
+    def run(self) -> None:
+        ping = frame(apis.API_VERSIONS.key, 0, 1, VERSIONS)
+        while not self._ended.is_set():
+            began = time.monotonic()
+            assert exchange(self._sock, ping, 60) is not None
+            self.longest_seconds = max(self.longest_seconds, time.monotonic() - began)
+            time.sleep(0.002)
+
+    def __enter__(self) -> Pings:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join(60)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    options: dict[str, object] = {"authorizer.enabled": "true", "super.users": "User:root"}
+    with Watched(tmp_path_factory.mktemp("largest"), **options) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def tables(watched: Watched) -> Tables:
+    return asyncio.run(make_tables(watched.server.config()))
+
+
+def ping_seconds(watched: Watched, sock: socket.socket, request: LargeRequest) -> float:
+    data = frame(request.api.key, request.api.max_version, 1, request.body)
+    with watched.connect() as other, Pings(other) as pings:
+        assert exchange(sock, data, 120) is not None, f"{request.api.name}, {request.what}: no answer"
+    return pings.longest_seconds
+
+
+def check_others_are_served(watched: Watched, sock: socket.socket, requests: Iterable[LargeRequest]) -> set[int]:
+    """Fail if others wait; returns the APIs of the requests."""
+    slow, seen = {}, set[int]()
+    for request in requests:
+        seen.add(request.api.key)
+        took = [ping_seconds(watched, sock, request)]
+        while took[-1] > PING_SECONDS_MAX and len(took) < ATTEMPTS:
+            took.append(ping_seconds(watched, sock, request))
+        if took[-1] > PING_SECONDS_MAX:
+            slow[f"{request.api.name}, {request.what}"] = [round(seconds, 2) for seconds in took]
+    assert not slow, f"others waited while these were handled: {slow}"
+    return seen
+
+
+def test_largest_requests_of_a_trusted_client(watched: Watched, tables: Tables) -> None:
+    with watched.connect() as sock:
+        assert check_others_are_served(watched, sock, largest_requests(tables)) == APIS.keys()
+
+
+def test_largest_requests_of_a_user_without_rights(watched: Watched, tables: Tables) -> None:
+    with logged_in(watched, "user", "password") as sock:
+        requests = (one for one in largest_requests(tables) if one.api is not apis.AUTHENTICATE)
+        check_others_are_served(watched, sock, requests)
+
+
+def test_adding_columns_to_a_wide_table(watched: Watched, tables: Tables) -> None:
+    with watched.connect() as sock:
+        create = LargeRequest(apis.CREATE_TABLE, "5,000 columns", create_table("wide", 5_000))
+        check_others_are_served(watched, sock, [create])
+        added = (LargeRequest(apis.ALTER_TABLE, f"column {number}", add_column("wide", number)) for number in range(20))
+        check_others_are_served(watched, sock, added)
+
+
+def test_a_table_with_many_partitions_is_dropped(tmp_path: Path) -> None:
+    partitions = 20_000
+    with Watched(tmp_path) as watched:
+        table_id = asyncio.run(make_partitioned_table(watched.server.config()))
+        watched.server.stop()
+    # Each partition is one document: creating them by requests takes a flush to the disk each.
+    folder = tmp_path / "data" / "catalog" / "tables" / str(table_id) / "partitions"
+    for number in range(1, partitions + 1):
+        identity = {"kind": "partition", "id": number, "table_id": table_id, "spec": {"p": f"v{number}"}}
+        (folder / f"{number}.doc").write_bytes(encode_document(identity, {"created_time": 0}))
+    with Watched(tmp_path) as watched, watched.connect() as sock:
+        requests = [
+            LargeRequest(apis.FETCH_LOG, "all partitions", fetch_partitions(table_id, partitions)),
+            LargeRequest(apis.DROP_TABLE, "", drop_table("partitioned")),
+        ]
+        for request in requests:
+            began = time.monotonic()
+            # Twice as much as elsewhere: a drop cannot be tried again.
+            assert ping_seconds(watched, sock, request) < 2 * PING_SECONDS_MAX, request.what
+            assert time.monotonic() - began < 10
