@@ -28,27 +28,3 @@ def test_modules_and_classes_of_the_glossary_exist() -> None:
         for name in re.findall(r"`([^`]+)`", where):
             found = (SOURCES / name).is_file() if name.endswith(".py") else f"class {name}" in code
             assert found, f"{term}: {name} does not exist"
-
-
-def test_retired_words_stay_away() -> None:
-    """Words that the style guide replaced by those of the glossary."""
-    retired = re.compile(
-        r"\b(homeless|_note_strange|misfit|let_pass|fall_silent|put_back|give_up_id|given_up_id|_WRITTEN_PERHAPS"
-        r"|LoopLines|Nearby|Handover|OpenBatch|KvPiece|ArrowPiece|under way|on their way|whoever|nobody|somebody)\b",
-        re.IGNORECASE,
-    )
-    for package in ("client", "net", "server"):
-        for path in sorted((SOURCES / package).rglob("*.py")):
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                assert not retired.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-
-
-def test_formats_lake_and_spark_name_actors_and_use_standard_terms() -> None:
-    private = re.compile(
-        r"\b(whoever|nobody|somebody|anybody|under way|on (their|its) way|side by side|set_aside\w*|given up"
-        r"|[hH]ouse|honest)\b",
-    )
-    for package in ("lake", "metadata", "options", "protocol", "records", "rows", "spark", "testing"):
-        for path in sorted((SOURCES / package).rglob("*.py")):
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                assert not private.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
