@@ -84,9 +84,12 @@ class Page:
         return self.driver.execute_script(text, *arguments)
 
     def until(self, condition: Any) -> Any:
+        """Wait until a condition holds; an element that the page has drawn anew meanwhile is looked for again."""
+        from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.support.ui import WebDriverWait
 
-        return WebDriverWait(self.driver, WAIT_S, 0.05).until(lambda _: condition())
+        drawn_anew = (StaleElementReferenceException,)
+        return WebDriverWait(self.driver, WAIT_S, 0.05, drawn_anew).until(lambda _: condition())
 
     @property
     def text(self) -> str:
@@ -136,7 +139,7 @@ class Button:
         self._page.until(self._clicked)
 
     def _clicked(self) -> bool:
-        from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
+        from selenium.common.exceptions import ElementClickInterceptedException
 
         found = self._page.script(
             "return [...document.querySelectorAll('button')]"
@@ -147,7 +150,7 @@ class Button:
             return False
         try:
             found.click()
-        except (StaleElementReferenceException, ElementClickInterceptedException):
+        except ElementClickInterceptedException:
             return False
         return True
 

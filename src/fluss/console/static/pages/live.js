@@ -86,7 +86,7 @@ export async function show(body, { table }) {
     paused = !paused;
     pause.textContent = paused ? "Resume" : "Pause";
     status.className = paused ? "tag warn" : "tag good"; status.textContent = paused ? "paused" : "live";
-    if (paused) { source?.close(); drawKept(); } else follow(last || chosen());
+    if (paused) { source?.close(); draw(); drawKept(); } else follow(last || chosen());
   });
   const arrange = () => { atField.hidden = start.value !== "time"; positionField.hidden = start.value !== "position"; };
   start.addEventListener("change", () => { arrange(); if (start.value === "latest" || start.value === "earliest") restart(); });
