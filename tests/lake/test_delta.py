@@ -85,7 +85,7 @@ def test_a_table_that_was_rolled_back_is_noticed(delta: LakeHarness) -> None:
         delta.tier(path)
     opened(delta, path).restore(1)
     delta.append(path, [row(3)])
-    with pytest.raises(FlussError, match="restored, created anew"):
+    with pytest.raises(FlussError, match="rolled back, overwritten"):
         delta.tier(path)
 
 

@@ -15,7 +15,7 @@ from tests.lake.support import PACKAGES, PARTITIONED, ROW, LakeHarness, row, row
 _KILLED = """
 import json, os, signal, sys
 from fluss.lake.rounds import Round
-from fluss.lake.runners import LocalRunner
+from fluss.lake.tasks import LocalRunner
 from fluss.lake.session import LakeSession
 from fluss.metadata import TablePath
 

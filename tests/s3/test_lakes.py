@@ -15,7 +15,7 @@ from fluss.errors import FlussError
 from fluss.lake.layout import lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.rounds import Round, RoundSettings
-from fluss.lake.runners import LocalRunner
+from fluss.lake.tasks import LocalRunner
 from fluss.lake.union import union_read
 from fluss.metadata import TablePath
 from fluss.server.local import LocalServer

@@ -60,8 +60,8 @@ def tier(
     Example: fluss tier --once --tables fluss.events
     """
     from fluss.lake.rounds import RoundSettings
-    from fluss.lake.runners import LocalRunner
     from fluss.lake.service import ServiceSettings, TieringService
+    from fluss.lake.tasks import LocalRunner
 
     client = link.config().to_dict()
     chosen = [parse_path(name.strip()) for name in tables.split(",")] if tables else None

@@ -7,15 +7,16 @@ The tiering engine, union reads and the server speak to these classes alone. Eve
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from fluss.errors import FlussError
+from fluss.errors import FlussError, LakeTableAlreadyExistError
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 
 T = TypeVar("T")
@@ -25,6 +26,9 @@ TIERING_USER = "__fluss_lake_tiering"
 
 PartitionFilter = Callable[[tuple[str, ...]], bool]
 """Select partitions of a read by the values of their keys, as Fluss writes them."""
+
+USER_PROPERTY = "commit-user"
+"""Snapshot property with the name of who committed."""
 
 OFFSETS_PROPERTY = "fluss-offsets"
 """Snapshot property with the path of the file that says which log offsets the snapshot reaches."""
@@ -79,6 +83,21 @@ class TieredSnapshot:
 
 
 @dataclass(frozen=True)
+class LakeCommit:
+    """One snapshot in the history of a lake table."""
+
+    snapshot_id: int
+    properties: Mapping[str, str]
+    replaces: bool = False
+    """The table is not the continuation of what it was: it was restored or overwritten."""
+
+    @property
+    def tiered(self) -> bool:
+        """Whether a tiering service committed it."""
+        return self.properties.get(USER_PROPERTY) == TIERING_USER
+
+
+@dataclass(frozen=True)
 class LakeSplit:
     """A part of a snapshot that one task reads."""
 
@@ -122,13 +141,52 @@ class LakeWriter(ABC):
 class OpenLakeTable(ABC):
     """One table of the lake, as it is now."""
 
-    @abstractmethod
-    def check(self, info: TableInfo) -> None:
-        """Raise `LakeTableChangedError` unless rows of this Fluss table can be written and read here."""
+    kind: ClassVar[str]
+    """What errors call it: ``Paimon table``."""
+    path: TablePath
+
+    @property
+    def what(self) -> str:
+        """How errors name it."""
+        return f"the {self.kind} {self.path}"
 
     @abstractmethod
+    def differences(self, columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
+        """Columns of a Fluss table that this table lacks, and what of the others does not fit."""
+
+    @abstractmethod
+    def layout_differences(self, descriptor: TableDescriptor) -> list[str]:
+        """What of keys, partitions and properties does not fit."""
+
     def missing_columns(self, info: TableInfo) -> list[Column]:
         """Columns that the Fluss table has and this table has not."""
+        return self.differences(info.schema.columns)[0]
+
+    def problems(self, descriptor: TableDescriptor) -> list[str]:
+        """What keeps rows of a Fluss table from being written and read here."""
+        missing, wrong = self.differences(descriptor.schema.columns)
+        wrong = wrong + [f"column '{column.name}' is missing" for column in missing]
+        return wrong + self.layout_differences(descriptor)
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written to it."""
+
+    def check(self, info: TableInfo) -> None:
+        """Raise `LakeTableChangedError` unless rows of this Fluss table can be written and read here."""
+        wrong = self.problems(info.descriptor)
+        if wrong:
+            raise LakeTableChangedError(f"{self.what} does not fit its Fluss table any more: {'; '.join(wrong)}")
+
+    def conflict(self, reason: object) -> LakeCommitConflictError:
+        """Make the error of a commit that came too late."""
+        return LakeCommitConflictError(
+            f"{self.what} was changed by another writer meanwhile ({reason!s:.200}); this round is abandoned"
+        )
+
+    def gone(self, snapshot_id: int) -> LakeTableChangedError:
+        """Make the error of a read of a snapshot that is not there."""
+        return LakeTableChangedError(f"snapshot {snapshot_id} of {self.what} is gone: it was expired or never there")
 
     @abstractmethod
     def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
@@ -147,16 +205,33 @@ class OpenLakeTable(ABC):
         """Remove files that were certainly not committed. Never raises."""
 
     @abstractmethod
+    def commits(self) -> Iterator[LakeCommit]:
+        """Walk through the snapshots that led to the current one, newest first, as far as they are kept."""
+
     def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
         """The newest tiered snapshot if it is newer than the one the server knows, else None.
 
         Raises:
             LakeTableChangedError: The known snapshot is not part of this table's history any more.
         """
+        found = None
+        for commit in self.commits():
+            if commit.snapshot_id == known_id and commit.tiered:
+                return found
+            if known_id is not None and (commit.snapshot_id == known_id or commit.replaces):
+                break
+            if found is None and commit.tiered:
+                found = TieredSnapshot(commit.snapshot_id, commit.properties.get(OFFSETS_PROPERTY))
+        if known_id is not None:
+            raise LakeTableChangedError(
+                f"the history of {self.what} does not hold snapshot {known_id}, which was tiered before: it was rolled "
+                "back, overwritten, created anew or cut. Put it back, or drop both tables and start over"
+            )
+        return found
 
-    @abstractmethod
     def tiered_ids(self, limit: int) -> list[int]:
         """The newest tiered snapshots, newest first."""
+        return list(itertools.islice((one.snapshot_id for one in self.commits() if one.tiered), limit))
 
     @abstractmethod
     def plan(
@@ -201,6 +276,9 @@ class OpenLakeTable(ABC):
 class Lake(ABC):
     """A lake: the catalog of one format."""
 
+    place: ClassVar[str]
+    """Where errors say that its tables are: ``in the Paimon catalog``."""
+
     @abstractmethod
     def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
         """Create the table, or make sure that the one there fits.
@@ -216,6 +294,24 @@ class Lake(ABC):
     @abstractmethod
     def table(self, path: TablePath) -> OpenLakeTable:
         """Open a table; raises `LakeTableChangedError` if there is none."""
+
+    def check_existing(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
+        """Refuse a table that is there already, if rows of a new Fluss table do not fit or others are in it."""
+        table = self.table(path)
+        wrong = table.problems(descriptor)
+        if not wrong and must_be_empty and not table.is_empty():
+            wrong = ["it is not empty"]
+        if wrong:
+            raise LakeTableAlreadyExistError(
+                f"Table {path} already exists {self.place} and does not fit: {'; '.join(wrong)}. Drop it there, or "
+                "choose another table name."
+            )
+
+    def missing(self, path: TablePath) -> LakeTableChangedError:
+        """Make the error of a table that is not there."""
+        return LakeTableChangedError(
+            f"table {path} does not exist {self.place}; was it dropped there, or is it another lake?"
+        )
 
     def close(self) -> None:  # noqa: B027 (most formats have nothing to close)
         """Give back connections; tables of this lake cannot be used any more."""

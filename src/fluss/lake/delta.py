@@ -23,82 +23,62 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from fluss.errors import ConfigError
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
-    Lake,
+    USER_PROPERTY,
     LakeBucket,
-    LakeCommitConflictError,
+    LakeCommit,
     LakeSplit,
     LakeStats,
-    LakeTableChangedError,
     LakeWriter,
     OpenLakeTable,
     Options,
     PartitionFilter,
     Rows,
-    TieredSnapshot,
     WrittenFiles,
 )
 from fluss.lake.delta_schema import check_table, delta_field, delta_schema, differences
-from fluss.lake.layout import LakeBatchConverter, cast_array, check_existing, check_unchanged, read_schema, to_fluss
+from fluss.lake.layout import LakeBatchConverter, read_schema, to_fluss
+from fluss.lake.warehouse import FolderTable, WarehouseLake, old_versions
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 from fluss.metadata.lake_properties import lake_options
-from fluss.net.filesystems import open_filesystem
 
-_USER_PROPERTY = "commit-user"
 _REPLACES_PROPERTY = "fluss-compaction"
 _OPEN_TRIES = 5
 _FILE_BYTES = 128 * 1024 * 1024
 _UNREADABLE = frozenset({"deletionVectors", "columnMapping", "v2Checkpoint"})
 """Features that change what the files of a table mean; nothing here writes them."""
-_STORE_OPTIONS = {
-    "s3.endpoint": ("endpoint_url", "aws_endpoint_url", "endpoint", "aws_endpoint"),
-    "s3.region": ("region", "aws_region"),
-    "s3.access-key": ("access_key_id", "aws_access_key_id"),
-    "s3.secret-key": ("secret_access_key", "aws_secret_access_key"),
-    "s3.session-token": ("session_token", "aws_session_token"),
-}
 
 
-class DeltaLake(Lake):
+class DeltaLake(WarehouseLake):
     """A folder of Delta tables, local or in an object store."""
 
+    lake_format = "delta"
+    place = "as a Delta table"
+
     def __init__(self, options: Options) -> None:
-        self._warehouse = options.get("warehouse", "").rstrip("/")
-        if not self._warehouse:
-            raise ConfigError("the lake of format delta has no warehouse: set datalake.delta.warehouse on the server")
-        self._storage = {name: value for name, value in options.items() if name != "warehouse"}
+        super().__init__(options)
         if self._warehouse.startswith(("s3://", "s3a://")):
             # The store itself refuses a version that is there already; nothing else has to keep writers apart.
-            self._storage.setdefault("conditional_put", "etag")
-
-    def _uri(self, path: TablePath) -> str:
-        return f"{self._warehouse}/{path.database_name}/{path.table_name}"
+            self.storage.setdefault("conditional_put", "etag")
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
         check_table(descriptor)
         options = lake_options("delta", {**descriptor.properties, **descriptor.custom_properties})
         try:
             DeltaTable.create(
-                self._uri(path),
+                self.uri(path),
                 Schema.from_arrow(delta_schema(descriptor.schema.columns)),
                 mode="error",
                 partition_by=list(descriptor.partition_keys) or None,
                 configuration={f"delta.{name}": text for name, text in options.items()},
-                storage_options=self._storage,
+                storage_options=self.storage,
             )
         except DeltaError as error:
             if "already exists" not in str(error):
                 raise
-            self._check_existing(path, descriptor, must_be_empty=must_be_empty)
-
-    def _check_existing(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
-        table = self._open(path)
-        wrong = _problems(table, descriptor)
-        filled = not wrong and must_be_empty and len(table.file_uris()) > 0
-        check_existing(path, "as a Delta table", wrong, filled=filled)
+            self.check_existing(path, descriptor, must_be_empty=must_be_empty)
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         table = self._open(path)
@@ -109,15 +89,13 @@ class DeltaLake(Lake):
             table.alter.add_columns(fields, post_commithook_properties=_HOOKS)
 
     def table(self, path: TablePath) -> OpenLakeTable:
-        return OpenDeltaTable(path, self._open(path), self._storage)
+        return OpenDeltaTable(path, self._open(path), self.storage)
 
     def _open(self, path: TablePath) -> DeltaTable:
         try:
-            return _load(self._uri(path), None, self._storage)
+            return _load(self.uri(path), None, self.storage)
         except TableNotFoundError:
-            raise LakeTableChangedError(
-                f"table {path} does not exist as a Delta table; was it deleted, or is it another warehouse?"
-            ) from None
+            raise self.missing(path) from None
 
 
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
@@ -141,33 +119,14 @@ def _arrow_schema(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
-def _problems(table: DeltaTable, descriptor: TableDescriptor) -> list[str]:
-    """Say what keeps rows of a Fluss table from being written to a Delta table and read there."""
-    missing, wrong = differences(_arrow_schema(table), descriptor.schema.columns)
-    wrong += [f"column '{column.name}' is missing" for column in missing]
-    keys = list(table.metadata().partition_columns)
-    if keys != list(descriptor.partition_keys):
-        wrong.append(f"it is partitioned by {keys}, not {list(descriptor.partition_keys)}")
-    features = _UNREADABLE & set(table.protocol().reader_features or ())
-    if features:
-        wrong.append(f"it uses {', '.join(sorted(features))}, which is not read here")
-    return wrong
-
-
-class OpenDeltaTable(OpenLakeTable):
+class OpenDeltaTable(FolderTable):
     """One Delta table, as it was when it was opened; commits look at it anew."""
 
+    kind = "Delta table"
+
     def __init__(self, path: TablePath, table: DeltaTable, storage: Mapping[str, str]) -> None:
-        self.path = path
+        super().__init__(path, table.table_uri, storage)
         self.delta = table
-        self._storage = dict(storage)
-        options = {}
-        for name, spellings in _STORE_OPTIONS.items():
-            value = next((self._storage[one] for one in spellings if one in self._storage), None)
-            if value is not None:
-                options[name] = value
-        self.filesystem, root = open_filesystem(table.table_uri.removeprefix("file://"), options)
-        self.root = root.rstrip("/")
 
     # -- the table ------------------------------------------------------------------------------------------------
 
@@ -180,22 +139,29 @@ class OpenDeltaTable(OpenLakeTable):
     def partition_keys(self) -> list[str]:
         return list(self.delta.metadata().partition_columns)
 
-    def missing_columns(self, info: TableInfo) -> list[Column]:
-        return differences(self.schema, info.schema.columns)[0]
+    def differences(self, columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
+        return differences(self.schema, columns)
 
-    def check(self, info: TableInfo) -> None:
-        check_table(info.descriptor)
-        check_unchanged(f"the Delta table of {self.path}", _problems(self.delta, info.descriptor))
+    def layout_differences(self, descriptor: TableDescriptor) -> list[str]:
+        check_table(descriptor)
+        wrong = []
+        if self.partition_keys != list(descriptor.partition_keys):
+            wrong.append(f"it is partitioned by {self.partition_keys}, not {list(descriptor.partition_keys)}")
+        features = _UNREADABLE & set(self.delta.protocol().reader_features or ())
+        if features:
+            wrong.append(f"it uses {', '.join(sorted(features))}, which is not read here")
+        return wrong
+
+    def is_empty(self) -> bool:
+        return not self.delta.file_uris()
 
     def _at(self, version: int) -> DeltaTable:
         try:
             if version > self.delta.version() or version < self._first_version():
                 raise TableNotFoundError
-            return _load(self.delta.table_uri, version, self._storage)
+            return _load(self.delta.table_uri, version, self.storage)
         except (TableNotFoundError, DeltaError) as error:
-            raise LakeTableChangedError(
-                f"version {version} of the Delta table of {self.path} is gone: it was expired or never there"
-            ) from error
+            raise self.gone(version) from error
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -215,10 +181,10 @@ class OpenDeltaTable(OpenLakeTable):
         self.delta.update_incremental()
         version = self.delta.version()
         if self.tiered_after(known_id) is not None or (bases and bases != {version}):
-            raise self._conflict("another version was committed")
+            raise self.conflict("another version was committed")
         actions = [action for result in results for kind in ("added", "removed") for action in result.payload[kind]]
         properties = CommitProperties(
-            custom_metadata={_USER_PROPERTY: TIERING_USER, OFFSETS_PROPERTY: offsets_path, **more},
+            custom_metadata={USER_PROPERTY: TIERING_USER, OFFSETS_PROPERTY: offsets_path, **more},
             max_commit_retries=0,
         )
         try:
@@ -231,28 +197,13 @@ class OpenDeltaTable(OpenLakeTable):
                 post_commithook_properties=_HOOKS,
             )
         except CommitFailedError as error:
-            raise self._conflict(str(error)) from None
+            raise self.conflict(error) from None
         self.delta.update_incremental()
         return int(version + 1)
 
-    def _conflict(self, reason: str) -> LakeCommitConflictError:
-        return LakeCommitConflictError(
-            f"the Delta table of {self.path} was changed by another writer meanwhile ({reason:.200}); this round is "
-            "abandoned"
-        )
-
     def abort(self, results: Sequence[WrittenFiles]) -> None:
         for result in results:
-            self.delete(action.path for action in result.payload["added"])
-
-    def delete(self, paths: Any) -> list[str]:
-        """Delete files below the table; returns those that are gone now."""
-        removed = []
-        for path in paths:
-            with contextlib.suppress(OSError):
-                self.filesystem.delete_file(f"{self.root}/{unquote(path)}")
-                removed.append(path)
-        return removed
+            self.delete(unquote(action.path) for action in result.payload["added"])
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
@@ -263,26 +214,11 @@ class OpenDeltaTable(OpenLakeTable):
     def _first_version(self) -> int:
         return min((int(one["version"]) for one in self._history()), default=0)
 
-    def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
-        found = None
-        for commit in self._history():
-            version, mine = int(commit["version"]), commit.get(_USER_PROPERTY) == TIERING_USER
-            if version == known_id and mine:
-                return found
-            if known_id is not None and (version <= known_id or commit.get("operation") == "RESTORE"):
-                break
-            if found is None and mine:
-                found = TieredSnapshot(version, commit.get(OFFSETS_PROPERTY))
-        if known_id is not None:
-            raise LakeTableChangedError(
-                f"the history of the Delta table of {self.path} does not hold version {known_id}, which was tiered "
-                "before: it was restored, created anew or cut. Put it back, or drop both tables and start over"
-            )
-        return found
-
-    def tiered_ids(self, limit: int) -> list[int]:
-        mine = (int(one["version"]) for one in self._history() if one.get(_USER_PROPERTY) == TIERING_USER)
-        return [version for _, version in zip(range(limit), mine)]
+    def commits(self) -> Iterator[LakeCommit]:
+        for one in self._history():
+            properties = {name: one[name] for name in (USER_PROPERTY, OFFSETS_PROPERTY) if name in one}
+            replaces = one.get("operation") == "RESTORE"
+            yield LakeCommit(int(one["version"]), properties, replaces)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -364,11 +300,9 @@ class OpenDeltaTable(OpenLakeTable):
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
         self.delta.update_incremental()
         history = self._history()
-        # Everything newer than a version that the server knows stays: recovery walks from there to the newest.
-        floor = max([keep_min, *(i + 1 for i, one in enumerate(history) if int(one["version"]) in keep_ids)])
-        old = [one for one in history[floor:] if int(one.get("timestamp") or 0) < older_than_ms]
+        times = {int(one["version"]): float(one.get("timestamp") or 0) for one in history}
+        expired = old_versions(times, keep_min=keep_min, older_than_ms=older_than_ms, keep_ids=keep_ids)
         # A version is read on top of those before it: what goes is the oldest part, without gaps.
-        expired = sorted(int(one["version"]) for one in old)
         if not expired or expired[-1] - expired[0] + 1 != len(expired) or expired[0] != self._first_version():
             return []
         first_kept = expired[-1] + 1
@@ -376,13 +310,11 @@ class OpenDeltaTable(OpenLakeTable):
         kept = self._used(history, first_kept)
         # The kept versions must not need the commits that go.
         self._at(first_kept).create_checkpoint()
-        log = f"{self.root}/_delta_log"
-        for version in expired:
-            for name in (f"{version:020d}.json", f"{version:020d}.checkpoint.parquet"):
-                with contextlib.suppress(OSError):
-                    self.filesystem.delete_file(f"{log}/{name}")
-        self.delete(gone - kept)
-        self.delta = _load(self.delta.table_uri, None, self._storage)
+        # The clean-up of the library goes by the age of a version alone: it knows none that must stay.
+        endings = ("json", "checkpoint.parquet")
+        self.delete(f"_delta_log/{version:020d}.{ending}" for version in expired for ending in endings)
+        self.delete(unquote(path) for path in gone - kept)
+        self.delta = _load(self.delta.table_uri, None, self.storage)
         return expired
 
     def _rewritten(self, history: Sequence[dict[str, Any]], until: int) -> list[int]:
@@ -403,22 +335,16 @@ class OpenDeltaTable(OpenLakeTable):
 
     def sweep(self, *, older_than_ms: int) -> list[str]:
         # List first: a file that is committed after the listing is then found among the used ones.
-        selector = pafs.FileSelector(self.root, recursive=True, allow_not_found=True)
-        files = self.filesystem.get_file_info(selector)
+        files = self.list_files(older_than_ms)
         self.delta.update_incremental()
         used = {unquote(path) for path in self._used(self._history(), self._first_version())}
-        unused = [
-            name
-            for info in files
-            if info.type == pafs.FileType.File and info.path.endswith(".parquet") and info.mtime is not None
-            for name in [info.path.removeprefix(f"{self.root}/")]
-            if not name.startswith("_") and name not in used and info.mtime.timestamp() * 1000 < older_than_ms
-        ]
-        return self.delete(quote(name, safe="/=") for name in unused)
+        return self.delete(
+            name for name in files if name.endswith(".parquet") and not name.startswith("_") and name not in used
+        )
 
 
 def _only_adds(commit: Mapping[str, Any]) -> bool:
-    mine = commit.get(_USER_PROPERTY) == TIERING_USER and not commit.get(_REPLACES_PROPERTY)
+    mine = commit.get(USER_PROPERTY) == TIERING_USER and not commit.get(_REPLACES_PROPERTY)
     return mine or commit.get("operation") in ("CREATE TABLE", "ADD COLUMN")
 
 
@@ -440,13 +366,6 @@ class DeltaFiles:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows; columns that are missing are null."""
-        known = {name: i for i, name in enumerate(batch.schema.names)}
-        arrays = [
-            cast_array(batch.column(known[field.name]), field.type)
-            if field.name in known
-            else pa.nulls(batch.num_rows, field.type)
-            for field in self.schema
-        ]
         if self._writer is None:
             # Names of partitions are written as they are, so their folders are escaped once more in the log.
             self._path = f"{self._folder}part-{uuid.uuid4()}.parquet"
@@ -455,7 +374,7 @@ class DeltaFiles:
                 self._table.filesystem.create_dir(where.rpartition("/")[0], recursive=True)
             self._sink = self._table.filesystem.open_output_stream(where)
             self._writer = pq.ParquetWriter(self._sink, self.schema, compression="zstd")
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+        self._writer.write_batch(to_fluss(batch, self.schema))
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._bytes >= _FILE_BYTES:
@@ -490,7 +409,7 @@ class DeltaFiles:
         """Delete everything written so far."""
         with contextlib.suppress(Exception):
             self._roll()
-        self._table.delete(quote(path, safe="/=") for path, _, _ in self._done)
+        self._table.delete(path for path, _, _ in self._done)
 
 
 class DeltaWriter(LakeWriter):
@@ -498,7 +417,7 @@ class DeltaWriter(LakeWriter):
 
     def __init__(self, table: OpenDeltaTable, bucket: LakeBucket) -> None:
         self._files = DeltaFiles(table, dict(zip(table.partition_keys, bucket.partition)))
-        self._converter = LakeBatchConverter(table.schema, bucket.bucket, f"the Delta table of {table.path}")
+        self._converter = LakeBatchConverter(table.schema, bucket.bucket, table.what)
         self._rows = 0
 
     def write(self, rows: Rows) -> None:

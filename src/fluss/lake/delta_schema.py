@@ -19,7 +19,7 @@ from fluss.lake.layout import (
     SYSTEM_COLUMNS,
     TIMESTAMP_COLUMN,
     check_column_names,
-    same_type,
+    column_differences,
 )
 
 _SYSTEM_FIELDS = (
@@ -78,22 +78,5 @@ def _converted(kind: pa.DataType, name: str) -> pa.DataType:
 
 def differences(schema: pa.Schema, columns: Sequence[m.Column]) -> tuple[list[m.Column], list[str]]:
     """Columns that a Delta table lacks, and what cannot be mended."""
-    missing, wrong = [], []
-    known = set(schema.names)
-    for column in columns:
-        if column.name not in known:
-            missing.append(column)
-            continue
-        known.discard(column.name)
-        field, wanted = schema.field(column.name), delta_type(column)
-        if not same_type(field.type, wanted):
-            wrong.append(f"column '{column.name}' is {field.type}, not {wanted}")
-        elif not field.nullable and column.data_type.nullable:
-            wrong.append(f"column '{column.name}' takes no nulls")
-    wrong += [f"column '{name}' is missing" for name in SYSTEM_COLUMNS if name not in known]
-    wrong += [
-        f"column '{name}' takes no nulls and is unknown to Fluss"
-        for name in sorted(known - set(SYSTEM_COLUMNS))
-        if not schema.field(name).nullable
-    ]
-    return missing, wrong
+    missing, wrong = column_differences(schema, columns, delta_type)
+    return missing, wrong + [f"column '{name}' is missing" for name in SYSTEM_COLUMNS if name not in schema.names]

@@ -22,24 +22,23 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 
 from fluss.errors import ConfigError
 from fluss.lake import iceberg_files
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
+    USER_PROPERTY,
     Lake,
     LakeBucket,
+    LakeCommit,
     LakeCommitConflictError,
     LakeSplit,
     LakeStats,
-    LakeTableChangedError,
     LakeWriter,
     OpenLakeTable,
     Options,
     PartitionFilter,
-    TieredSnapshot,
     WrittenFiles,
 )
 from fluss.lake.iceberg_schema import (
@@ -55,14 +54,11 @@ from fluss.lake.iceberg_store import IcebergStore
 from fluss.lake.iceberg_writer import IcebergAppendWriter, IcebergMergeWriter
 from fluss.lake.layout import (
     SYSTEM_COLUMNS,
-    check_existing,
-    check_unchanged,
     read_schema,
     to_fluss,
 )
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 
-_USER_PROPERTY = "commit-user"
 _IMPORTED = ("py-catalog-impl", "py-io-impl", "s3.retry-strategy-impl")
 """Options that name Python code, which the library imports and calls. Options come from a server or through one."""
 _FILE_IOS = ("pyiceberg.io.pyarrow.PyArrowFileIO", "pyiceberg.io.fsspec.FsspecFileIO")
@@ -119,6 +115,8 @@ def catalog_options(options: Options) -> dict[str, str]:
 class IcebergLake(Lake):
     """An Iceberg catalog."""
 
+    place = "in the Iceberg catalog"
+
     def __init__(self, options: Options) -> None:
         found = catalog_options(options)
         self._catalog: Catalog = load_catalog(found.pop("name", "fluss"), **found)
@@ -143,13 +141,7 @@ class IcebergLake(Lake):
                     self._catalog.create_namespace(path.database_name)
                 create()
         except TableAlreadyExistsError:
-            self._check_existing(path, descriptor, must_be_empty=must_be_empty)
-
-    def _check_existing(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
-        table = self._catalog.load_table(_identifier(path))
-        wrong = _problems(table, descriptor)
-        filled = not wrong and must_be_empty and table.current_snapshot() is not None
-        check_existing(path, "in the Iceberg catalog", wrong, filled=filled)
+            self.check_existing(path, descriptor, must_be_empty=must_be_empty)
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         table = self._load(path)
@@ -174,33 +166,29 @@ class IcebergLake(Lake):
         try:
             return self._catalog.load_table(_identifier(path))
         except (NoSuchTableError, NoSuchNamespaceError):
-            raise LakeTableChangedError(
-                f"table {path} does not exist in the Iceberg catalog; was it dropped there, or is it another catalog?"
-            ) from None
+            raise self.missing(path) from None
 
 
 def _identifier(path: TablePath) -> tuple[str, str]:
     return path.database_name, path.table_name
 
 
-def _problems(table: Table, descriptor: TableDescriptor) -> list[str]:
-    """Say what keeps rows of a Fluss table from being written to an Iceberg table and read there."""
-    missing, wrong = differences(table.schema(), descriptor.schema.columns)
-    wrong += [f"column '{column.name}' is missing" for column in missing]
-    wrong += [f"it has the property '{name}', which is not safe" for name in _UNSAFE if name in table.properties]
-    return wrong + layout_differences(table.metadata, descriptor)
-
-
-class IcebergTable(IcebergStore, OpenLakeTable):
+class IcebergTable(IcebergStore):
     """One Iceberg table, as it was when it was opened; commits look at it anew."""
 
     # -- the table ------------------------------------------------------------------------------------------------
 
-    def missing_columns(self, info: TableInfo) -> list[Column]:
-        return differences(self.table.schema(), info.schema.columns)[0]
+    def differences(self, columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
+        return differences(self.table.schema(), columns)
 
-    def check(self, info: TableInfo) -> None:
-        check_unchanged(f"the Iceberg table {self.path}", _problems(self.table, info.descriptor))
+    def layout_differences(self, descriptor: TableDescriptor) -> list[str]:
+        unsafe = [
+            f"it has the property '{name}', which is not safe" for name in _UNSAFE if name in self.table.properties
+        ]
+        return unsafe + layout_differences(self.table.metadata, descriptor)
+
+    def is_empty(self) -> bool:
+        return self.table.current_snapshot() is None
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -215,12 +203,10 @@ class IcebergTable(IcebergStore, OpenLakeTable):
         newer = self.tiered_after(known_id)
         current = self.table.current_snapshot()
         if newer is not None or (bases and bases != {current.snapshot_id if current else None}):
-            raise LakeCommitConflictError(
-                f"the Iceberg table {self.path} was changed by another writer meanwhile; this round is abandoned"
-            )
+            raise self.conflict("another snapshot was committed")
         # The commit is refused if the table is not at this snapshot any more, so nothing can slip in between.
         transaction = self.table.transaction()
-        properties = {_USER_PROPERTY: TIERING_USER, OFFSETS_PROPERTY: offsets_path}
+        properties = {USER_PROPERTY: TIERING_USER, OFFSETS_PROPERTY: offsets_path}
         update = transaction.update_snapshot(snapshot_properties=properties)
         producer: Any = update.overwrite() if deleted else update.fast_append()
         producer._refresh_for_retry = _no_retry
@@ -232,9 +218,7 @@ class IcebergTable(IcebergStore, OpenLakeTable):
             producer.commit()
             transaction.commit_transaction()
         except (CommitFailedException, ValidationException, LakeCommitConflictError) as error:
-            raise LakeCommitConflictError(
-                f"the Iceberg table {self.path} was changed by another writer meanwhile: {error}"
-            ) from error
+            raise self.conflict(error) from error
         return int(producer.snapshot_id)
 
     def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
@@ -248,24 +232,10 @@ class IcebergTable(IcebergStore, OpenLakeTable):
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
-    def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
-        found = None
+    def commits(self) -> Iterator[LakeCommit]:
         for snapshot in self.history():
-            if snapshot.snapshot_id == known_id:
-                return found
-            if found is None and _property(snapshot, _USER_PROPERTY) == TIERING_USER:
-                path = _property(snapshot, OFFSETS_PROPERTY)
-                found = TieredSnapshot(snapshot.snapshot_id, path)
-        if known_id is not None:
-            raise LakeTableChangedError(
-                f"the history of the Iceberg table {self.path} does not hold snapshot {known_id}, which was tiered "
-                "before: it was rolled back, created anew or cut. Put it back, or drop both tables and start over"
-            )
-        return found
-
-    def tiered_ids(self, limit: int) -> list[int]:
-        ids = (s.snapshot_id for s in self.history() if _property(s, _USER_PROPERTY) == TIERING_USER)
-        return [snapshot_id for _, snapshot_id in zip(range(limit), ids)]
+            summary = snapshot.summary
+            yield LakeCommit(snapshot.snapshot_id, summary.additional_properties if summary is not None else {})
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -312,7 +282,3 @@ class IcebergTable(IcebergStore, OpenLakeTable):
 
 def _no_retry() -> None:
     raise LakeCommitConflictError("another writer committed first")
-
-
-def _property(snapshot: Snapshot, name: str) -> str | None:
-    return snapshot.summary.additional_properties.get(name) if snapshot.summary is not None else None

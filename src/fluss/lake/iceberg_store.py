@@ -13,12 +13,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
-from fluss.lake.api import LakeBucket, LakeTableChangedError
+from fluss.lake.api import LakeBucket, OpenLakeTable
 from fluss.metadata import TablePath
 
 
-class IcebergStore:
+class IcebergStore(OpenLakeTable):
     """The snapshots and files of one Iceberg table."""
+
+    kind = "Iceberg table"
 
     def __init__(self, path: TablePath, table: Table) -> None:
         self.path = path
@@ -35,9 +37,7 @@ class IcebergStore:
     def tasks(self, snapshot_id: int) -> list[FileScanTask]:
         """Plan a read of every file of a snapshot."""
         if self.table.snapshot_by_id(snapshot_id) is None:
-            raise LakeTableChangedError(
-                f"snapshot {snapshot_id} of the Iceberg table {self.path} is gone: it was expired or never there"
-            )
+            raise self.gone(snapshot_id)
         return list(self.table.scan(snapshot_id=snapshot_id).plan_files())
 
     def bucket_of(self, file: DataFile) -> LakeBucket:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fluss import metadata as m
 from fluss.errors import InvalidTableError
-from fluss.lake.layout import same_type
+from fluss.lake.layout import column_differences
 from fluss.metadata.lake_properties import LIST_SIZE_SUFFIX, check_lake_properties
 
 _PROPERTY = "fluss."
@@ -96,23 +96,9 @@ def _without_zone(kind: pa.DataType) -> pa.DataType:
 
 def differences(schema: pa.Schema, columns: Sequence[m.Column]) -> tuple[list[m.Column], list[str]]:
     """Columns that a dataset lacks, and what cannot be mended."""
-    missing, wrong = [], []
-    known = set(schema.names)
-    for column in columns:
-        if column.name not in known:
-            missing.append(column)
-            continue
-        known.discard(column.name)
-        field = schema.field(column.name)
-        wanted = column_type(column, {})
-        if not same_type(_without_zone(_as_list(field.type)), wanted):
-            wrong.append(f"column '{column.name}' is {field.type}, not {wanted}")
-        elif not field.nullable and column.data_type.nullable:
-            wrong.append(f"column '{column.name}' takes no nulls")
-    wrong += [
-        f"column '{name}' takes no nulls and is unknown to Fluss" for name in known if not schema.field(name).nullable
-    ]
-    return missing, wrong
+    return column_differences(
+        schema, columns, lambda column: column_type(column, {}), lambda found: _without_zone(_as_list(found))
+    )
 
 
 def _as_list(kind: pa.DataType) -> pa.DataType:

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from fluss.errors import ConfigError, InvalidArgumentError, InvalidConfigError, LakeTableAlreadyExistError
+from fluss.errors import ConfigError, InvalidArgumentError, InvalidConfigError
 from fluss.lake.api import LakeTableChangedError, Rows
-from fluss.metadata import TableDescriptor, TableInfo, TablePath
+from fluss.metadata import Column, TableDescriptor, TableInfo
 from fluss.metadata.lake_properties import check_lake_properties, lake_options
 
 BUCKET_COLUMN = "__bucket"
@@ -36,23 +36,6 @@ class LakeConfig:
     def __repr__(self) -> str:
         # The values may hold credentials.
         return f"LakeConfig({self.lake_format!r}, options {sorted(self.options)})"
-
-
-def check_existing(path: TablePath, where: str, wrong: Sequence[str], *, filled: bool) -> None:
-    """Refuse a lake table that a new Fluss table would be tiered to, if it does not fit or holds rows of another."""
-    advice = "Drop it there, or choose another table name."
-    if wrong:
-        raise LakeTableAlreadyExistError(
-            f"Table {path} already exists {where} and does not fit: {'; '.join(wrong)}. {advice}"
-        )
-    if filled:
-        raise LakeTableAlreadyExistError(f"Table {path} already exists {where} and is not empty. {advice}")
-
-
-def check_unchanged(what: str, wrong: Sequence[str]) -> None:
-    """Refuse a lake table that fitted its Fluss table once."""
-    if wrong:
-        raise LakeTableChangedError(f"{what} does not fit its Fluss table any more: {'; '.join(wrong)}")
 
 
 def lake_config(info: TableInfo, extra: Mapping[str, str] | None = None) -> LakeConfig:
@@ -125,7 +108,7 @@ class LakeBatchConverter:
         arrays = []
         for field in self._target:
             if field.name in known:
-                arrays.append(cast_array(batch.column(known[field.name]), field.type))
+                arrays.append(self._cast(batch.column(known[field.name]), field))
             elif field.name == BUCKET_COLUMN:
                 arrays.append(pa.array(np.full(count, self._bucket, np.int32)))
             elif field.name == OFFSET_COLUMN:
@@ -135,6 +118,14 @@ class LakeBatchConverter:
             else:
                 arrays.append(pa.nulls(count, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+
+    def _cast(self, array: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            return cast_array(array, field.type)
+        except pa.ArrowInvalid as error:
+            raise InvalidArgumentError(
+                f"values do not fit the type {field.type} in {self._what}: {error}", column=field.name
+            ) from None
 
 
 def _timestamps(timestamps_ms: np.ndarray[Any, Any], dtype: pa.DataType) -> pa.Array:
@@ -167,6 +158,31 @@ def same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
         same_count = found.num_fields == wanted.num_fields
         return same_count and all(a.name == b.name and same_type(a.type, b.type) for a, b in pairs)
     return False
+
+
+def column_differences(
+    schema: pa.Schema,
+    columns: Sequence[Column],
+    wanted_type: Callable[[Column], pa.DataType],
+    found_type: Callable[[pa.DataType], pa.DataType] = lambda found: found,
+) -> tuple[list[Column], list[str]]:
+    """Columns of a Fluss table that a lake table lacks, and what of the others does not fit."""
+    missing, wrong = [], []
+    others = {field.name: field for field in schema}
+    for column in columns:
+        field = others.pop(column.name, None)
+        if field is None:
+            missing.append(column)
+        elif not same_type(found_type(field.type), wanted_type(column)):
+            wrong.append(f"column '{column.name}' is {field.type}, not {wanted_type(column)}")
+        elif not field.nullable and column.data_type.nullable:
+            wrong.append(f"column '{column.name}' takes no nulls")
+    wrong += [
+        f"column '{name}' takes no nulls and is unknown to Fluss"
+        for name, field in sorted(others.items())
+        if name not in SYSTEM_COLUMNS and not field.nullable
+    ]
+    return missing, wrong
 
 
 def read_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:

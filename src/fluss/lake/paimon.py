@@ -31,11 +31,12 @@ from fluss.lake import paimon_files
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
+    USER_PROPERTY,
     Lake,
     LakeBucket,
+    LakeCommit,
     LakeSplit,
     LakeStats,
-    LakeTableChangedError,
     LakeWriter,
     OpenLakeTable,
     Options,
@@ -44,7 +45,7 @@ from fluss.lake.api import (
     TieredSnapshot,
     WrittenFiles,
 )
-from fluss.lake.layout import SYSTEM_COLUMNS, LakeBatchConverter, check_existing, check_unchanged, read_schema, to_fluss
+from fluss.lake.layout import SYSTEM_COLUMNS, LakeBatchConverter, read_schema, to_fluss
 from fluss.lake.paimon_schema import differences, layout_differences, paimon_schema, paimon_type
 from fluss.lake.paimon_store import NATIVE, Landed, PaimonStore, guard
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath, format_partition_value
@@ -84,6 +85,8 @@ def _store_options(options: Options) -> dict[str, str]:
 class PaimonLake(Lake):
     """A Paimon catalog."""
 
+    place = "in the Paimon catalog"
+
     def __init__(self, options: Options) -> None:
         if "warehouse" not in options:
             raise ConfigError("the Paimon catalog has no warehouse: set datalake.paimon.warehouse on the server")
@@ -100,13 +103,7 @@ class PaimonLake(Lake):
                     self._catalog.create_database(path.database_name, True)
                 self._catalog.create_table(identifier, schema, False)
         except TableAlreadyExistException:
-            self._check_existing(path, descriptor, must_be_empty=must_be_empty)
-
-    def _check_existing(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
-        table = self._catalog.get_table(_identifier(path))
-        wrong = _problems(table.table_schema, descriptor)
-        filled = not wrong and must_be_empty and table.snapshot_manager().get_latest_snapshot() is not None
-        check_existing(path, "in the Paimon catalog", wrong, filled=filled)
+            self.check_existing(path, descriptor, must_be_empty=must_be_empty)
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         table = self._load(path)
@@ -129,38 +126,33 @@ class PaimonLake(Lake):
         try:
             return self._catalog.get_table(_identifier(path))
         except (TableNotExistException, DatabaseNotExistException):
-            raise LakeTableChangedError(
-                f"table {path} does not exist in the Paimon catalog; was it dropped there, or is it another catalog?"
-            ) from None
+            raise self.missing(path) from None
 
 
 def _identifier(path: TablePath) -> Any:
     return Identifier.create(path.database_name, path.table_name)
 
 
-def _problems(schema: Any, descriptor: TableDescriptor) -> list[str]:
-    """Say what keeps rows of a Fluss table from being written to a Paimon table of this schema and read there."""
-    missing, wrong = differences(schema.fields, descriptor.schema.columns)
-    wrong += [f"column '{column.name}' is missing" for column in missing]
-    wrong += [f"it has the option '{name}', which is not safe" for name in _UNSAFE if name in schema.options]
-    return wrong + layout_differences(schema, descriptor)
-
-
-class PaimonTable(PaimonStore, OpenLakeTable):
+class PaimonTable(PaimonStore):
     """One Paimon table, at the schema it had when it was opened."""
 
     # -- the table ------------------------------------------------------------------------------------------------
 
-    def missing_columns(self, info: TableInfo) -> list[Column]:
-        return differences(self.table.table_schema.fields, info.schema.columns)[0]
+    def differences(self, columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
+        return differences(self.table.table_schema.fields, columns)
 
-    def check(self, info: TableInfo) -> None:
-        check_unchanged(f"the Paimon table {self.path}", _problems(self.table.table_schema, info.descriptor))
+    def layout_differences(self, descriptor: TableDescriptor) -> list[str]:
+        schema = self.table.table_schema
+        unsafe = [f"it has the option '{name}', which is not safe" for name in _UNSAFE if name in schema.options]
+        return unsafe + layout_differences(schema, descriptor)
+
+    def is_empty(self) -> bool:
+        return self.snapshots.get_latest_snapshot() is None
 
     # -- writing --------------------------------------------------------------------------------------------------
 
     def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
-        return _PaimonWriter(self.table, bucket.bucket, f"the Paimon table {self.path}")
+        return _PaimonWriter(self.table, bucket.bucket, self.what)
 
     def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         messages = self.messages(results)
@@ -188,14 +180,11 @@ class PaimonTable(PaimonStore, OpenLakeTable):
     def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
         return self.newer_than(known_id, self.snapshots.get_latest_snapshot())
 
-    def tiered_ids(self, limit: int) -> list[int]:
-        found: list[int] = []
+    def commits(self) -> Iterator[LakeCommit]:
         snapshot = self.snapshots.get_latest_snapshot()
-        while snapshot is not None and len(found) < limit:
-            if snapshot.commit_user == TIERING_USER:
-                found.append(snapshot.id)
+        while snapshot is not None:
+            yield LakeCommit(snapshot.id, {USER_PROPERTY: snapshot.commit_user})
             snapshot = self.snapshot(snapshot.id - 1)
-        return found
 
     # -- reading --------------------------------------------------------------------------------------------------
 

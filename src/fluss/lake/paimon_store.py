@@ -14,6 +14,7 @@ from fluss.lake.api import (
     TIERING_USER,
     LakeCommitConflictError,
     LakeTableChangedError,
+    OpenLakeTable,
     TieredSnapshot,
     WrittenFiles,
 )
@@ -22,8 +23,10 @@ from fluss.metadata import TablePath
 NATIVE = {"write.native.enabled": "true", "read.native.enabled": "true"}
 
 
-class PaimonStore:
+class PaimonStore(OpenLakeTable):
     """The snapshots and files of one Paimon table."""
+
+    kind = "Paimon table"
 
     def __init__(self, path: TablePath, table: Any) -> None:
         self.path = path
@@ -86,9 +89,7 @@ class PaimonStore:
     def raw_splits(self, snapshot_id: int) -> list[Any]:
         """Plan a read of a whole snapshot."""
         if self.snapshot(snapshot_id) is None:
-            raise LakeTableChangedError(
-                f"snapshot {snapshot_id} of the Paimon table {self.path} is gone: it was expired or never there"
-            )
+            raise self.gone(snapshot_id)
         options = {"scan.snapshot-id": str(snapshot_id), "read.native.enabled": "false"}
         return list(self.table.copy(options).new_read_builder().new_scan().plan().splits())
 

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one task of a tiering round does: read a range of one bucket's log, write it to new files of the lake.
 
-Tasks know nothing of Spark; whatever runs them only has to carry a `BucketTask` there and a `BucketResult` back.
+Tasks know nothing of Spark: `LocalRunner` runs them on this machine, and what runs them on a cluster only has to carry
+a `BucketTask` there and a `BucketResult` back.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +98,34 @@ def run_task(task: BucketTask) -> BucketResult:
         if task.bucket.partition_id is None:
             raise
         return BucketResult(task.bucket, task.start, task.start, 0, None, gone=True)
+
+
+class LocalRunner:
+    """Tasks in threads of this process: decoding, compressing and writing run outside the interpreter lock."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or min(8, max(2, os.cpu_count() or 2))
+
+    def run(self, tasks: Sequence[BucketTask], done: Callable[[BucketResult], None]) -> list[BucketResult]:
+        """Run all tasks; raises the first error after those that run have ended."""
+        results: list[BucketResult] = []
+        failure: BaseException | None = None
+        with ThreadPoolExecutor(min(self._threads, max(1, len(tasks))), "fluss-tier") as pool:
+            futures = [pool.submit(run_task, task) for task in tasks]
+            for future in as_completed(futures):
+                if future.cancelled():
+                    continue
+                error = future.exception()
+                if error is None:
+                    results.append(future.result())
+                    done(results[-1])
+                elif failure is None:
+                    failure = error
+                    for other in futures:
+                        other.cancel()
+        if failure is not None:
+            raise failure
+        return results
 
 
 def _copy(task: BucketTask, batches: Iterator[RecordBatch], writer: LakeWriter) -> BucketResult:

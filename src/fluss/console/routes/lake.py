@@ -11,10 +11,10 @@ from fluss.console.state import Call
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.lake.layout import lake_config
 from fluss.lake.registry import open_lake
-from fluss.lake.runners import LocalRunner
 from fluss.lake.service import TieringService
 from fluss.lake.session import LakeSession
 from fluss.lake.status import lake_status
+from fluss.lake.tasks import LocalRunner
 from fluss.metadata import TablePath
 
 _SNAPSHOTS_MAX = 100
