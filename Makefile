@@ -68,7 +68,7 @@ format: $(READY) ## Format the sources
 .PHONY: generate
 generate: $(READY) ## Regenerate the error classes, the stubs, the protocol messages and the tables of the docs
 	$(BIN)/python scripts/generate_errors.py
-	$(BIN)/python scripts/generate_db.py
+	$(BIN)/python scripts/generate_blocking.py
 	$(BIN)/python scripts/generate_stubs.py
 	$(BIN)/python scripts/generate_protocol.py
 	$(BIN)/python scripts/generate_docs.py

@@ -50,8 +50,8 @@ REFERENCE: list[Group] = [
     ),
     ("admin", "Administration", names("fluss", *_ADMIN)),
     ("write", "Writing", names("fluss", "client.table", "client.write")),
-    ("read", "Scanning and looking up", names("fluss", "client.scan_faces", "client.scan", "client.lookup")),
-    ("multi-table", "Many tables", names("fluss", "client.multi_table_faces", "client.multi_table")),
+    ("read", "Scanning and looking up", names("fluss", "client.blocking_scanners", "client.scan", "client.lookup")),
+    ("multi-table", "Many tables", names("fluss", "client.blocking_multi_table", "client.multi_table")),
     (
         "aio-client",
         "The full client for asyncio",

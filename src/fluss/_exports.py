@@ -53,11 +53,12 @@ COMMON: dict[str, str] = {
 
 OWN: dict[str, dict[str, str]] = {
     "fluss": {
-        "fluss.client.faces": "AppendWriter FlussConnection FlussTable UpsertWriter",
-        "fluss.client.multi_table_faces": """
+        "fluss.client.blocking_multi_table": """
             MultiTable MultiTableLogScanner MultiTableScan MultiTableWrite MultiTableWriter
         """,
-        "fluss.client.scan_faces": "BatchScanner LogScanner TableBatchScanner TableScan",
+        "fluss.client.blocking_scanners": "BatchScanner LogScanner TableBatchScanner TableScan",
+        "fluss.client.blocking_writers": "AppendWriter UpsertWriter",
+        "fluss.client.faces": "FlussConnection FlussTable",
         "fluss.db.blocking": "Database Table",
         "fluss.db.connect": "connect",
     },

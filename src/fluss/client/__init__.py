@@ -21,7 +21,8 @@ Modules
                 offsets that had to be asked for (`LATEST_OFFSET`) are known. `ScanRecords`, `ScanRecord`, `RecordBatch`
                 are plain data. Scanners call `cluster.attach(self)` and offer `drain()` (nothing to do) and `shut()`.
 `core.py`       `FlussConnection` and `FlussTable` of `fluss.aio`.
-`faces.py`      the thin faces of `fluss` over the loop-bound classes; `scan_faces.py` has the scanners.
+`faces.py`      `FlussConnection` and `FlussTable` of `fluss`. Its writers and scanners, `blocking_*.py`, are generated
+                from the loop-bound classes by scripts/generate_blocking.py; `blocking_base.py` is what they inherit.
 `blocking_client.py`  a connection for blocking code inside this package: lake and Spark.
 
 docs/architecture.md has the glossary and the sequences of append, lookup and fetch.

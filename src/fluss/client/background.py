@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 from fluss.client.cluster import Cluster
@@ -43,7 +43,7 @@ class Background:
         """Make a plain call of the core on its loop and wait for it here."""
         return self.thread.call(function, *arguments)
 
-    def iterate(self, generator: AsyncGenerator[T, None]) -> Iterator[T]:
+    def iterate(self, generator: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         """Give the items of a generator of the core to a plain loop."""
         return self.thread.iterate(generator)
 

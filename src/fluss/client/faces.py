@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes of `fluss`: the same client, run on a background loop.
+"""The connection and the tables of `fluss`: the same client, run on a background loop.
 
 Awaited calls can be awaited on any event loop; plain calls block the calling thread and are safe inside a running event
 loop, because the network runs elsewhere. Nothing is decided here: every call goes to the class of the same name in
-`fluss.aio`.
+`fluss.aio`. Writers and scanners are generated from those (`blocking_writers.py`, `blocking_scanners.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from fluss.client import core
 from fluss.client.background import Background
@@ -24,156 +24,14 @@ from fluss.metadata import MergeMode, TablePath, table_path_of
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
     from fluss.client.admin import FlussAdmin
-    from fluss.client.multi_table_faces import MultiTable
-    from fluss.client.scan_faces import TableScan
+    from fluss.client.blocking_multi_table import MultiTable
+    from fluss.client.blocking_scanners import TableScan
+    from fluss.client.blocking_writers import AppendWriter, UpsertWriter
     from fluss.client.senders import OnWriterId
-    from fluss.client.write import AppendWriter as CoreAppendWriter
-    from fluss.client.write import UpsertWriter as CoreUpsertWriter
-    from fluss.client.write import WriteResultHandle
-    from fluss.client.write.writer import ArrowData
-
-T = TypeVar("T")
 
 
-class _Writer:
-    """What both writers share."""
-
-    _core: CoreAppendWriter | CoreUpsertWriter
-    _background: Background
-
-    async def flush(self, *, timeout: float | None = None) -> None:
-        """Send everything and wait until the server acknowledged it. Raises the first error if rows were lost.
-
-        After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
-        """
-        (await self._background.wrap(self._core.drain(timeout))).raise_first()
-
-    def close(self, *, timeout: float | None = None) -> None:
-        """Flush and be done."""
-        self._background.block(self._core.drain(timeout)).raise_first()
-
-    def __enter__(self: T) -> T:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> Literal[False]:
-        if exc_type is None:
-            self._background.block(self._core.drain()).raise_first()
-        return False
-
-    async def __aenter__(self: T) -> T:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> bool:
-        """Leave: everything pending is flushed, unless the block ended with an error."""
-        if exc_type is None:
-            await self.flush()
-        return False
-
-    def __repr__(self) -> str:
-        return repr(self._core)
-
-
-class AppendWriter(_Writer):
-    """Appends rows to a log table. Create it with `table.new_append().create_writer()`."""
-
-    _core: CoreAppendWriter
-
-    def __init__(self, core: CoreAppendWriter, background: Background) -> None:
-        self._core = core
-        self._background = background
-        # Appending is done a million times a second: the core's own method, without a call in between.
-        self.append = core.append  # type: ignore[method-assign]
-
-    def append(self, row: Any) -> WriteResultHandle:
-        """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
-
-        Ignore the handle and `await flush()` at the end, or `await handle.wait()` for this row's acknowledgement.
-        """
-        return self._core.append(row)
-
-    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
-        """Append all rows of an Arrow table; columns are matched by name, and cast where nothing is lost.
-
-        Any object with the Arrow PyCapsule interface is taken: a reader, a polars frame, the result of a query.
-        """
-        return self._core.write_arrow(table)
-
-    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """Append all rows of an Arrow record batch."""
-        return self._core.write_arrow_batch(batch)
-
-    def append_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """The same as `write_arrow_batch`."""
-        return self._core.write_arrow_batch(batch)
-
-    def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
-        """Append all rows of a pandas DataFrame."""
-        return self._core.write_pandas(df)
-
-    def write_polars(self, df: Any) -> WriteResultHandle:
-        """Append all rows of a polars DataFrame."""
-        return self._core.write_polars(df)
-
-
-class UpsertWriter(_Writer):
-    """Upserts into and deletes from a primary-key table. Create it with `table.new_upsert().create_writer()`."""
-
-    _core: CoreUpsertWriter
-
-    def __init__(self, core: CoreUpsertWriter, background: Background) -> None:
-        self._core = core
-        self._background = background
-        self.upsert = core.upsert  # type: ignore[method-assign]
-        self.delete = core.delete  # type: ignore[method-assign]
-
-    def upsert(self, row: Any) -> WriteResultHandle:
-        """Insert or update one row by its primary key."""
-        return self._core.upsert(row)
-
-    def delete(self, pk: Any) -> WriteResultHandle:
-        """Delete the row with this primary key."""
-        return self._core.delete(pk)
-
-    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
-        """Upsert all rows of an Arrow table, or of any object with the Arrow PyCapsule interface, by column name."""
-        return self._core.write_arrow(table)
-
-    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """Upsert all rows of an Arrow record batch."""
-        return self._core.write_arrow_batch(batch)
-
-    def upsert_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """The same as `write_arrow_batch`."""
-        return self._core.write_arrow_batch(batch)
-
-    def delete_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """Delete the rows whose primary keys a record batch holds."""
-        return self._core.delete_arrow_batch(batch)
-
-    def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
-        """Upsert all rows of a pandas DataFrame."""
-        return self._core.write_pandas(df)
-
-    def write_polars(self, df: Any) -> WriteResultHandle:
-        """Upsert all rows of a polars DataFrame."""
-        return self._core.write_polars(df)
-
-
-class FlussTable(TableBase[AppendWriter, UpsertWriter, "TableScan"]):
+class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
     __doc__ = TableBase.__doc__
 
     def __init__(self, background: Background, state: TableState, view: str | None = None) -> None:
@@ -182,14 +40,18 @@ class FlussTable(TableBase[AppendWriter, UpsertWriter, "TableScan"]):
         self._core = core.FlussTable(background, state, background.senders, view)
 
     def _append_writer(self) -> AppendWriter:
+        from fluss.client.blocking_writers import AppendWriter
+
         return AppendWriter(self._background.call(self._core._append_writer), self._background)
 
     def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertWriter:
+        from fluss.client.blocking_writers import UpsertWriter
+
         return UpsertWriter(self._background.call(self._core._upsert_writer, columns, mode), self._background)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
-        from fluss.client.scan_faces import TableScan
+        from fluss.client.blocking_scanners import TableScan
 
         return TableScan(self._core.new_scan(), self._background)
 
@@ -261,7 +123,7 @@ class FlussConnection:
                 writer.append("shop.clicks", {"user": 1})
         """
         from fluss.client import multi_table
-        from fluss.client.multi_table_faces import MultiTable
+        from fluss.client.blocking_multi_table import MultiTable
 
         background = self._background
 

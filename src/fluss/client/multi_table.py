@@ -60,7 +60,7 @@ class MultiTableWrite:
 class MultiTableWriter:
     """Writes rows to the tables that each call names. Rows of one table keep their order.
 
-    A table is looked up when it is first named: that is what the calls are awaited for. They return a handle, to be
+    A table is looked up when it is first named: that is what the calls wait for. They return a handle, to be
     waited for or not, as those of `AppendWriter` and `UpsertWriter` do.
     """
 
