@@ -65,20 +65,21 @@ class Console:
         import uvicorn
 
         from fluss.console.app import build_app
-        from fluss.console.slow_peers import TimedProtocol
+        from fluss.console.slow_peers import SlowPeers
 
         self._listener = bind(settings)
         self.port = int(self._listener.getsockname()[1])
         self.settings = replace(settings, port=self.port)
         self.app = build_app(self.settings, inspection)
+        peers = SlowPeers(self.app)
         config = uvicorn.Config(
-            self.app,
+            peers.app,
             interface="asgi3",
             log_level="warning",
             access_log=False,
             server_header=False,
             lifespan="on",
-            http=TimedProtocol,
+            http=peers.connection,  # type: ignore[arg-type]
             ws="none",
             limit_concurrency=500,
             timeout_keep_alive=_KEEP_ALIVE_S,
