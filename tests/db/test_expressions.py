@@ -142,6 +142,13 @@ def test_forms_that_are_not_known() -> None:
 
     assert translate(Foreign(), SCHEMA) is None
     assert fields_of(Foreign()) is None
+    odd = Schema(pa.schema([("a'b\\é", pa.int32()), ("i", pa.int32())]))
+    found = translate((FIELD("a'b\\é") == 1) & (N == 2), odd)
+    assert found is not None
+    assert found.predicate == (col("a'b\\é") == 1) & (col("i") == 2)
+    forged = "i'\nliteral: '0'\nend: 'equal"
+    assert translate(FIELD(forged) == 1, Schema(pa.schema([(forged, pa.int32()), ("i", pa.int32())]))) is None
+    assert fields_of(FIELD("a\nb") == 1) is None
     deep = N == 1
     for number in range(300):
         deep = deep & (number < N) if number % 2 else deep | (number < N)
