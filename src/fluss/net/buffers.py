@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import mmap
-import sys
 import threading
+import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,49 +22,51 @@ class FrameBuffers:
     write request that is as dear as receiving it. `huge_pages` are for those whose buffers come back soon: taken from
     the system they are dear as well.
 
-    Every view of a buffer refers to it. One to which nothing refers but the list here is idle; so buffers need not be
-    given back, and a view may end in any thread.
+    Every view of a buffer refers to the array that was handed out for it. When that array is collected the buffer is
+    idle; so buffers need not be given back, and a view may end in any thread.
     """
 
     def __init__(self, kept_bytes_max: int = 16 * 1024 * 1024, *, huge_pages: bool = False) -> None:
         self._kept_bytes_max = kept_bytes_max
         self._huge_pages = huge_pages
-        self._kept: list[npt.NDArray[np.uint8]] = []
+        self._idle: list[npt.NDArray[np.uint8]] = []
+        # Appended to without the lock: the garbage collector may end an array in a thread that holds it.
         self._lock = threading.Lock()
-
-    @property
-    def kept_bytes(self) -> int:
+        self.kept_bytes = 0
         """Memory of the buffers that will be used again, idle or not."""
-        return sum(buffer.nbytes for buffer in self._kept)
 
     def take(self, size_bytes: int) -> memoryview:
         """A buffer of exactly this size, its content arbitrary."""
         if size_bytes < _POOLED_BYTES_MIN:
             return np.empty(size_bytes, dtype=np.uint8).data
+        with self._lock:
+            buffer = self._idle_buffer(size_bytes)
+            if buffer is None:
+                buffer = _fresh(size_bytes, self._huge_pages)
+                if not self._make_room(buffer.nbytes):
+                    return buffer.data[:size_bytes]
+        handed_out = buffer[:size_bytes]
+        weakref.finalize(handed_out, self._idle.append, buffer).atexit = False
+        return handed_out.data
+
+    def _idle_buffer(self, size_bytes: int) -> npt.NDArray[np.uint8] | None:
         # Not one that is much too large: that would hold memory that is not counted.
         largest = size_bytes + size_bytes // 2 + _POOLED_BYTES_MIN
-        kept = self._kept
-        with self._lock:
-            for i in range(len(kept) - 1, -1, -1):
-                if size_bytes <= kept[i].nbytes <= largest and sys.getrefcount(kept[i]) == _IDLE:
-                    return kept[i].data[:size_bytes]
-            buffer = _fresh(size_bytes, self._huge_pages)
-            self._keep(buffer)
-        return buffer.data[:size_bytes]
+        for i in range(len(self._idle) - 1, -1, -1):
+            if size_bytes <= self._idle[i].nbytes <= largest:
+                return self._idle.pop(i)
+        return None
 
-    def _keep(self, buffer: npt.NDArray[np.uint8]) -> None:
-        """Use a new buffer again, if there is room; idle ones that do not fit today's requests make room."""
-        kept = self._kept
-        excess = self.kept_bytes + buffer.nbytes - self._kept_bytes_max
-        for i in range(len(kept) - 1, -1, -1):
-            if excess > 0 and sys.getrefcount(kept[i]) == _IDLE:
-                excess -= kept.pop(i).nbytes
-        if excess <= 0:
-            kept.append(buffer)
+    def _make_room(self, size_bytes: int) -> bool:
+        """Count a new buffer as kept, if there is room; idle ones that do not fit today's requests make room."""
+        while self._idle and self.kept_bytes + size_bytes > self._kept_bytes_max:
+            self.kept_bytes -= self._idle.pop(0).nbytes
+        if self.kept_bytes + size_bytes > self._kept_bytes_max:
+            return False
+        self.kept_bytes += size_bytes
+        return True
 
 
-_IDLE = 2
-"""References to an idle buffer: one of the list, and one of the call that counts them."""
 _POOLED_BYTES_MIN = 256 * 1024
 _HUGE_PAGE_BYTES = 2 * 1024 * 1024
 
