@@ -99,13 +99,13 @@ class RemoteLogManager:
                 continue
             keep = entry.table_info.config.tiered_local_segments
             if len(tablet.segments) > keep:
-                limit = min(tablet.segments[-keep].base_offset, tablet.remote.end_offset)
+                limit = min(tablet.segments[-keep].base_offset, tablet.remote.copied_end)
                 if entry.table_info.has_primary_key():
                     limit = min(limit, self._snapshot_offset_of(tablet.bucket))
                 tablet.detach_segments_before(limit)
 
     async def _copy(self, tablet: LogTablet, remote: RemoteLog, entry: TableEntry) -> None:
-        copied_end = max(remote.end_offset, tablet.start_offset)
+        copied_end = max(remote.copied_end, tablet.start_offset)
         ready = [
             segment
             for segment in tablet.segments[:-1]

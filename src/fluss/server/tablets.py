@@ -355,7 +355,7 @@ class Tablets:
         if info.config.lake_enabled:
             limit = min(limit, self._catalog.lake_end_offset(log.bucket) or 0)
         if log.remote is not None:
-            limit = min(limit, max(log.remote.end_offset, log.start_offset))
+            limit = min(limit, max(log.remote.copied_end, log.start_offset))
         oldest_kept = now_ms - ttl_ms
         active = log.segments[-1]
         if roll_active and active.size_bytes and active.max_timestamp < oldest_kept:

@@ -49,6 +49,7 @@ class RemoteLog:
         self._local_folder = local_folder
         self.manifest = empty
         self.manifest_path: str | None = None
+        self._expired_end = -1
         self._indexes: dict[str, SegmentIndex] = {}
         self._swept = False
         """Whether there are no copies but those of the manifest."""
@@ -66,6 +67,11 @@ class RemoteLog:
     @property
     def end_offset(self) -> int:
         return self.segments[-1].end_offset if self.segments else -1
+
+    @property
+    def copied_end(self) -> int:
+        """Up to where segments were copied, whether their copies are still there or have expired."""
+        return max(self._expired_end, self.end_offset)
 
     def covering(self, offset: int) -> tuple[RemoteLogSegment, ...]:
         """The segments from the one that holds ``offset`` on."""
@@ -98,7 +104,7 @@ class RemoteLog:
             except FormatError as error:
                 logger.warning("the manifest '%s' is unusable: %s", path, error)
                 continue
-            if manifest.end_offset > self.manifest.end_offset:
+            if self.manifest_path is None or manifest.end_offset > self.manifest.end_offset:
                 self.manifest, self.manifest_path = manifest, path
         if self.manifest_path is None:
             raise DamagedLogError(f"there is no usable manifest in '{self.folder}/metadata'")
@@ -174,6 +180,7 @@ class RemoteLog:
         kept = {segment.segment_id for segment in manifest.segments}
         gone = tuple(segment for segment in self.segments if segment.segment_id not in kept)
         old_path, self.manifest_path = self.manifest_path, path
+        self._expired_end = self.copied_end
         self.manifest, self._swept = manifest, True
         for segment in gone:
             self._indexes.pop(segment.segment_id, None)
