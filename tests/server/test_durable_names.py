@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is acknowledged has durable names: a power cut takes names of files and folders that were not flushed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.server.kv.test_snapshots import a_table, rows, snapshots_of, take
+from tests.server.log_support import connected, make_batch, run, running_server
+
+from fluss.metadata import TableBucket
+from fluss.server import disk
+from fluss.server.kv.snapshots import METADATA_NAME
+
+
+class Names:
+    """The names below a folder that a power cut could take, because the folder they are in was not flushed since."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._new: set[Path] = set()
+        self.before_rename: Callable[[Path], None] = lambda target: None
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Names]:
+        real: dict[str, Any] = {
+            name: getattr(disk, name) for name in ("open_file", "make_folder", "rename", "link", "sync")
+        }
+
+        def open_file(path: disk.StrPath, flags: int) -> int:
+            new = flags & disk.CREATE and not os.path.exists(path)
+            fd: int = real["open_file"](path, flags)
+            if new:
+                self._new.add(Path(path))
+            return fd
+
+        def make_folder(path: disk.StrPath) -> None:
+            real["make_folder"](path)
+            self._new.add(Path(path))
+
+        def rename(source: disk.StrPath, target: disk.StrPath) -> None:
+            self.before_rename(Path(target))
+            real["rename"](source, target)
+            self._new.discard(Path(source))
+            self._new.add(Path(target))
+
+        def link(source: disk.StrPath, target: disk.StrPath) -> None:
+            real["link"](source, target)
+            self._new.add(Path(target))
+
+        def sync(fd: int) -> None:
+            real["sync"](fd)
+            folder = Path(os.readlink(f"/proc/self/fd/{fd}"))
+            for path in [path for path in tuple(self._new) if path.parent == folder]:
+                self._new.discard(path)
+
+        ours = {"open_file": open_file, "make_folder": make_folder, "rename": rename, "link": link, "sync": sync}
+        for name, function in ours.items():
+            setattr(disk, name, function)
+        try:
+            yield self
+        finally:
+            for name, function in real.items():
+                setattr(disk, name, function)
+
+    def unsafe(self, path: Path) -> list[Path]:
+        """The names on the way to a file that could be lost."""
+        assert path.is_relative_to(self._root)
+        assert path.exists()
+        return [name for name in (path, *path.parents) if name in self._new]
+
+
+def test_every_name_on_the_way_to_an_acknowledged_row_is_durable(tmp_path: Path) -> None:
+    """In the first bucket of a table and in its others, in a new segment, and in a second table."""
+
+    async def work() -> None:
+        names = Names(tmp_path)
+        with names.watched():
+            async with (
+                running_server(tmp_path / "data", log_segment_file__size="1b") as server,
+                connected(server) as client,
+            ):
+                for name in ("first", "second"):
+                    table = await client.create_table(name, buckets=3)
+                    for bucket in (0, 2, 1, 0, 2):
+                        await client.produce(table, make_batch(0), bucket=bucket)
+                        log = server.tablets.tablet(TableBucket(table, bucket))
+                        for segment in log.segments:
+                            assert names.unsafe(segment.path) == []
+                        for entry in (tmp_path / "data" / "catalog" / "tables" / str(table)).iterdir():
+                            assert names.unsafe(entry) == []
+
+    run(work())
+
+
+async def test_a_snapshot_is_complete_only_when_all_of_its_files_are_durable(tmp_path: Path) -> None:
+    names, declared = Names(tmp_path), list[Path]()
+
+    def check(target: Path) -> None:
+        if target.name == METADATA_NAME:
+            declared.append(target)
+            shared = target.parent.parent / "shared"
+            for path in (*target.parent.iterdir(), *shared.iterdir()):
+                if not path.name.endswith(".tmp"):
+                    assert names.unsafe(path) == []
+
+    names.before_rename = check
+    with names.watched():
+        async with a_table(tmp_path / "data", buckets=1) as (server, table):
+            for text in ("a", "b", "c"):
+                await table.put(rows(50, text))
+                await take(server)
+                newest = snapshots_of(server).newest
+                assert newest is not None
+                for file in newest.files:
+                    assert names.unsafe(Path(file.path)) == []
+                assert names.unsafe(Path(newest.location) / METADATA_NAME) == []
+    assert len(declared) == 3
+
+
+def test_every_name_of_a_remote_segment_is_durable_before_the_local_one_goes(tmp_path: Path) -> None:
+    async def work() -> None:
+        names = Names(tmp_path)
+        options = {"remote_data_dir": str(tmp_path / "remote"), "log_segment_file__size": "1kb"}
+        with names.watched():
+            async with running_server(tmp_path / "data", **options) as server, connected(server) as client:
+                table = await client.create_table()
+                for number in range(8):
+                    await client.produce(table, make_batch(number * 3))
+                await server.tablets.move_to_remote()
+                log = server.tablets.tablet(TableBucket(table, 0))
+                assert log.remote is not None
+                assert log.start_offset > 0
+                assert log.remote.segments
+                for segment in log.remote.segments:
+                    for path in (Path(log.remote.folder) / segment.segment_id).iterdir():
+                        assert names.unsafe(path) == []
+                assert names.unsafe(Path(log.remote.manifest_path or "")) == []
+                assert names.unsafe(log.folder / "remote-log") == []
+                assert names.unsafe(log.folder / "recovery-point") == []
+
+    run(work())
