@@ -129,6 +129,10 @@ simulate: $(READY) ## Simulate server, clients, network and disk with faults (SE
 faults: $(READY) ## Let every single operation of the server's disk fail once, and check what is left (ARGS="--full-disk")
 	$(BIN)/python -m tests.faults $(ARGS)
 
+.PHONY: mutants
+mutants: $(READY) ## Plant bugs into copies of the source, one at a time: the tests named for each must fail (ARGS="-k lease")
+	$(BIN)/python -m tests.mutants $(ARGS)
+
 .PHONY: fuzz-server
 fuzz-server: $(READY) ## Send N changed frames to a running server, and read what it accepted
 	$(BIN)/python -m tests.fuzz.live --frames $(or $(N),100000) $(ARGS)
