@@ -39,6 +39,7 @@ _LOG = f"{_SERVER}/log"
 _KV = f"{_SERVER}/kv"
 _CATALOG = f"{_SERVER}/catalog"
 
+_NAMES = ("tests/server/test_durable_names.py",)
 _SIMULATION = ("tests/simulation/test_simulation.py",)
 _COMMIT = ("tests/server/test_commit.py",)
 _TABLET = ("tests/server/test_log_tablet.py",)
@@ -59,7 +60,6 @@ _RIGHTS = ("tests/server/test_rights.py",)
 _ACLS = ("tests/server/test_handlers_acl.py",)
 _MEMORY = ("tests/server/test_memory.py",)
 _THROTTLE = ("tests/server/test_throttle.py",)
-_DISK = ("tests/server/test_disk.py",)
 _BUCKETING = ("tests/rows/test_bucketing.py",)
 _LEDGER = ("tests/spark/test_written_rows.py", "tests/spark/test_exactly_once.py")
 
@@ -71,7 +71,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_LOG}/flush.py",
         "        plan.tablet.open_files.unsynced.sync(plan.folders)\n",
         "        pass\n",
-        _SIMULATION,
+        _NAMES,
     ),
     Mutant(
         "names-of-new-folders-not-noted",
@@ -85,7 +85,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_SERVER}/disk.py",
         "    sync_file(path)\n\n\ndef unlink",
         "\n\ndef unlink",
-        _DISK,
+        _NAMES,
     ),
     Mutant("flush-does-nothing", f"{_SERVER}/disk.py", "        if durable:\n            sync(fd)\n", "", _SIMULATION),
     Mutant(
@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_KV}/snapshots.py",
         "        self._files.sync_folder(shared_folder)\n        self._files.sync_folder(location)\n",
         "",
-        _SNAPSHOTS,
+        _NAMES,
     ),
     Mutant(
         "snapshot-not-flushed",
@@ -122,7 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
         '        self._files.write(f"{location}/{METADATA_NAME}", snapshot.to_json())\n'
         "        self._files.sync_folder(location)\n",
         '        self._files.write(f"{location}/{METADATA_NAME}", snapshot.to_json())\n',
-        _SNAPSHOTS,
+        _NAMES,
     ),
     Mutant(
         "number-block-not-flushed",
@@ -318,7 +318,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "log-expires-before-it-is-copied",
         f"{_SERVER}/tablets.py",
-        "            limit = min(limit, max(log.remote.end_offset, log.start_offset))\n",
+        "            limit = min(limit, max(log.remote.copied_end, log.start_offset))\n",
         "            pass\n",
         (*_REMOTE, *_RETENTION),
     ),
@@ -426,7 +426,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_KV}/changes.py",
         "    old_at = (ends - 1 - tells_new)[tells_old]\n    new_at = (ends - 1)[tells_new]\n",
         "    old_at = (ends - 1)[tells_old]\n    new_at = (ends - 1 - (tells_old & tells_new))[tells_new]\n",
-        _CHANGELOG,
+        ("tests/server/kv/test_changelog_order.py",),
     ),
     Mutant(
         "older-version-wins",

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import connected, make_batch, run, running_server
+from tests.server.log_support import connected, make_batch, running_server
 
 from fluss.metadata import TableBucket
 from fluss.protocol import apis
@@ -96,28 +96,25 @@ def test_the_time_of_the_machine() -> None:
         assert abs(clock.now_ms() - time.time() * 1000) < 1000
 
 
-def test_nothing_expires_and_nothing_is_stamped_by_a_jump(tmp_path: Path) -> None:
-    async def work() -> None:
-        clock = MachineClock()
-        options = {"log_retention_roll__active__segment_enabled": "true", "clock_jump__tolerance": "10 min"}
-        async with running_server(tmp_path, clock, **options) as server, connected(server) as client:
-            table = await client.create_table(table_log_ttl="1 d")
-            await client.produce(table, make_batch(0))
-            clock.set_ms += YEAR
-            await server.tablets.expire_segments()
-            await client.produce(table, make_batch(3))
-            clock.set_ms -= YEAR
-            clock.wait(MINUTE)
-            await client.produce(table, make_batch(6))
-            log = server.tablets.tablet(TableBucket(table, 0))
-            assert (log.start_offset, log.max_timestamp) == (0, NOW + MINUTE)
-            clock.set_ms += YEAR
-            await server.tablets.expire_segments()
-            assert (await client.offsets(table, 0)).offset == 0
-            request = pb.AlterClusterConfigsRequest()
-            request.alter_configs.add(config_key="clock.jump-tolerance", config_value="0 s", op_type=0)
-            await client.call(apis.ALTER_CLUSTER_CONFIGS, request)
-            await server.tablets.expire_segments()
-            assert (await client.offsets(table, 0)).offset == 9, "a year has passed"
-
-    run(work())
+async def test_nothing_expires_and_nothing_is_stamped_by_a_jump(tmp_path: Path) -> None:
+    clock = MachineClock()
+    options = {"log_retention_roll__active__segment_enabled": "true", "clock_jump__tolerance": "10 min"}
+    async with running_server(tmp_path, clock, **options) as server, connected(server) as client:
+        table = await client.create_table(table_log_ttl="1 d")
+        await client.produce(table, make_batch(0))
+        clock.set_ms += YEAR
+        await server.tablets.expire_segments()
+        await client.produce(table, make_batch(3))
+        clock.set_ms -= YEAR
+        clock.wait(MINUTE)
+        await client.produce(table, make_batch(6))
+        log = server.tablets.tablet(TableBucket(table, 0))
+        assert (log.start_offset, log.max_timestamp) == (0, NOW + MINUTE)
+        clock.set_ms += YEAR
+        await server.tablets.expire_segments()
+        assert (await client.offsets(table, 0)).offset == 0
+        request = pb.AlterClusterConfigsRequest()
+        request.alter_configs.add(config_key="clock.jump-tolerance", config_value="0 s", op_type=0)
+        await client.call(apis.ALTER_CLUSTER_CONFIGS, request)
+        await server.tablets.expire_segments()
+        assert (await client.offsets(table, 0)).offset == 9, "a year has passed"

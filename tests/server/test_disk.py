@@ -20,13 +20,16 @@ from fluss.server.datadir import CLEAN_NAME, DataDir
 SERVER = Path(fluss.server.__file__).parent
 
 # What they open is not the data of the server: they run in the process of the caller, before there is a data folder,
-# tell other processes its address, or ask the system about this process.
+# tell other processes its address, ask the system about this process, or read what an operator configured.
 ELSEWHERE = {
     "address_file.py",
+    "certificates.py",
     "config.py",
     "inspection.py",
     "local.py",
     "process_metrics.py",
+    "tls.py",
+    "users.py",
     "disk.py",
 }
 FILE_MODULES = {"mmap", "shutil", "fcntl", "tempfile", "io"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.server.kv.test_snapshots import a_table, rows, snapshots_of, take
-from tests.server.log_support import connected, make_batch, run, running_server
+from tests.server.log_support import connected, make_batch, running_server
 
 from fluss.metadata import TableBucket
 from fluss.server import disk
@@ -74,27 +74,24 @@ class Names:
         return [name for name in (path, *path.parents) if name in self._new]
 
 
-def test_every_name_on_the_way_to_an_acknowledged_row_is_durable(tmp_path: Path) -> None:
+async def test_every_name_on_the_way_to_an_acknowledged_row_is_durable(tmp_path: Path) -> None:
     """In the first bucket of a table and in its others, in a new segment, and in a second table."""
 
-    async def work() -> None:
-        names = Names(tmp_path)
-        with names.watched():
-            async with (
-                running_server(tmp_path / "data", log_segment_file__size="1b") as server,
-                connected(server) as client,
-            ):
-                for name in ("first", "second"):
-                    table = await client.create_table(name, buckets=3)
-                    for bucket in (0, 2, 1, 0, 2):
-                        await client.produce(table, make_batch(0), bucket=bucket)
-                        log = server.tablets.tablet(TableBucket(table, bucket))
-                        for segment in log.segments:
-                            assert names.unsafe(segment.path) == []
-                        for entry in (tmp_path / "data" / "catalog" / "tables" / str(table)).iterdir():
-                            assert names.unsafe(entry) == []
-
-    run(work())
+    names = Names(tmp_path)
+    with names.watched():
+        async with (
+            running_server(tmp_path / "data", log_segment_file__size="1b") as server,
+            connected(server) as client,
+        ):
+            for name in ("first", "second"):
+                table = await client.create_table(name, buckets=3)
+                for bucket in (0, 2, 1, 0, 2):
+                    await client.produce(table, make_batch(0), bucket=bucket)
+                    log = server.tablets.tablet(TableBucket(table, bucket))
+                    for segment in log.segments:
+                        assert names.unsafe(segment.path) == []
+                    for entry in (tmp_path / "data" / "catalog" / "tables" / str(table)).iterdir():
+                        assert names.unsafe(entry) == []
 
 
 async def test_a_snapshot_is_complete_only_when_all_of_its_files_are_durable(tmp_path: Path) -> None:
@@ -122,25 +119,22 @@ async def test_a_snapshot_is_complete_only_when_all_of_its_files_are_durable(tmp
     assert len(declared) == 3
 
 
-def test_every_name_of_a_remote_segment_is_durable_before_the_local_one_goes(tmp_path: Path) -> None:
-    async def work() -> None:
-        names = Names(tmp_path)
-        options = {"remote_data_dir": str(tmp_path / "remote"), "log_segment_file__size": "1kb"}
-        with names.watched():
-            async with running_server(tmp_path / "data", **options) as server, connected(server) as client:
-                table = await client.create_table()
-                for number in range(8):
-                    await client.produce(table, make_batch(number * 3))
-                await server.tablets.move_to_remote()
-                log = server.tablets.tablet(TableBucket(table, 0))
-                assert log.remote is not None
-                assert log.start_offset > 0
-                assert log.remote.segments
-                for segment in log.remote.segments:
-                    for path in (Path(log.remote.folder) / segment.segment_id).iterdir():
-                        assert names.unsafe(path) == []
-                assert names.unsafe(Path(log.remote.manifest_path or "")) == []
-                assert names.unsafe(log.folder / "remote-log") == []
-                assert names.unsafe(log.folder / "recovery-point") == []
-
-    run(work())
+async def test_every_name_of_a_remote_segment_is_durable_before_the_local_one_goes(tmp_path: Path) -> None:
+    names = Names(tmp_path)
+    options = {"remote_data_dir": str(tmp_path / "remote"), "log_segment_file__size": "1kb"}
+    with names.watched():
+        async with running_server(tmp_path / "data", **options) as server, connected(server) as client:
+            table = await client.create_table()
+            for number in range(8):
+                await client.produce(table, make_batch(number * 3))
+            await server.tablets.move_to_remote()
+            log = server.tablets.tablet(TableBucket(table, 0))
+            assert log.remote is not None
+            assert log.start_offset > 0
+            assert log.remote.segments
+            for segment in log.remote.segments:
+                for path in (Path(log.remote.folder) / segment.segment_id).iterdir():
+                    assert names.unsafe(path) == []
+            assert names.unsafe(Path(log.remote.manifest_path or "")) == []
+            assert names.unsafe(log.folder / "remote-log") == []
+            assert names.unsafe(log.folder / "recovery-point") == []

@@ -74,6 +74,23 @@ def test_a_loss_of_power_keeps_what_was_synced(tmp_path: Path) -> None:
     assert {named for _, named in outcomes} == {True, False}
 
 
+def test_a_file_that_is_replaced_has_its_old_content_or_the_new_after_a_loss_of_power(tmp_path: Path) -> None:
+    from fluss.server import disk
+
+    contents = set()
+    for seed in range(40):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        sim = SimDisk(root, random.Random(seed))
+        with sim.installed():
+            disk.write_atomically(root / "file", b"old")
+            disk.sync_folder(root)
+            disk.write_atomically(root / "file", b"new")
+            sim.lose_power()
+        contents.add((root / "file").read_bytes())
+    assert contents == {b"old", b"new"}
+
+
 def test_what_a_failed_sync_was_for_stays_in_doubt(tmp_path: Path) -> None:
     """As on Linux, a later sync of the same file succeeds without having written it."""
     from fluss.server import disk
