@@ -120,7 +120,7 @@ async def batch_reader(world: World, timeout: float | None) -> None:
 async def latest(world: World, timeout: float | None) -> None:
     async with await world.log.new_scan().create_log_scanner() as found:
         found.subscribe(0, fluss.LATEST_OFFSET, timeout=timeout)
-        await found.settled()
+        await found.resolved()
 
 
 async def flush(world: World, timeout: float | None) -> None:

@@ -76,7 +76,7 @@ def test_offsets_are_asked_for_again(proxy, through):
         async with await (await conn.get_table(path)).new_scan().create_record_batch_log_scanner() as scanner:
             proxy.on_request = times(2, Fault.CUT, OFFSETS)
             scanner.subscribe(0, fluss.LATEST_OFFSET)
-            await scanner.settled()
+            await scanner.resolved()
             assert [offset for _, offset in scanner.get_subscribed_buckets()] == [100]
             proxy.on_request = times(2, Fault.RESET, OFFSETS)
             scanner.subscribe(0, 0)
@@ -286,7 +286,7 @@ def test_cancelling_leaks_nothing_and_hangs_nothing(proxy, through, call, when):
 
         async def latest():
             batches.subscribe(0, fluss.LATEST_OFFSET)
-            await batches.settled()
+            await batches.resolved()
 
         calls = {
             "poll": lambda: records.poll(60_000),

@@ -23,8 +23,8 @@ from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A,
 
 from fluss._checksum import crc32c
 from fluss.client.scan.decode import BatchDecoder
-from fluss.client.scan.values import column_to_python
-from fluss.client.values import ValueDecoder
+from fluss.client.scan.python_rows import column_to_python
+from fluss.client.stored_values import ValueDecoder
 from fluss.errors import FlussError, FormatError
 from fluss.metadata import (
     ArrayType,

@@ -17,7 +17,7 @@ Modules
                 can be awaited on any loop; `flush()` runs on the cluster's loop. Writers call `cluster.attach(self)`
                 and offer `drain()` and `shut()`.
 `scan/`         `TableScan`, `LogScanner`, `BatchScanner`: loop-bound, waiting calls are coroutines;
-                `subscribe*` and `unsubscribe*` are plain calls made on the loop, and `settled()` waits until start
+                `subscribe*` and `unsubscribe*` are plain calls made on the loop, and `resolved()` waits until start
                 offsets that had to be asked for (`LATEST_OFFSET`) are known. `ScanRecords`, `ScanRecord`, `RecordBatch`
                 are plain data. Scanners call `cluster.attach(self)` and offer `drain()` (nothing to do) and `shut()`.
 `core.py`       `FlussConnection` and `FlussTable` of `fluss.aio`.

@@ -165,7 +165,7 @@ def _any_of(kinds: list[Kind]) -> Kind:
         return REFUSED
 
     # The first that takes a value decides: "str | TablePath" leaves a string as it is.
-    # "a TablePath or a string" says the same twice: a path is told how to write it as a string already.
+    # "a TablePath or a string" says the same twice: the words for a path name the string already.
     shown = [kind for kind in kinds if kind.one != "a string" or not any(k.take is _path for k in kinds)]
     return Kind(" or ".join(kind.one for kind in shown), " or ".join(kind.many for kind in shown), take)
 

@@ -53,7 +53,7 @@ class Background:
 
 def _shut_down(thread: LoopThread, cluster: Cluster) -> None:
     if not thread.closed and not thread.in_loop_thread():
-        # Whatever goes wrong while closing, the thread must end; what was pending has been told.
+        # Whatever goes wrong while closing, the thread must end; what was pending has failed already.
         with contextlib.suppress(FlussError):
             thread.run(cluster.close(), CLOSE_TIMEOUT_S)
     thread.close()

@@ -158,7 +158,7 @@ class LogScannerBase(ClosingBase, Generic[ItemT]):
         async def run() -> None:
             subscribe()
             # "Latest" means latest at the time of the call, so it is asked for before the call returns.
-            await self._core.settled()
+            await self._core.resolved()
 
         self._background.block(run())
 

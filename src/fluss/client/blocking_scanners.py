@@ -239,7 +239,7 @@ class LogScanner(LogScannerBase[ItemT]):
     def subscribe(self, bucket_id: int, start_offset: int, *, timeout: float | None = None) -> None:
         """Read a bucket from `start_offset` on (`EARLIEST_OFFSET`, `LATEST_OFFSET` or an offset).
 
-        `timeout` is the time, in seconds, within which the latest offset must be known; see `settled()`.
+        `timeout` is the time, in seconds, within which the latest offset must be known; see `resolved()`.
 
         Example:
             scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
@@ -281,6 +281,17 @@ class LogScanner(LogScannerBase[ItemT]):
             scanner.subscribe_partition_buckets({(p.partition_id, 0): fluss.EARLIEST_OFFSET for p in partitions})
         """
         self._subscribe(lambda: self._core.subscribe_partition_buckets(partition_bucket_offsets, timeout=timeout))
+
+    def resolved(self, timeout_s: float | None = None) -> bool:
+        """Wait until subscriptions to the latest offset know that offset; False if that takes longer.
+
+        Raises what went wrong with it; such a subscription is gone.
+
+        Example:
+            scanner.subscribe(0, fluss.LATEST_OFFSET)
+            scanner.resolved()
+        """
+        return self._background.block(self._core.resolved(timeout_s))
 
     def unsubscribe(self, bucket_id: int) -> None:
         """Stop reading a bucket.

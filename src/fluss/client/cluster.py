@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from fluss.client.bootstrap import first_that_answers
 from fluss.client.metadata_cache import MetadataCache
 from fluss.client.metrics import Metrics, NoMetrics
-from fluss.client.nodes import NodePool
+from fluss.client.nodes import NodePool, first_that_answers
 from fluss.client.requests import pb_path, subject_of
 from fluss.client.retry import retry, within
 from fluss.client.singleflight import SingleFlight
@@ -92,7 +91,7 @@ class Cluster:
 
     @classmethod
     async def connect(cls, config: Config, timeout: float | Deadline | None = None) -> Cluster:
-        """Ask the bootstrap servers, in turn, which servers the cluster has."""
+        """Ask the bootstrap servers, one after another, which servers the cluster has."""
         config = config.copy()
         config.validate()
         cluster = cls(config)
@@ -265,7 +264,7 @@ class Cluster:
             # The server's own "try again" answers leave nothing behind; a lost connection may.
             return idempotent or server is None or not isinstance(error, NetworkError)
 
-        def forget(error: FlussError) -> None:
+        def invalidate(error: FlussError) -> None:
             if error.is_stale_metadata or isinstance(error, NetworkError):
                 self._cache.coordinator = None
 
@@ -273,7 +272,7 @@ class Cluster:
             at = "the coordinator" if server is None else f"the coordinator {server.host}:{server.port}"
             return f"{api.name}{subject_of(request)} at {at}"
 
-        return await self.retry(attempt, deadline=deadline, what=what, before_retry=forget, may_retry=may_retry)
+        return await self.retry(attempt, deadline=deadline, what=what, before_retry=invalidate, may_retry=may_retry)
 
     async def call_tablet(
         self, api: Api[RequestT, ResponseT], request: RequestT, *, deadline: Deadline | None = None
@@ -299,7 +298,7 @@ class Cluster:
     ) -> T:
         """Call `op` until it succeeds, fails for good or the deadline has passed: the one retry policy.
 
-        When an error says that metadata is stale, what is known of `bucket` or `path` is forgotten before the next
+        When an error says that metadata is stale, what is known of `bucket` or `path` is invalidated before the next
         attempt.
         """
 
@@ -463,7 +462,7 @@ class Cluster:
         return self._cache.leaders.get(bucket)
 
     def invalidate(self, what: TableBucket | TablePath | PhysicalTablePath | ServerNode) -> None:
-        """Forget what may be stale: a bucket's leader, a table, a partition, or everything a node leads."""
+        """Invalidate what may be stale: a bucket's leader, a table, a partition, or everything a node leads."""
         self._cache.invalidate(what)
 
     def changed(self) -> None:
@@ -471,7 +470,7 @@ class Cluster:
         self._changes += 1
 
     def invalidate_node(self, node_id: int) -> None:
-        """Forget everything the node with this id leads."""
+        """Invalidate everything the node with this id leads."""
         self._cache.invalidate_node(node_id)
 
     async def schema(self, path: TablePath, schema_id: int, deadline: Deadline | None = None) -> Schema:

@@ -205,7 +205,7 @@ class FlussConnection:
         exc_value: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> Literal[False]:
-        # A plain `with` cannot wait: the connection closes in the loop's next turns. `async with` is the better form.
+        # A plain `with` cannot wait: the connection closes in the next iterations of the loop. Prefer `async with`.
         self._closing = self._cluster.loop.create_task(self.__aexit__(exc_type, exc_value, traceback))
         return False
 

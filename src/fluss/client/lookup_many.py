@@ -17,7 +17,7 @@ from fluss.client.convert import KeyMaker, named_values
 from fluss.client.lookup_wire import LookupWire, values_of
 from fluss.client.runner import Runner
 from fluss.client.state import PartitionState, TableState
-from fluss.client.values import decode_values, schema_ids_of
+from fluss.client.stored_values import decode_values, schema_ids_of
 from fluss.client.write.routing import groups_of, partition_codes
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, NetworkError
 from fluss.metadata import PhysicalTablePath, Schema, TableBucket, TablePath

@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Hashable)
 SCHEMAS_MAX = 10_000
 _MANY_MIN = 1024
 _AGE_S_MAX = 3600.0
-"""What was heard longer ago is forgotten, once there is much: partitions and tables come and go, and a client learns
+"""What was heard longer ago is evicted, once there is much: partitions and tables come and go, and a client learns
 of a drop only by asking again. What is still used is asked for again."""
 
 
@@ -34,7 +34,7 @@ class _Heard(Generic[K]):
         self._many = _MANY_MIN
 
     def add(self, key: K) -> list[K]:
-        """Note something that was heard now; returns what is to be forgotten."""
+        """Note something that was heard now; return what is to be evicted."""
         now = self._now()
         self._at.pop(key, None)
         self._at[key] = now
@@ -162,7 +162,7 @@ class MetadataCache:
     # -- forgetting -----------------------------------------------------------------------------------------------
 
     def invalidate(self, what: TableBucket | TablePath | PhysicalTablePath | ServerNode) -> None:
-        """Forget what may be stale: a bucket's leader, a table, a partition, or everything a node leads."""
+        """Invalidate what may be stale: a bucket's leader, a table, a partition, or everything a node leads."""
         if isinstance(what, TableBucket):
             self.leaders.pop(what, None)
         elif isinstance(what, ServerNode):
@@ -176,7 +176,7 @@ class MetadataCache:
             self.drop_table(what)
 
     def invalidate_node(self, node_id: int) -> None:
-        """Forget everything the node with this id leads."""
+        """Invalidate everything the node with this id leads."""
         for bucket in [bucket for bucket, leader_id in self.leaders.items() if leader_id == node_id]:
             del self.leaders[bucket]
 

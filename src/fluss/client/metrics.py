@@ -44,7 +44,7 @@ class Metrics:
 
     def __init__(self) -> None:
         # Each thread counts for itself: to add to a number is to read it and to write it, and between the two another
-        # thread may have its turn.
+        # thread may run.
         self._by_thread: dict[int, dict[str, float]] = {}
         self._gauges: dict[str, list[weakref.WeakMethod[Callable[[], float]]]] = {}
 
@@ -77,7 +77,7 @@ class Metrics:
 
     @staticmethod
     def _alive(reads: list[weakref.WeakMethod[Callable[[], float]]]) -> list[Callable[[], float]]:
-        """Forget the methods of what is gone, and return the others."""
+        """Drop the methods of what is gone, and return the others."""
         alive = [(reference, read) for reference in reads if (read := reference()) is not None]
         reads[:] = [reference for reference, _ in alive]
         return [read for _, read in alive]

@@ -121,7 +121,7 @@ class MultiTableWriter:
             failures.raise_first()
 
     async def _drain(self, timeout: float | None = None) -> list[Failures]:
-        """Send everything, wait until it is settled, and return what `flush()` has to raise."""
+        """Send everything, wait until it is acknowledged or has failed, and return what `flush()` has to raise."""
         drained = await asyncio.gather(
             *(writer.drain(timeout) for writer in self._writers.values()), return_exceptions=True
         )

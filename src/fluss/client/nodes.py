@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection per server node, opened when first needed and opened again, with pauses, when it breaks."""
+"""One connection per server node, opened when first needed and opened again, with pauses, when it breaks.
+
+`first_that_answers` asks the bootstrap servers, before the nodes are known.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from fluss._text import escaped
 from fluss.client.metrics import Metrics
-from fluss.client.retry import Backoff
+from fluss.client.retry import CHECK_SERVERS, Backoff
 from fluss.client.singleflight import SingleFlight
-from fluss.errors import ConnectionClosedError, FlussError, NetworkError
+from fluss.errors import (
+    AuthenticateError,
+    ConnectionClosedError,
+    DeadlineExceededError,
+    FlussError,
+    NetworkError,
+)
 from fluss.metadata import ServerNode
 from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
@@ -21,6 +30,8 @@ from fluss.protocol import ServerType
 logger = logging.getLogger("fluss.client")
 
 RECONNECT_BACKOFF = Backoff(first_ms=50.0, max_ms=1_000.0)
+BOOTSTRAP_ATTEMPTS_MAX = 4
+BOOTSTRAP_BACKOFF = Backoff(first_ms=100.0, max_ms=400.0)
 
 OpenConnection = Callable[[str, int, "ServerType | None", Deadline], Awaitable[Connection]]
 """Opens a connection to host and port: the role the server must have (None for any), and the deadline of the call."""
@@ -131,3 +142,35 @@ class NodePool:
         self._slots.clear()
         if self._closing:
             await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+async def first_that_answers(
+    addresses: Sequence[tuple[str, int]], ask: Callable[[str, int, Deadline], Awaitable[None]], deadline: Deadline
+) -> None:
+    """Ask one address after the other until one answers; several rounds before the error that names them all."""
+    failures: dict[str, FlussError] = {}
+    attempts = 0
+    while attempts < BOOTSTRAP_ATTEMPTS_MAX and not deadline.expired:
+        if attempts:
+            await asyncio.sleep(deadline.limit_ms(BOOTSTRAP_BACKOFF.delay_ms(attempts - 1)) / 1000.0)
+        attempts += 1
+        for position, (host, port) in enumerate(addresses):
+            try:
+                # One address that swallows packets must not take the time of the others.
+                await ask(host, port, deadline.share(len(addresses) - position))
+                return
+            except (AuthenticateError, ConnectionClosedError):
+                raise
+            except FlussError as error:
+                failures[f"{host}:{port}"] = error
+        if not any(error.is_retriable or error.is_stale_metadata for error in failures.values()):
+            break
+    if not failures:
+        listed = ", ".join(f"{host}:{port}" for host, port in addresses)
+        raise DeadlineExceededError(f"No time was left to connect to {listed}. {CHECK_SERVERS}")
+    details = "; ".join(f"{address}: {error.message}" for address, error in failures.items())
+    last = next(reversed(failures.values()))
+    counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    raise type(last)(
+        f"No address of 'bootstrap.servers' answered after {counted}: {details}", last.error_code
+    ) from last

@@ -79,7 +79,7 @@ class Promise(Generic[T]):
                 await future
             finally:
                 if not self.done:
-                    self._forget(future)
+                    self._remove_waiter(future)
         return self.get()
 
     def get(self) -> T:
@@ -88,7 +88,7 @@ class Promise(Generic[T]):
             raise self._error.with_traceback(None)
         return cast("T", self._result)
 
-    def _forget(self, waiter: asyncio.Future[None]) -> None:
+    def _remove_waiter(self, waiter: asyncio.Future[None]) -> None:
         with contextlib.suppress(ValueError):
             self._waiters.remove(waiter)
 
@@ -128,10 +128,10 @@ class Inbox(Generic[T]):
         self._items: deque[T] = deque()
         self._scheduled = False
         self._gathering: _Loop | None = None
-        """Another loop, whose present turn may put in more."""
+        """Another loop, whose present iteration may put in more."""
 
     def put(self, item: T) -> None:
-        """Hand an item over; it is delivered in the next turn of the loop, together with what else came in.
+        """Hand an item over; it is delivered in the next iteration of the loop, together with what else came in.
 
         Raises RuntimeError when the loop is closed.
         """
@@ -163,7 +163,7 @@ class Inbox(Generic[T]):
                 self._drain()
 
     def _drain(self) -> None:
-        # The flag goes down before the queue is emptied, so an item put meanwhile schedules another turn.
+        # The flag goes down before the queue is emptied, so an item put meanwhile schedules another delivery.
         self._scheduled = False
         items: list[T] = []
         while self._items:

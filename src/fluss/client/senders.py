@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fluss.client.write import Sender
 
 OnWriterId = Callable[[int], Awaitable[None] | None]
-"""Told each new writer id: an asynchronous function, which is awaited, or a plain one."""
+"""Called with each new writer id: an asynchronous function, which is awaited, or a plain one."""
 
 
 class Senders:

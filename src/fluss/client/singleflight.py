@@ -22,9 +22,9 @@ class _Flight:
         self.task = task
         self.outcome: asyncio.Future[Any] = task.get_loop().create_future()
         self.waiters = 0
-        task.add_done_callback(self._settle)
+        task.add_done_callback(self._completed)
 
-    def _settle(self, task: asyncio.Task[Any]) -> None:
+    def _completed(self, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
         if self.outcome.done():
             return

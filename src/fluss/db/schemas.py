@@ -263,7 +263,7 @@ def frame_to_arrow(data: Any, wanted: Sequence[str] = ()) -> pa.Table | None:
         if type(data).__module__.partition(".")[0] == "polars":
             data = data.collect() if hasattr(data, "collect") else data
             if hasattr(data, "to_arrow") and hasattr(data, "columns"):
-                from fluss.client.write.polars_input import polars_to_arrow
+                from fluss.client.write.arrow_input import polars_to_arrow
 
                 return polars_to_arrow(data)
         if hasattr(data, "__arrow_c_stream__"):

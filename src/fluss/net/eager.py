@@ -13,8 +13,8 @@ from typing import Any
 def start_eagerly(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
     """Run a coroutine at once up to where it first waits; None if it never waits, else a task for the rest.
 
-    What has nothing to wait for, such as the answer to a lookup, would spend half of its time waiting for that turn.
-    An exception of the part that runs at once is raised here.
+    What has nothing to wait for, such as the answer to a lookup, would spend half of its time waiting to be started. An
+    exception of the part that runs at once is raised here.
     """
     if sys.version_info >= (3, 12):
         task = asyncio.Task(work, loop=loop, eager_start=True)
@@ -27,7 +27,7 @@ def start_eagerly(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Non
     except StopIteration:
         return None
     rest = loop.create_task(_go_on(work, waits_for))
-    # Cancelled before its first turn, the task ends without having touched the coroutine.
+    # Cancelled before its first iteration, the task ends without having touched the coroutine.
     rest.add_done_callback(lambda _: work.close())
     return rest
 

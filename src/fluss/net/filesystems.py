@@ -112,7 +112,7 @@ def _s3(options: Mapping[str, str]) -> pafs.FileSystem:
     }
     if options.get("s3.region"):
         arguments["region"] = options["s3.region"]
-    # Arrow addresses buckets by path as soon as the endpoint is given, unless told otherwise.
+    # Arrow addresses buckets by path as soon as the endpoint is given, unless an option says otherwise.
     if options.get("s3.path-style-access") == "false":
         arguments["force_virtual_addressing"] = True
     return _open_s3(arguments)

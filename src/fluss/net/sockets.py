@@ -28,5 +28,5 @@ class WakeMark:
         raised = missing_bytes >= WAKE_BYTES
         if raised is not self._raised:
             self._raised = raised
-            with suppress(OSError):  # not a TCP socket, or already gone: the next read will tell
+            with suppress(OSError):  # not a TCP socket, or already gone: the next read reports it
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKE_BYTES if raised else 1)

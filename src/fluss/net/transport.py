@@ -118,7 +118,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         """Queue one frame. Frames are sent in the order of the calls."""
         transport = self._transport
         if transport is None or transport.is_closing():
-            return  # `on_lost` is about to tell the callers
+            return  # `on_lost` is about to report it to the callers
         if size_bytes <= JOIN_BYTES_MAX and not self._paused and not self._outgoing:
             transport.write(b"".join(parts))
             return
@@ -214,4 +214,4 @@ def _set_socket_options(sock: socket.socket) -> None:
             if option is not None:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
     except OSError:
-        pass  # not a TCP socket, or already gone: the first read will tell
+        pass  # not a TCP socket, or already gone: the first read reports it

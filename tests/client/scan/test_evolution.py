@@ -142,7 +142,7 @@ async def test_partitions(config, database):
             scanner.unsubscribe_partition(infos["EU"], 0)
             assert (await scanner.to_arrow()).num_rows == 5
             scanner.subscribe_partition(infos["EU"], 0, fluss.LATEST_OFFSET)
-            await scanner.settled()
+            await scanner.resolved()
             assert (
                 dict(scanner.get_subscribed_buckets())[
                     fluss.TableBucket.with_partition(table.get_table_info().table_id, infos["EU"], 0)

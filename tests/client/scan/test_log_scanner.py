@@ -73,7 +73,7 @@ async def test_latest_means_from_now_on(config, database):
         writer = await fill(table)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, fluss.LATEST_OFFSET)
-            await scanner.settled()
+            await scanner.resolved()
             await fill(table, batches=1, rows=5, writer=writer)
             records = await poll_all(scanner, 5)
             assert [record.offset for record in records] == list(range(100, 105))

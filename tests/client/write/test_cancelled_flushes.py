@@ -50,13 +50,13 @@ async def test_a_flush_of_all_writers_that_ends_early_keeps_the_error(config, da
     async with open_table(config, database, LOG_FIELDS) as (conn, table):
         failed, slow = (table.new_append().create_writer() for _ in range(2))
         fail_a_row(failed)
-        slow._unsettled.add(-1)
+        slow._in_flight.add(-1)
         if ending == "late":
             with pytest.raises(fluss.DeadlineExceededError):
                 await conn.flush(timeout=0.05)
         else:
             assert await outcome_after(conn.flush(), 10) is asyncio.CancelledError
-        slow._unsettled.clear()
+        slow._in_flight.clear()
         with pytest.raises(StorageError, match="lost"):
             await conn.flush()
         await conn.flush()

@@ -126,7 +126,7 @@ async def test_many_buckets_share_what_is_in_flight(config, database, monkeypatc
             answer(*args)
         # Without a flush: rows that waited long enough leave when the server has time for them.
         for _ in range(250):
-            if writer._builders or writer._unsettled:
+            if writer._builders or writer._in_flight:
                 await asyncio.sleep(0.02)
         lookuper = table.new_lookup().create_lookuper()
         assert (await lookuper.lookup({"id": 99}))["name"] == "round 19"
@@ -504,20 +504,20 @@ async def test_closing_fails_what_is_pending_once_and_clearly(config, database):
         handles = [writer.append((i, "x")) for i in range(1, 50)]
         batch = writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
         handles += [writer.append((i, "x")) for i in range(200, 205)]
-        settled = []
+        completed = []
         ticket = handles[0].ticket
-        settle = type(ticket).settle
+        complete = type(ticket).complete
 
         def counted(self, rows, positions=None, error=None):
-            settled.append(rows)
-            settle(self, rows, positions, error)
+            completed.append(rows)
+            complete(self, rows, positions, error)
 
-        type(ticket).settle = counted
+        type(ticket).complete = counted
         try:
             await conn.close()
         finally:
-            type(ticket).settle = settle
-        assert sum(settled) == 49 + 1 + 5, "every row once"
+            type(ticket).complete = complete
+        assert sum(completed) == 49 + 1 + 5, "every row once"
         for handle in [*handles[1:], batch]:
             with pytest.raises(fluss.ConnectionClosedError, match="closed"):
                 await asyncio.wait_for(handle.wait(), 1)

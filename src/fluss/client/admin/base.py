@@ -58,13 +58,13 @@ class AdminBase:
 
         return await self._runner.run(change)
 
-    async def _forget(self, table_path: TablePath) -> None:
-        """Drop what the client knows of a table that was changed."""
+    async def _invalidate(self, table_path: TablePath) -> None:
+        """Invalidate what the client knows of a table that was changed."""
 
-        async def forget(cluster: Cluster) -> None:
+        async def invalidate(cluster: Cluster) -> None:
             cluster.invalidate(table_path)
 
-        await self._runner.run(forget)
+        await self._runner.run(invalidate)
 
 
 def table_path_message(path: TablePath) -> pb.PbTablePath:

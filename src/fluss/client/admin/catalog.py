@@ -146,7 +146,7 @@ class CatalogAdmin(AdminBase):
             table_path=table_path_message(table_path), ignore_if_not_exists=bool(ignore_if_not_exists)
         )
         await self._change(apis.DROP_TABLE, request, idempotent=bool(ignore_if_not_exists), timeout=timeout)
-        await self._forget(table_path)
+        await self._invalidate(table_path)
 
     async def alter_table(
         self,
@@ -190,7 +190,7 @@ class CatalogAdmin(AdminBase):
             raise InvalidArgumentError("alter_table needs something to change: columns to add, or properties")
         # Properties may be set twice; a change of columns that is made twice is an error.
         await self._change(apis.ALTER_TABLE, request, idempotent=not any(schema_changes), timeout=timeout)
-        await self._forget(table_path)
+        await self._invalidate(table_path)
 
     async def get_table_info(self, table_path: TablePath, *, timeout: float | None = None) -> TableInfo:
         """The description of a table, fresh from the server."""
@@ -262,7 +262,7 @@ class CatalogAdmin(AdminBase):
             ignore_if_not_exists=bool(ignore_if_not_exists),
         )
         await self._change(apis.DROP_PARTITION, request, idempotent=bool(ignore_if_not_exists), timeout=timeout)
-        await self._forget(table_path)
+        await self._invalidate(table_path)
 
     async def list_partition_infos(
         self,

@@ -80,7 +80,7 @@ class LakeAdmin(AdminBase):
         request_table: bool = False,
         timeout: float | None = None,
     ) -> TieringHeartbeat:
-        """Tell the coordinator what a tiering worker is doing, and ask for the next table."""
+        """Report to the coordinator what a tiering worker is doing, and ask for the next table."""
         request = pb.LakeTieringHeartbeatRequest(request_table=request_table, force_finished_tables=force_finished)
         for table in tiering:
             request.tiering_tables.append(_tiering_message(table, None))
@@ -258,7 +258,7 @@ class LakeAdmin(AdminBase):
         return ProducerOffsets(producer_id, expires, offsets)
 
     async def delete_producer_offsets(self, producer_id: str, *, timeout: float | None = None) -> None:
-        """Forget the offsets a producer registered."""
+        """Delete the offsets a producer registered."""
         request = pb.DeleteProducerOffsetsRequest(producer_id=check_name(producer_id, "producer id"))
         await self._change(apis.DELETE_PRODUCER_OFFSETS, request, idempotent=True, timeout=timeout)
 

@@ -22,7 +22,7 @@ LEASE_DURATION_MS = 24 * 60 * 60 * 1000
 class KvSnapshotLease:
     """A lease on snapshots. Obtain it with `admin.create_kv_snapshot_lease()`; `async with` drops it at the end.
 
-    The server knows of it from the first `acquire_snapshots()` on, and forgets it when it was neither used nor renewed
+    The server knows of it from the first `acquire_snapshots()` on, and drops it when it was neither used nor renewed
     for `lease_duration_ms`.
 
     Example:

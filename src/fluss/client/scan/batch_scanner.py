@@ -218,7 +218,7 @@ class BatchScanner(OneShotScanner):
             if following is not None:
                 following.cancel()
             if scanner_id and not connection.closed:
-                # A server that cannot be told forgets the cursor by itself.
+                # A server that cannot be reached drops the cursor by itself.
                 with contextlib.suppress(FlussError):
                     await self._scan_kv(connection, messages.ScanKvRequest(scanner_id=scanner_id, close_scanner=True))
 

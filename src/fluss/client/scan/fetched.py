@@ -120,14 +120,14 @@ class FetchedBatches:
                 self._given.remove(given)
 
     def drop(self, bucket: TableBucket) -> None:
-        """Forget the rows of a bucket."""
+        """Drop the rows of a bucket."""
         with self._lock:
             self._batches = deque(fetched for fetched in self._batches if fetched[0].bucket != bucket)
             for given in self._given:
                 given.is_stale = given.is_stale or given.subscription.bucket == bucket
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Drop all rows."""
         with self._lock:
             self._batches.clear()
             for given in self._given:

@@ -98,7 +98,7 @@ class Fetcher:
         self._idle: dict[TableBucket, Subscription] = {}
         """Buckets to ask for: in no request, and not read to their end."""
         self._ready: OrderedDict[TableBucket, Subscription] = OrderedDict()
-        """Buckets with a batch or an error, in the order of their turns; perhaps some that have neither any longer."""
+        """Buckets with a batch or an error, in the order they are taken from; some may have neither any longer."""
         self._buffered_bytes = 0
         self._ahead_bytes = 0
         self._wake: asyncio.TimerHandle | None = None
@@ -175,7 +175,7 @@ class Fetcher:
         self._changed.set()
 
     async def next(self, timeout_s: float | None, *, endless: bool = False) -> tuple[Subscription, Decoded] | None:
-        """The next batch of any bucket, buckets taking turns; None when time is up or all buckets are read.
+        """The next batch of any bucket, one bucket after another; None when time is up or all buckets are read.
 
         Batches without wanted rows are passed over, but move their bucket's position. With `endless`, a fetcher without
         buckets waits for the first one, as its caller would only ask again.
@@ -209,7 +209,7 @@ class Fetcher:
                     return None
 
     def _first_ready(self) -> Subscription | None:
-        """Return the bucket whose turn it is."""
+        """Return the bucket that is taken from next."""
         while self._ready:
             bucket, subscription = next(iter(self._ready.items()))
             if subscription.has_news:
@@ -219,7 +219,7 @@ class Fetcher:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the bucket whose turn it is has a batch that need not be waited for."""
+        """Whether the bucket that is taken from next has a batch that need not be waited for."""
         subscription = self._first_ready()
         return subscription is not None and subscription.is_ready
 

@@ -108,7 +108,7 @@ class SnapshotRows:
             table.bucket_snapshots.add(
                 partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, snapshot_id=snapshot_id
             )
-            # One that is gone already is told by the call for its files.
+            # One that is gone already is reported by the call for its files.
             await cluster.call_coordinator(apis.ACQUIRE_KV_SNAPSHOT_LEASE, lease, deadline=self._deadline)
             self._lease_id = lease.lease_id
         request = pb.GetKvSnapshotMetadataRequest(

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
+from fluss import _plugins
 from fluss.client.cluster import Cluster
 from fluss.client.fanout import list_bucket_offsets
-from fluss.client.lake_reader import lake_reader
 from fluss.client.retry import CHECK_SERVERS, gave_up_text, within
 from fluss.client.scan.decode import BatchDecoder, Decoded, read_columns
 from fluss.client.scan.fetcher import Fetcher
@@ -23,7 +23,7 @@ from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.client.virtual import LAKE
 from fluss.config import Config
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
-from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Schema, TableBucket, TableInfo
+from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Schema, TableBucket, TableInfo, TablePath
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
@@ -136,14 +136,14 @@ class ScanPlan:
         path = self.info.table_path
         limit = self.cluster.deadline(deadline)
 
-        def forget(error: FlussError) -> None:
+        def invalidate(error: FlussError) -> None:
             for bucket in buckets:
                 self.cluster.invalidate(bucket)
 
         return await self.cluster.retry(
             lambda: list_bucket_offsets(self.cluster, path, buckets, spec, limit),
             what=f"{apis.LIST_OFFSETS.name} of table '{path}'",
-            before_retry=forget,
+            before_retry=invalidate,
             deadline=limit,
         )
 
@@ -321,3 +321,21 @@ def _late_error(fetcher: Fetcher, deadline: Deadline) -> FlussError:
     return DeadlineExceededError(
         f"{what} did not finish within {deadline.total_ms:.0f} ms: {counted} not read to the end. {CHECK_SERVERS}"
     )
+
+
+class LakeReader(Protocol):
+    """Reads tables from their lake and from the log after it.
+
+    The lake package, which is built on the client, implements it as `client.lake`.
+    """
+
+    def union_read_once(
+        self, options: Mapping[str, Any], path: TablePath, columns: Sequence[str], lake_only: bool = False, /
+    ) -> pa.Table:
+        """Read these columns of a table, with these client options. Blocks the calling thread."""
+        ...
+
+
+def lake_reader() -> LakeReader:
+    """Return the reader; its package is imported with the first call."""
+    return cast("LakeReader", _plugins.implementation("client.lake"))

@@ -10,7 +10,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from fluss.client.arguments import checked
-from fluss.client.scan.values import rows_to_python
+from fluss.client.scan.python_rows import rows_to_python
 from fluss.metadata import ChangeType, DataType, TableBucket
 
 _CHANGE_TYPES = tuple(ChangeType)

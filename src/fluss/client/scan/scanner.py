@@ -245,7 +245,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
     async def _fill_alone(self, deadline: float) -> None:
         # One after the other: what the first one has no room for is the next one's to take.
         async with self._filling:
-            if not self._fetched and not await self.settled(max(0.0, deadline - self._loop.time())):
+            if not self._fetched and not await self.resolved(max(0.0, deadline - self._loop.time())):
                 return
             size_left = self._fetched.size_left()
             while size_left > 0 and not self._closed:
@@ -286,7 +286,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         self._check_kind(batches=True, call="to_arrow")
         self._check_subscribed()
         deadline = self._plan.read_deadline(timeout)
-        if not await self.settled(None if deadline is None else deadline.remaining_ms / 1000):
+        if not await self.resolved(None if deadline is None else deadline.remaining_ms / 1000):
             raise DeadlineExceededError(
                 f"The latest offsets of table '{self._plan.info.table_path}' were not known within {timeout:g} s"
             )
@@ -437,7 +437,7 @@ def _shown(view: View | None, found: RecordBatch) -> RecordBatch:
 
 
 class _Notifier:
-    """Tells a scanner that its reader was dropped. The two refer to each other, so it is filled in afterwards."""
+    """Reports to a scanner that its reader was dropped. The two refer to each other, so it is filled in afterwards."""
 
     reader: ActiveReader | None = None
 

@@ -51,7 +51,7 @@ class Subscriptions:
     def subscribe(self, bucket_id: int, start_offset: int, *, timeout: float | None = None) -> None:
         """Read a bucket from `start_offset` on (`EARLIEST_OFFSET`, `LATEST_OFFSET` or an offset).
 
-        `timeout` is the time, in seconds, within which the latest offset must be known; see `settled()`.
+        `timeout` is the time, in seconds, within which the latest offset must be known; see `resolved()`.
 
         Example:
             scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
@@ -162,17 +162,17 @@ class Subscriptions:
         self._latest.difference_update(still_wanted)
         self._fetcher.add(*(Subscription(bucket, ends[bucket]) for bucket in still_wanted))
 
-    async def settled(self, timeout_s: float | None = None) -> bool:
+    async def resolved(self, timeout_s: float | None = None) -> bool:
         """Wait until subscriptions to the latest offset know that offset; False if that takes longer.
 
         Raises what went wrong with it; such a subscription is gone.
 
         Example:
             scanner.subscribe(0, fluss.LATEST_OFFSET)
-            await scanner.settled()
+            await scanner.resolved()
         """
         if timeout_s is not None and not is_seconds(timeout_s):
-            raise wrong_argument("settled", "timeout_s", "a number of seconds, 0 or more, or None", timeout_s)
+            raise wrong_argument("resolved", "timeout_s", "a number of seconds, 0 or more, or None", timeout_s)
         resolving = self._resolving
         if resolving is not None:
             # Not awaited itself: a poll that is cancelled must not cancel the subscription.

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ import pyarrow as pa
 from fluss._arrow_buffers import array_of
 from fluss.client.write.accumulator import Chunk, RowReader, row_taker, value_converter, without
 from fluss.client.write.arrow_input import BatchReader
-from fluss.client.write.assigner import RoundRobin, Sticky, make_assigner
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
@@ -21,7 +21,7 @@ from fluss.client.write.routing import BadRows, groups_of, partition_codes, rema
 from fluss.client.write.row_sizes import large_rows, refuse_rows, row_size_max
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
-from fluss.errors import FlussError, InvalidArgumentError
+from fluss.errors import ConfigError, FlussError, InvalidArgumentError
 from fluss.metadata import TableBucket, TableInfo
 from fluss.records import (
     EncodedBody,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _ARROW_BATCH_BYTES_MAX = 8 * 1024 * 1024
 _ASSIGNERS_MAX = 1024
-"""Of partitions, which come and go: one that is forgotten chooses its next bucket anew."""
+"""Of partitions, which come and go: one that is evicted chooses its next bucket anew."""
 
 
 class ArrowRows:
@@ -89,6 +89,57 @@ class ArrowEncoder:
         if self._statistics_columns:
             statistics = build_statistics(batch, self._schema, self._statistics_columns)
         return encode_arrow_body(batch, compression=self._compression, level=self._level, statistics=statistics)
+
+
+class Sticky:
+    """Stay with one bucket until a batch is complete, then move to another: few and full batches."""
+
+    def __init__(self, num_buckets: int, available: Callable[[], Sequence[int]]) -> None:
+        self._num_buckets = num_buckets
+        self._available = available
+        self._bucket: int | None = None
+
+    def current(self) -> int:
+        if self._bucket is None:
+            self._bucket = random.choice(self._choices())
+        return self._bucket
+
+    def batch_sealed(self) -> None:
+        others = [bucket for bucket in self._choices() if bucket != self._bucket]
+        if others:
+            self._bucket = random.choice(others)
+
+    def _choices(self) -> Sequence[int]:
+        return self._available() or range(self._num_buckets)
+
+
+class RoundRobin:
+    """Every row to the next bucket, round robin. `current` starts a run; rows follow it one by one."""
+
+    def __init__(self, num_buckets: int, available: Callable[[], Sequence[int]]) -> None:
+        self._num_buckets = num_buckets
+        self._available = available
+        self._next = random.randrange(2**31)
+
+    def current(self) -> int:
+        return self.take(1)[0]
+
+    def take(self, rows: int) -> list[int]:
+        choices = self._available() or range(self._num_buckets)
+        first, self._next = self._next, (self._next + rows) & 0x7FFFFFFF
+        return [choices[(first + i) % len(choices)] for i in range(rows)]
+
+    def batch_sealed(self) -> None:
+        return
+
+
+def make_assigner(kind: str, num_buckets: int, available: Callable[[], Sequence[int]]) -> Sticky | RoundRobin:
+    """The assigner that `writer.bucket.no-key-assigner` names."""
+    if kind == "sticky":
+        return Sticky(num_buckets, available)
+    if kind == "round_robin":
+        return RoundRobin(num_buckets, available)
+    raise ConfigError(f"'writer.bucket.no-key-assigner' is {kind!r}; allowed are 'sticky' and 'round_robin'")
 
 
 class AppendWriter(WriterBase):

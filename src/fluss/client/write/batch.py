@@ -127,14 +127,14 @@ class WriteBatch:
         self.contents = []
         self.seal = seal  # last: the event loop reads it while a thread encodes
 
-    def settle(self, error: FlussError | None) -> None:
-        settle_shares(self.shares, error)
+    def complete(self, error: FlussError | None) -> None:
+        complete_shares(self.shares, error)
         self.shares = []
         self.seal = None
         self.contents = []
 
 
-def settle_shares(shares: Sequence[ChunkShare], error: FlussError | None) -> None:
-    """Tell the tickets the outcome of their rows."""
+def complete_shares(shares: Sequence[ChunkShare], error: FlussError | None) -> None:
+    """Complete the shares of the tickets with the outcome of their rows."""
     for share in shares:
-        share.ticket.settle(share.rows, share.positions, error)
+        share.ticket.complete(share.rows, share.positions, error)

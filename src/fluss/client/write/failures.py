@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `flush()` has to raise: rows that were not written, and whose `wait()` told no one."""
+"""What `flush()` has to raise: rows that were not written, and whose `wait()` did not raise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Failures:
         self._others: _Failure | None = None
 
     def add(self, rows: int, where: str, error: FlussError) -> None:
-        """Count rows that failed with `error`. Call it before their tickets are settled."""
+        """Count rows that failed with `error`. Call it before their tickets are complete."""
         with self._lock:
             failure = self._by_error.get(id(error))
             if failure is None and len(self._by_error) < _ERRORS_MAX:
@@ -40,7 +40,7 @@ class Failures:
             failure.rows += rows
 
     def reported(self, error: FlussError, rows: int) -> None:
-        """Take back rows of which a caller was told in another way."""
+        """Take back rows that were reported to a caller in another way."""
         with self._lock:
             failure = self._by_error.get(id(error), self._others)
             if failure is None:
@@ -62,7 +62,7 @@ class Failures:
             raise error
 
     def take(self) -> FlussError | None:
-        """Return the error that `flush()` raises, if any, and forget all of them."""
+        """Return the error that `flush()` raises, if any, and drop all of them."""
         with self._lock:
             failures = list(self._by_error.values())
             if self._others is not None:

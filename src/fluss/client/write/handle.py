@@ -52,7 +52,7 @@ class TicketFailure:
 
 
 class Ticket:
-    """The outcome of one chunk. Settled on the event loop, awaited from any loop or thread."""
+    """The outcome of one chunk. Completed on the event loop, awaited from any loop or thread."""
 
     __slots__ = ("_failures", "_lock", "_promise", "_remaining", "_send_now", "_unreported", "_width")
 
@@ -66,19 +66,19 @@ class Ticket:
         self._promise: Promise[None] = Promise()
 
     def close(self, rows: int) -> None:
-        """No more rows join this ticket; `rows` of them are to be settled."""
+        """No more rows join this ticket; `rows` of them are to be completed."""
         with self._lock:
             self._remaining = rows + (self._remaining or 0)
             done = self._remaining == 0
         if done:
             self._promise.resolve(None)
 
-    def settle(self, rows: int, positions: Positions | None = None, error: FlussError | None = None) -> None:
+    def complete(self, rows: int, positions: Positions | None = None, error: FlussError | None = None) -> None:
         """`rows` rows were acknowledged, or failed with `error` (`positions` None: all that the ticket holds)."""
         with self._lock:
             if error is not None:
                 self._failures.append(TicketFailure(rows, positions, error))
-            # A bad row can be settled before the ticket is closed: the count then waits below zero.
+            # A bad row can be completed before the ticket is closed: the count then waits below zero.
             self._remaining = (self._remaining or 0) - rows
             done = self._remaining == 0
         if done:
@@ -108,7 +108,7 @@ class Ticket:
         found: FlussError | None = None
         for failure in self._failures:
             if failure.concerns(position):
-                # `flush()` need not raise what its caller is told here.
+                # `flush()` need not raise what is raised here.
                 self._unreported.reported(failure.error, failure.report(position))
                 found = found or failure.error
         if found is not None:

@@ -13,7 +13,7 @@ from fluss.metadata import TableBucket, TablePath
 
 _LANES_MIN = 1024
 _IDLE_S_MAX = 600.0
-"""A lane that was not used for so long is forgotten, once there are many: partitions come and go."""
+"""A lane that was not used for so long is evicted, once there are many: partitions come and go."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Lanes:
         for key, lane in list(self._lanes.items()):
             if lane.is_idle and not lane.running and now - lane.used_at > _IDLE_S_MAX:
                 del self._lanes[key]
-                # Its sequence is forgotten: another lane of this bucket would count from 0, under the same id.
+                # Its sequence is lost: another lane of this bucket would count from 0, under the same id.
                 self.writer_ids.pop(lane.target, None)
         self._many = max(_LANES_MIN, 2 * len(self._lanes))
 

@@ -175,7 +175,7 @@ class Sender:
         return 0 if lane is None else len(lane.queue) + len(lane.in_flight)
 
     async def drain(self) -> None:
-        """Wait until everything queued so far is settled."""
+        """Wait until everything queued so far is acknowledged or has failed."""
         while not self.closed and not all(lane.is_idle for lane in self._lanes):
             self._progress.clear()
             await self._progress.wait()
@@ -187,10 +187,10 @@ class Sender:
         self.closed = True
         self._progress.set()
         self._outbox.clear()
-        doomed = [lane.task for lane in self._lanes if lane.task is not None]
-        for task in doomed:
+        running = [lane.task for lane in self._lanes if lane.task is not None]
+        for task in running:
             task.cancel()
-        await asyncio.gather(*doomed, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         for lane in self._lanes:
             for batch in [*lane.in_flight, *lane.queue]:
                 maybe = batch.maybe_written or batch in lane.in_flight
@@ -582,4 +582,4 @@ class Sender:
         else:
             self.metrics.add("writer_errors_total")
         batch.on_done(batch, lane, error)  # counts failed rows, before a handle can report them
-        batch.settle(error)
+        batch.complete(error)

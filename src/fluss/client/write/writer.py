@@ -28,12 +28,11 @@ from fluss.client.arguments import wrong_argument
 from fluss.client.promise import Promise
 from fluss.client.retry import within
 from fluss.client.write.accumulator import Chunk, RowAccumulator
-from fluss.client.write.arrow_input import BatchReader, arrow_batches
-from fluss.client.write.batch import BatchBuilder, BucketRows, ChunkShare, Encoder, WriteBatch, settle_shares
+from fluss.client.write.arrow_input import BatchReader, arrow_batches, polars_to_arrow
+from fluss.client.write.batch import BatchBuilder, BucketRows, ChunkShare, Encoder, WriteBatch, complete_shares
 from fluss.client.write.failures import Failures
 from fluss.client.write.handle import Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.lane import Lane, WriteTarget
-from fluss.client.write.polars_input import polars_to_arrow
 from fluss.client.write.routing import BadRows
 from fluss.client.write.sender import Sender
 from fluss.client.write.sizing import BatchSizer
@@ -114,7 +113,7 @@ class WriterBase:
         )
         self._linger_s = config.writer_batch_timeout_ms / 1000
         self._builders: dict[Key, BatchBuilder] = {}
-        self._unsettled: set[int] = set()
+        self._in_flight: set[int] = set()
         self._batch_number = 0
         self._flushes: list[tuple[set[int], Promise[None]]] = []
         self._linger: asyncio.TimerHandle | None = None
@@ -327,7 +326,7 @@ class WriterBase:
 
     def _refuse(self, ticket: Ticket, rows: int, positions: Positions | None, error: FlussError) -> None:
         self._failures.add(rows, str(self._info.table_path), error)
-        ticket.settle(rows, positions, error)
+        ticket.complete(rows, positions, error)
 
     def _pass_to_loop(self, number: int, routed: Sequence[RoutedRows], ticket: Ticket, adapt_to: int = 0) -> None:
         size_bytes = sum(part.size_bytes for _, part, _ in routed)
@@ -394,7 +393,7 @@ class WriterBase:
 
     def _seal_overdue(self) -> None:
         """Send the rows that have waited long enough, of all buckets or of none: they travel in one request."""
-        if len(self._unsettled) < _LINGER_BATCHES_TOTAL:
+        if len(self._in_flight) < _LINGER_BATCHES_TOTAL:
             for key, builder in list(self._builders.items()):
                 if builder.is_overdue and self._sender.queued_batches(self._target, *key) < _LINGER_BATCHES:
                     self._seal(key)
@@ -426,7 +425,7 @@ class WriterBase:
         if self._builders:
             self._seal_early()
             self._start_linger()
-        self._tell_arrivals()
+        self._notify_arrivals()
 
     def _accept(self, converted: ConvertedChunk) -> None:
         target = self._sizer.target
@@ -441,7 +440,7 @@ class WriterBase:
             if builder.size_bytes >= target:
                 self._seal(key)
 
-    def _tell_arrivals(self) -> None:
+    def _notify_arrivals(self) -> None:
         for waiting in list(self._arrivals):
             number, future = waiting
             if self._accepted >= number or self._shut:
@@ -467,23 +466,23 @@ class WriterBase:
             self._sizer.sealed(builder.size_bytes)
         self._sealed(key)
         self._batch_number += 1
-        self._unsettled.add(self._batch_number)
+        self._in_flight.add(self._batch_number)
         done = partial(self._done, self._batch_number)
         self._sender.submit(self._target, key[0], key[1], builder, self._encoder(), done)
 
     def _done(self, number: int, batch: WriteBatch, lane: Lane, error: FlussError | None) -> None:
-        self._unsettled.discard(number)
+        self._in_flight.discard(number)
         if error is not None:
             self._failures.add(batch.rows, str(lane), error)
         key = (lane.partition_name, lane.bucket_id)
         builder = self._builders.get(key)
         if builder is not None:
             queued = self._sender.queued_batches(self._target, *key)
-            if builder.is_overdue and queued < _LINGER_BATCHES and len(self._unsettled) < _LINGER_BATCHES_TOTAL:
+            if builder.is_overdue and queued < _LINGER_BATCHES and len(self._in_flight) < _LINGER_BATCHES_TOTAL:
                 self._seal(key)
             elif builder.size_bytes >= _EARLY_BYTES and queued < self._busy_batches:
                 self._seal(key, early=True)
-        if len(self._unsettled) == _LINGER_BATCHES_TOTAL - 1:
+        if len(self._in_flight) == _LINGER_BATCHES_TOTAL - 1:
             self._seal_overdue()
         for waited_for, promise in self._flushes:
             waited_for.discard(number)
@@ -504,11 +503,11 @@ class WriterBase:
         (await self.drain(timeout)).raise_first()
 
     async def drain(self, timeout: float | None = None) -> Failures:
-        """Send everything, wait until it is settled, and return what `flush()` has to raise."""
-        await within(self._settle, timeout, f"Flushing the writer of table {self._info.table_path}")
+        """Send everything, wait until it is acknowledged or has failed, and return what `flush()` has to raise."""
+        await within(self._push_and_wait, timeout, f"Flushing the writer of table {self._info.table_path}")
         return self._failures
 
-    async def _settle(self) -> None:
+    async def _push_and_wait(self) -> None:
         self._push()
         with self._accumulator.lock:
             given = self._accumulator.numbers
@@ -527,9 +526,9 @@ class WriterBase:
                 if arrived in self._arrivals:
                     self._arrivals.remove(arrived)
             self._seal_all()
-        if self._unsettled:
+        if self._in_flight:
             # Only what is in flight now: rows that other threads append meanwhile must not delay this flush.
-            waiting = (set(self._unsettled), Promise[None]())
+            waiting = (set(self._in_flight), Promise[None]())
             self._flushes.append(waiting)
             try:
                 await waiting[1].wait()
@@ -560,13 +559,13 @@ class WriterBase:
             self._refuse(chunk.ticket, chunk.rows, None, error)
         for builder in self._builders.values():
             self._failures.add(builder.rows, str(self._info.table_path), error)
-            settle_shares(builder.shares, error)
+            complete_shares(builder.shares, error)
             self._sender.memory.release(builder.reserved_bytes)
         self._builders.clear()
         self._converted.extend(self._out_of_order.values())
         self._out_of_order.clear()
         self._refuse_converted()
-        self._tell_arrivals()
+        self._notify_arrivals()
 
     def _refuse_converted(self) -> None:
         error = ConnectionClosedError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.client.scan.values import rows_to_python
+from fluss.client.scan.python_rows import rows_to_python
 from fluss.console.json_values import from_text, row_values, to_json
 from fluss.console.settings import BODY_BYTES_MAX, ROWS_PER_PAGE_MAX
 from fluss.console.state import Call
