@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -237,3 +238,33 @@ def test_pages_of_metrics_do_not_take_all_handles(tmp_path: Path) -> None:
             assert sock.recv(1000).startswith(b"HTTP/1.1 200 OK")
         time.sleep(6)
         assert watched.open_files < before + 5
+
+
+def test_wrong_logins_neither_refuse_nor_delay_right_ones(watched: Watched) -> None:
+    """An attacker behind the same address guesses the password of the same user, and does not wait for refusals."""
+    ended = threading.Event()
+    wrong = pb.AuthenticateRequest(protocol="PLAIN", token=b"\0alice\0guess").SerializeToString()
+    guesses = []
+
+    def guess() -> None:
+        while not ended.is_set():
+            guesses.append(wrong)
+            with watched.connect(watched.sasl) as sock, contextlib.suppress(TimeoutError):
+                exchange(sock, frame(apis.AUTHENTICATE.key, 0, 1, wrong), 0.05)
+
+    attackers = [threading.Thread(target=guess, daemon=True) for _ in range(4)]
+    for attacker in attackers:
+        attacker.start()
+    try:
+        while len(guesses) < 10:
+            time.sleep(0.01)
+        took = []
+        for _ in range(60):
+            began = time.monotonic()
+            logged_in(watched, "alice", "a").close()
+            took.append(time.monotonic() - began)
+    finally:
+        ended.set()
+        for attacker in attackers:
+            attacker.join(10)
+    assert max(took) < 2, took

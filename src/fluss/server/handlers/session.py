@@ -70,16 +70,15 @@ async def _authenticate(context: RequestContext, request: pb.AuthenticateRequest
         return await _log_in_plain(context, request.token)
     if session.login is None:
         return await _begin_scram(context, mechanism, request.token)
-    return _finish_scram(context, request.token)
+    return await _finish_scram(context, request.token)
 
 
 async def _log_in_plain(context: RequestContext, token: bytes) -> pb.AuthenticateResponse:
     session, accounts = context.session, context.server.accounts
-    await _wait_for_attempt(context, user_of_token(token))
     try:
         principal = await _in_thread(context, partial(accounts.log_in_plain, session.listener, token))
     except WrongCredentialsError:
-        _count_failure(context, user_of_token(token))
+        await _delay_refusal(context, user_of_token(token))
         raise
     _succeed(context, principal)
     # Present and empty: the Java client tells this apart from absent.
@@ -89,19 +88,18 @@ async def _log_in_plain(context: RequestContext, token: bytes) -> pb.Authenticat
 async def _begin_scram(context: RequestContext, mechanism: str, token: bytes) -> pb.AuthenticateResponse:
     session, accounts = context.session, context.server.accounts
     login = ScramServer(mechanism, token, secrets.token_urlsafe(24))
-    await _wait_for_attempt(context, login.username)
     keys = await _in_thread(context, partial(accounts.scram_keys, session.listener, login.username, mechanism))
     session.login = login, keys
     return pb.AuthenticateResponse(challenge=login.challenge(keys))
 
 
-def _finish_scram(context: RequestContext, token: bytes) -> pb.AuthenticateResponse:
+async def _finish_scram(context: RequestContext, token: bytes) -> pb.AuthenticateResponse:
     session = context.session
     assert session.login is not None
     (login, keys), session.login = session.login, None
     proof = login.finish(token, keys)
     if proof is None:
-        _count_failure(context, login.username)
+        await _delay_refusal(context, login.username)
         raise WrongCredentialsError
     _succeed(context, Principal(login.username))
     return pb.AuthenticateResponse(challenge=proof)
@@ -111,25 +109,14 @@ async def _in_thread(context: RequestContext, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(context.server.executor, work)
 
 
-async def _wait_for_attempt(context: RequestContext, user: str) -> None:
-    """Check passwords no more often than guesses may come."""
+async def _delay_refusal(context: RequestContext, user: str) -> None:
+    """Hold the refusal of a wrong password back; a connection with several of them is closed."""
     session = context.session
-    wait_seconds = context.server.login_throttle.reserve(session.host, user)
-    if wait_seconds is None:
-        session.close_soon()
-        raise AuthenticateError("too many failed logins of this user from this address; try again in a minute")
-    if wait_seconds:
-        await asyncio.sleep(wait_seconds)
-
-
-def _count_failure(context: RequestContext, user: str) -> None:
-    """A connection with several wrong passwords is closed."""
-    session = context.session
-    context.server.login_throttle.failed(session.host, user)
     context.server.metrics.add("tabletserver_failedLogins_total")
     session.failed_logins += 1
     if session.failed_logins >= FAILURES_PER_CONNECTION_MAX:
         session.close_soon()
+    await asyncio.sleep(context.server.login_throttle.failed(session.host, user))
 
 
 def _succeed(context: RequestContext, principal: Principal) -> None:
