@@ -23,7 +23,7 @@ from fluss.metadata import OffsetSpec, PartitionSpec, TablePath
 from fluss.server.local import LocalServer
 from fluss.spark.batches import source_schema
 from fluss.spark.lake import LakePart
-from fluss.spark.ledger import Delivery, Ledger, create_ledger
+from fluss.spark.ledger import Attempt, Delivery, Ledger, create_ledger
 from fluss.spark.options import read_options
 from fluss.spark.splits import ROWS, Split
 from fluss.spark.stream_reader import FlussStreamReader
@@ -327,10 +327,14 @@ def test_deliveries_are_noted_whatever_the_lake(lake: LakeHarness, lake_spark: S
     ledger = Ledger(lake_spark.client, path)
     first, second, other = Delivery("q", 3, 1), Delivery("q", 3, 2), Delivery("r", 3, 1)
     for writer, delivery in enumerate((first, second, other)):
-        lake_spark.client.run(ledger.begin(delivery, writer, {"0": 5}))
-    assert [ledger.attempts(delivery) for delivery in (first, second, other)] == [{i: {"0": 5}} for i in range(3)]
-    ledger.commit("q", 3, [(first, [0]), (second, [1])])
-    assert (ledger.attempts(first), ledger.attempts(other), ledger.committed("q")) == ({}, {2: {"0": 5}}, 3)
+        lake_spark.client.run(ledger.begin(delivery, writer, "run", {"0": 5}))
+    assert sorted(ledger.attempts("q", 3), key=lambda one: one.task) == [
+        Attempt(1, 0, "run", {"0": 5}),
+        Attempt(2, 1, "run", {"0": 5}),
+    ]
+    ledger.commit("q", 3)
+    assert (ledger.attempts("q", 3), ledger.committed("q")) == ([], 3)
+    assert ledger.attempts("r", 3) == [Attempt(1, 2, "run", {"0": 5})]
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

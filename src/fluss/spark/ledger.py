@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exactly-once appends to log tables: a ledger of which attempt wrote which rows.
 
-A log cannot take rows back, so a task that runs again must not append what an earlier attempt appended. Every attempt
-notes, before its first row leaves, the id of the writer that will send it and the ends of the log at that time. An
-attempt that finds such notes reads the log from there, picks out the rows that carry the ids of the earlier attempts,
-and leaves just these out. That a micro-batch is complete is noted by the driver, so that one that runs again although
-it was complete is passed over at once. A task cannot note that it is done: when Spark breaks it off, its input looks as
-if it had ended.
+A log cannot take rows back, so a batch that runs again must not append what an earlier attempt appended. Every attempt
+of a task notes, before its first row leaves, the id of the writer that will send it and the ends of the log at that
+time. An attempt that finds such notes reads the log from there, picks out the rows that carry the ids of the earlier
+attempts, and leaves just these out (`written_rows`). That a batch is complete is noted by the driver, so that one that
+runs again although it was complete is skipped. A task cannot note that it is done: when Spark breaks it off, its input
+looks as if it had ended.
 
 The ledger is a primary-key table beside the table that is written. Keys: (query, batch, task, writer); batch
 `COMMITTED` holds the last batch that is complete.
@@ -15,7 +15,7 @@ The ledger is a primary-key table beside the table that is written. Keys: (query
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ from fluss.metadata import (
 
 TABLE = "spark_write_ledger"
 COMMITTED = -1
+DRIVER = -2
+"""The number that stands for the driver where tasks have theirs."""
 _SCHEMA = Schema.of(
     [
         Column("query", StringType(nullable=False)),
@@ -53,6 +55,17 @@ class Delivery:
     query: str
     batch: int
     task: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One writer of a batch: of which task in which run, and the ends of the log before it began."""
+
+    task: int
+    writer: int
+    run: str
+    """A run divides a batch into tasks once; another run of the same batch may divide it differently."""
+    ends: Mapping[str, int]
 
 
 def create_ledger(client: BlockingClient, path: TablePath) -> None:
@@ -75,11 +88,10 @@ class Ledger:
         self._path = path
         table = client.table(path)
         info = table.get_table_info()
-        if info.schema.column_names != _SCHEMA.column_names:
+        if info.schema.column_names != _SCHEMA.column_names or list(info.bucket_keys) != ["query"]:
             raise ConfigError(f"write.ledger: {path} is not a ledger of Spark writes; name another table")
         self._lookuper = client.call(lambda: table.new_lookup().create_lookuper())
-        self._prefix_names = list(info.bucket_keys)
-        self._prefix = client.call(lambda: table.new_lookup().lookup_by(self._prefix_names).create_lookuper())
+        self._prefix = client.call(lambda: table.new_lookup().lookup_by(["query"]).create_lookuper())
         self._writer = client.call(lambda: table.new_upsert().create_writer())
 
     def committed(self, query: str) -> int | None:
@@ -88,37 +100,31 @@ class Ledger:
         row = self._client.run(self._lookuper.lookup(key))
         return None if row is None else int(row["state"])
 
-    def attempts(self, delivery: Delivery) -> dict[int, dict[str, int]]:
-        """The writers of the earlier attempts of a task, with the ends of the log before each began."""
-        key = {"query": delivery.query, "batch": delivery.batch, "task": delivery.task}
-        rows = self._client.run(self._prefix.lookup({name: key[name] for name in self._prefix_names}))
-        return {
-            row["writer"]: json.loads(row["state"])
-            for row in rows
-            if (row["batch"], row["task"]) == (delivery.batch, delivery.task)
-        }
+    def attempts(self, query: str, batch: int) -> list[Attempt]:
+        """All writers of the earlier attempts of a batch."""
+        found = []
+        for row in self._notes(query):
+            if row["batch"] == batch:
+                state = json.loads(row["state"])
+                found.append(Attempt(row["task"], row["writer"], state["run"], state["ends"]))
+        return found
 
-    async def begin(self, delivery: Delivery, writer_id: int, ends: Mapping[str, int]) -> None:
+    def _notes(self, query: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._client.run(self._prefix.lookup({"query": query}))
+        return rows
+
+    async def begin(self, delivery: Delivery, writer_id: int, run: str, ends: Mapping[str, int]) -> None:
         """Note a writer before it sends its first row. May be awaited on any loop."""
-        await self._note(delivery, writer_id, json.dumps(ends)).wait()
+        await self._note(delivery, writer_id, json.dumps({"run": run, "ends": ends})).wait()
 
-    def commit(self, query: str, batch: int, notes: Iterable[tuple[Delivery, Iterable[int]]]) -> None:
+    def commit(self, query: str, batch: int) -> None:
         """Note that a batch is complete; what was noted about its tasks is needed no more."""
-        committed = Delivery(query, COMMITTED, COMMITTED)
-        self._client.run(self._note(committed, COMMITTED, str(batch)).wait())
-        for delivery, writers in notes:
-            for writer_id in writers:
-                self._writer.delete(self._key(delivery, writer_id))
+        self._client.run(self._note(Delivery(query, COMMITTED, COMMITTED), COMMITTED, str(batch)).wait())
+        for row in self._notes(query):
+            if row["batch"] == batch:
+                self._writer.delete({name: row[name] for name in _SCHEMA.primary_key})
         self._client.run(self._writer.flush())
 
     def _note(self, delivery: Delivery, writer_id: int, state: str) -> aio.WriteResultHandle:
-        return self._writer.upsert({**self._key(delivery, writer_id), "state": state})
-
-    @staticmethod
-    def _key(delivery: Delivery, writer_id: int) -> dict[str, Any]:
-        return {
-            "query": delivery.query,
-            "batch": delivery.batch,
-            "task": delivery.task,
-            "writer": writer_id,
-        }
+        key = {"query": delivery.query, "batch": delivery.batch, "task": delivery.task, "writer": writer_id}
+        return self._writer.upsert({**key, "state": state})

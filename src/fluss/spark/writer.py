@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import datasource as d
@@ -19,12 +21,12 @@ from fluss.metadata import PartitionSpec, TableInfo, TablePath, split_partition_
 from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
 from fluss.spark.layout import Layout
+from fluss.spark.ledger import DRIVER, Attempt, Delivery, Ledger, create_ledger
 from fluss.spark.ledger import TABLE as LEDGER_TABLE
-from fluss.spark.ledger import Delivery, Ledger, create_ledger
 from fluss.spark.options import SourceOptions
 from fluss.spark.rows_in import RowsIn
 from fluss.spark.versions import StreamArrowWriter
-from fluss.spark.written_rows import RowsWritten
+from fluss.spark.written_rows import NO_DIGESTS, Digests, RowsWritten, WrittenLog
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
@@ -38,7 +40,10 @@ class TaskDone(d.WriterCommitMessage):  # type: ignore[misc]
     rows: int
     skipped: int = 0
     delivery: Delivery | None = None
-    writers: list[int] = field(default_factory=list)
+    earlier_rows: int = 0
+    """How many rows earlier runs of the batch wrote."""
+    left_out: Digests = field(default_factory=lambda: NO_DIGESTS)
+    """Those of them that are in the input of the task."""
 
 
 class SparkWriter:
@@ -51,7 +56,7 @@ class SparkWriter:
         self._rows = RowsIn(info, schema, options)
         self._table_id = info.table_id
         self._exactly_once = self._delivery(info, streaming) == "exactly-once"
-        self._job = f"job:{uuid.uuid4()}"
+        self._run = str(uuid.uuid4())
         if streaming and overwrite and not info.has_primary_key():
             raise ConfigError(
                 f"log table {info.table_path} cannot take output mode complete, which replaces all rows each time; "
@@ -114,26 +119,32 @@ class SparkWriter:
         ledger = Ledger(shared, self._ledger_path())
         delivery = self._this_delivery()
         committed = ledger.committed(delivery.query)
-        attempts = ledger.attempts(delivery)
         if committed is not None and committed >= delivery.batch:
-            skipped = sum(batch.num_rows for batch in iterator)
-            return TaskDone(0, skipped, delivery, list(attempts))
-        table = shared.table(self._options.table_path)
-        layout = Layout.load(shared, table.get_table_info())
+            return TaskDone(0, sum(batch.num_rows for batch in iterator), delivery)
+        attempts = ledger.attempts(delivery.query, delivery.batch)
+        own = [attempt for attempt in attempts if (attempt.run, attempt.task) == (self._run, delivery.task)]
+        log = WrittenLog(shared, shared.table(self._options.table_path))
+        before = RowsWritten(log, own, self._of_earlier_runs(attempts))
+        with self._noted_client(ledger, delivery) as client:
+            rows = self._write_all(client, iterator, before)
+        return TaskDone(rows, before.skipped, delivery, before.earlier_rows, before.left_out)
+
+    def _of_earlier_runs(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        return [attempt for attempt in attempts if attempt.run != self._run]
+
+    @contextlib.contextmanager
+    def _noted_client(self, ledger: Ledger, delivery: Delivery) -> Iterator[BlockingClient]:
+        """A connection whose writers are noted in the ledger before they send; their ids are of this attempt alone."""
+        shared = client_of(self._options.client)
+        layout = Layout.load(shared, shared.info(self._options.table_path))
         ends = {bucket.key: end for bucket, end in layout.latest().items()}
-        before = RowsWritten(shared, table, attempts)
-        skipped = before.left
-        writers = list(attempts)
 
         async def note(writer_id: int) -> None:
-            await ledger.begin(delivery, writer_id, ends)
-            writers.append(writer_id)
+            await ledger.begin(delivery, writer_id, self._run, ends)
 
-        # A connection of its own: its writer ids then belong to this attempt alone.
-        with BlockingClient(self._options.client) as own:
-            own.connection.on_writer_id(note)
-            rows = self._write_all(own, iterator, before)
-        return TaskDone(rows, skipped - before.left, delivery, writers)
+        with BlockingClient(self._options.client) as client:
+            client.connection.on_writer_id(note)
+            yield client
 
     def _this_delivery(self) -> Delivery:
         context = TaskContext.get()
@@ -143,7 +154,7 @@ class SparkWriter:
         query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
         batch = None if context is None else context.getLocalProperty(BATCH_PROPERTY)
         if query is None or batch is None:
-            return Delivery(self._job, 0, task)
+            return Delivery(f"job:{self._run}", 0, task)
         return Delivery(f"query:{query}:{self._table_id}", int(batch), task)
 
     # -- on the driver --------------------------------------------------------------------------------------------
@@ -153,11 +164,27 @@ class SparkWriter:
         known = [message for message in messages if message is not None and message.delivery is not None]
         if not self._exactly_once or not known:
             return
-        ledger = Ledger(client_of(self._options.client), self._ledger_path())
+        client = client_of(self._options.client)
+        ledger = Ledger(client, self._ledger_path())
         first = known[0].delivery
         assert first is not None
-        notes = [(message.delivery, message.writers) for message in known if message.delivery is not None]
-        ledger.commit(first.query, first.batch, notes)
+        self._restore(client, ledger, Delivery(first.query, first.batch, DRIVER), known)
+        ledger.commit(first.query, first.batch)
+
+    def _restore(self, client: BlockingClient, ledger: Ledger, delivery: Delivery, done: Sequence[TaskDone]) -> None:
+        """Append the rows that tasks left out too often: rows that are alike, in the input of several tasks."""
+        left_out = np.concatenate([message.left_out for message in done])
+        earlier_rows = {message.earlier_rows for message in done}
+        if len(earlier_rows) == 1 and len(left_out) <= max(earlier_rows):
+            return
+        earlier = self._of_earlier_runs(ledger.attempts(delivery.query, delivery.batch))
+        table = client.table(self._options.table_path)
+        log = WrittenLog(client, table)
+        with (
+            self._noted_client(ledger, delivery) as own,
+            self._rows.writer(own, own.table(self._options.table_path)) as write,
+        ):
+            log.restore(earlier, left_out, earlier_rows, write)
 
 
 class FlussWriter(SparkWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
