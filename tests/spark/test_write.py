@@ -104,6 +104,43 @@ def test_overwrite_replaces_all_rows_but_not_when_the_frame_does_not_fit(harness
     assert users(harness, path) == {4: ("x", 4)}
 
 
+def tables_of(harness: SparkHarness) -> set[str]:
+    return set(harness.client.run(harness.client.admin.list_tables("fluss")))
+
+
+@pytest.mark.parametrize("key", [["id"], []], ids=["primary key", "log"])
+def test_a_table_can_be_overwritten_with_a_query_on_itself(harness: SparkHarness, key: list[str]) -> None:
+    path = harness.create(USERS, primary_key=key)
+    before = tables_of(harness)
+    harness.write(harness.spark.range(50).selectExpr("id", "'x' as name", "id as age"), path)
+    harness.write(harness.read(path).where("id < 20").selectExpr("id", "name", "age + 1 as age"), path, "overwrite")
+    assert users(harness, path) == {i: ("x", i + 1) for i in range(20)}
+    assert tables_of(harness) == before
+
+
+def test_an_overwrite_that_fails_leaves_the_old_rows(harness: SparkHarness) -> None:
+    path = harness.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"])
+    frame = harness.spark.range(20).selectExpr("id", "concat('d', id % 2) as day")
+    harness.write(frame, path)
+    before = tables_of(harness)
+    failing = frame.selectExpr("if(id = 19, raise_error('broken off on purpose'), id) as id", "day")
+    for options in ({}, {"overwrite__partitions": "d1"}):
+        with pytest.raises(PySparkException, match="broken off on purpose"):
+            harness.write(failing, path, "overwrite", **options)
+        assert sorted(row.id for row in harness.read(path).collect()) == list(range(20))
+    assert tables_of(harness) == before
+
+
+def test_an_overwrite_of_a_transaction_is_done_once(harness: SparkHarness) -> None:
+    path = harness.create(USERS)
+    frame = harness.spark.range(5).selectExpr("id", "'x' as name", "id as age")
+    for _ in range(2):
+        harness.write(frame, path, "overwrite", txnAppId="replace", txnVersion=1)
+    assert sorted(users(harness, path)) == [0, 1, 2, 3, 4]
+    harness.write(frame.where("id > 3"), path, "overwrite", txnAppId="replace", txnVersion=2)
+    assert sorted(users(harness, path)) == [4]
+
+
 def test_finer_times_are_cut_and_other_losses_refused(harness: SparkHarness) -> None:
     path = harness.create(pa.schema([("ts", pa.timestamp("ms")), ("n", pa.int32())]), buckets=1)
     frame = harness.spark.sql("select timestamp_ntz'2024-01-01 00:00:00.123456' as ts, 5L as n")

@@ -16,14 +16,15 @@ from pyspark.sql import datasource as d
 from pyspark.sql.types import StructType
 
 from fluss.client.blocking_client import BlockingClient
-from fluss.errors import ConfigError, InvalidArgumentError, TableNotExistError
-from fluss.metadata import PartitionSpec, TableInfo, TablePath, split_partition_name
+from fluss.errors import ConfigError, TableNotExistError
+from fluss.metadata import TableInfo, TablePath
 from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
 from fluss.spark.layout import Layout
 from fluss.spark.ledger import DRIVER, Attempt, Delivery, Ledger, create_ledger
 from fluss.spark.ledger import TABLE as LEDGER_TABLE
 from fluss.spark.options import SourceOptions
+from fluss.spark.overwrite import Overwrite
 from fluss.spark.rows_in import RowsIn
 from fluss.spark.versions import StreamArrowWriter
 from fluss.spark.written_rows import NO_DIGESTS, Digests, RowsWritten, WrittenLog
@@ -49,11 +50,21 @@ class TaskDone(d.WriterCommitMessage):  # type: ignore[misc]
 class SparkWriter:
     """What batch and stream writers share. Made on the driver, sent to the tasks."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, *, streaming: bool, overwrite: bool) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        *,
+        streaming: bool,
+        overwrite: bool,
+        partitions: Sequence[str] | None = None,
+    ) -> None:
         self._options = options
         client = client_of(options.client)
         info = client.info(options.table_path)
         self._rows = RowsIn(info, schema, options)
+        self._path = options.table_path
+        """The table that tasks write to."""
         self._table_id = info.table_id
         self._exactly_once = self._delivery(info, streaming) == "exactly-once"
         self._run = str(uuid.uuid4())
@@ -64,6 +75,11 @@ class SparkWriter:
             )
         if self._exactly_once:
             create_ledger(client, self._ledger_path())
+        self._overwrite: Overwrite | None = None
+        if overwrite and not streaming:
+            self._overwrite = Overwrite(info, partitions)
+            self._path = self._overwrite.staging
+            self._table_id = self._overwrite.prepare(client).table_id
 
     def _delivery(self, info: TableInfo, streaming: bool) -> str:
         wanted = self._options["write.delivery"]
@@ -98,11 +114,9 @@ class SparkWriter:
         return TaskDone(self._write_all(client, iterator, None))
 
     def _write_all(self, client: BlockingClient, batches: Iterator[pa.RecordBatch], before: RowsWritten | None) -> int:
-        table = client.table(self._options.table_path)
+        table = client.table(self._path)
         if table.get_table_info().table_id != self._table_id:
-            raise TableNotExistError(
-                f"table {self._options.table_path} was dropped and created again while it was written to"
-            )
+            raise TableNotExistError(f"table {self._path} was dropped and created again while it was written to")
         rows = 0
         with self._rows.writer(client, table) as write:
             for batch in batches:
@@ -123,7 +137,7 @@ class SparkWriter:
             return TaskDone(0, sum(batch.num_rows for batch in iterator), delivery)
         attempts = ledger.attempts(delivery.query, delivery.batch)
         own = [attempt for attempt in attempts if (attempt.run, attempt.task) == (self._run, delivery.task)]
-        log = WrittenLog(shared, shared.table(self._options.table_path))
+        log = WrittenLog(shared, shared.table(self._path))
         before = RowsWritten(log, own, self._of_earlier_runs(attempts))
         with self._noted_client(ledger, delivery) as client:
             rows = self._write_all(client, iterator, before)
@@ -136,7 +150,7 @@ class SparkWriter:
     def _noted_client(self, ledger: Ledger, delivery: Delivery) -> Iterator[BlockingClient]:
         """A connection whose writers are noted in the ledger before they send; their ids are of this attempt alone."""
         shared = client_of(self._options.client)
-        layout = Layout.load(shared, shared.info(self._options.table_path))
+        layout = Layout.load(shared, shared.info(self._path))
         ends = {bucket.key: end for bucket, end in layout.latest().items()}
 
         async def note(writer_id: int) -> None:
@@ -149,7 +163,7 @@ class SparkWriter:
     def _this_delivery(self) -> Delivery:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        if self._options["txnAppId"] is not None:
+        if self._options["txnAppId"] is not None and self._overwrite is None:
             return Delivery(f"txn:{self._options['txnAppId']}", self._options["txnVersion"], task)
         query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
         batch = None if context is None else context.getLocalProperty(BATCH_PROPERTY)
@@ -178,11 +192,11 @@ class SparkWriter:
         if len(earlier_rows) == 1 and len(left_out) <= max(earlier_rows):
             return
         earlier = self._of_earlier_runs(ledger.attempts(delivery.query, delivery.batch))
-        table = client.table(self._options.table_path)
+        table = client.table(self._path)
         log = WrittenLog(client, table)
         with (
             self._noted_client(ledger, delivery) as own,
-            self._rows.writer(own, own.table(self._options.table_path)) as write,
+            self._rows.writer(own, own.table(self._path)) as write,
         ):
             log.restore(earlier, left_out, earlier_rows, write)
 
@@ -191,21 +205,35 @@ class FlussWriter(SparkWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
     """Writes a DataFrame to a table."""
 
     def __init__(self, options: SourceOptions, schema: StructType, overwrite: bool) -> None:
-        client = client_of(options.client)
-        info = client.info(options.table_path)
-        RowsIn(info, schema, options)  # what does not fit must not cost the rows that are there
-        if overwrite:
-            replace_rows(client, info, options["overwrite.partitions"])
-        elif options["overwrite.partitions"] is not None:
+        partitions = options["overwrite.partitions"]
+        if partitions is not None and not overwrite:
             raise ConfigError("overwrite.partitions belongs to mode('overwrite')")
-        SparkWriter.__init__(self, options, schema, streaming=False, overwrite=overwrite)
+        SparkWriter.__init__(self, options, schema, streaming=False, overwrite=overwrite, partitions=partitions)
 
     @driver_side
     def commit(self, messages: list[Any]) -> None:
         self.finish(messages)
+        if self._overwrite is not None:
+            self._replace_rows(client_of(self._options.client), self._overwrite)
 
+    def _replace_rows(self, client: BlockingClient, overwrite: Overwrite) -> None:
+        if self._options["txnAppId"] is None:
+            overwrite.finish(client)
+            return
+        ledger = Ledger(client, self._ledger_path())
+        query, version = f"txn:{self._options['txnAppId']}", self._options["txnVersion"]
+        committed = ledger.committed(query)
+        if committed is not None and committed >= version:
+            overwrite.discard(client)
+            return
+        overwrite.finish(client)
+        ledger.commit(query, version)
+
+    @driver_side
     def abort(self, messages: list[Any]) -> None:
         """Rows that are in the log stay there; a run of the same transaction again leaves them out."""
+        if self._overwrite is not None:
+            self._overwrite.discard(client_of(self._options.client))
 
 
 class FlussStreamWriter(SparkWriter, StreamArrowWriter):  # type: ignore[misc]
@@ -223,25 +251,3 @@ class FlussStreamWriter(SparkWriter, StreamArrowWriter):  # type: ignore[misc]
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """The micro-batch runs again; what it wrote is then found in the ledger."""
-
-
-def replace_rows(client: BlockingClient, info: TableInfo, partitions: Sequence[str] | None) -> None:
-    """Empty a table, or some of its partitions: there is no truncation, so they are dropped and made again."""
-    path = info.table_path
-    if partitions is None:
-        descriptor = info.to_table_descriptor()
-        client.run(client.admin.drop_table(path))
-        client.run(client.admin.create_table(path, descriptor))
-        return
-    if not info.is_partitioned():
-        raise InvalidArgumentError(f"overwrite.partitions: table {path} has no partitions")
-    keys = info.get_partition_keys()
-    for name in partitions:
-        if name.count("$") != len(keys) - 1:
-            raise InvalidArgumentError(
-                f"overwrite.partitions: {name!r} is not the name of a partition by {', '.join(keys)}; "
-                "the values are joined with '$'"
-            )
-        spec = PartitionSpec(split_partition_name(name, keys))
-        client.run(client.admin.drop_partition(path, spec, True))
-        client.run(client.admin.create_partition(path, spec, True))

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mode `overwrite`: rows are replaced when all new ones are written, so that a job that fails leaves the old ones.
+
+Fluss has no truncation and no renaming of tables. So tasks write to a table beside the one that is replaced. When all
+of them are done, the driver empties the table, or some of its partitions, and copies the new rows into it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from fluss import aio
+from fluss.client.blocking_client import BlockingClient
+from fluss.errors import FlussError, InvalidArgumentError
+from fluss.metadata import PartitionSpec, TableBucket, TableDescriptor, TableInfo, TablePath, split_partition_name
+from fluss.spark.layout import Layout
+from fluss.spark.snapshot import rows_as_of
+
+_NAME_MAX = 150
+_KEPT_PROPERTIES = ("table.merge-engine", "table.delete.behavior")
+"""Properties that decide which rows a table has; the staging table needs no lake, no partitions and no expiry."""
+
+
+class Overwrite:
+    """The replacement of the rows of a table, or of some of its partitions. Made on the driver."""
+
+    def __init__(self, info: TableInfo, partitions: Sequence[str] | None) -> None:
+        self._info = info
+        self._partitions = None if partitions is None else [_partition_spec(info, name) for name in partitions]
+        path = info.table_path
+        self.staging = TablePath(
+            path.database_name, f"{path.table_name[:_NAME_MAX]}__overwrite_{uuid.uuid4().hex[:12]}"
+        )
+        """Where tasks write to."""
+
+    def prepare(self, client: BlockingClient) -> TableInfo:
+        """Create the staging table."""
+        info = self._info
+        descriptor = TableDescriptor(
+            info.schema,
+            bucket_count=info.num_buckets,
+            bucket_keys=list(info.bucket_keys) or None,
+            properties={name: v for name, v in info.get_properties().items() if name.startswith(_KEPT_PROPERTIES)},
+            comment=f"New rows of {info.table_path}, until they replace the old ones",
+        )
+        client.run(client.admin.create_table(self.staging, descriptor))
+        return client.info(self.staging)
+
+    def finish(self, client: BlockingClient) -> None:
+        """Replace the old rows by those of the staging table, and drop it."""
+        path = self._info.table_path
+        try:
+            self._empty(client)
+            _copy(client, client.table(self.staging), client.table(path))
+        except FlussError as error:
+            raise FlussError(
+                f"the rows of {path} could not be replaced: {error}. All new rows are in table {self.staging}: run the "
+                "job again, or copy them, and drop that table"
+            ) from error
+        self.discard(client)
+
+    def discard(self, client: BlockingClient) -> None:
+        """Drop the staging table."""
+        client.run(client.admin.drop_table(self.staging, True))
+
+    def _empty(self, client: BlockingClient) -> None:
+        path, admin = self._info.table_path, client.admin
+        if self._partitions is None:
+            client.run(admin.drop_table(path))
+            client.run(admin.create_table(path, self._info.to_table_descriptor()))
+            return
+        for spec in self._partitions:
+            client.run(admin.drop_partition(path, spec, True))
+            client.run(admin.create_partition(path, spec, True))
+
+
+def _partition_spec(info: TableInfo, name: str) -> PartitionSpec:
+    if not info.is_partitioned():
+        raise InvalidArgumentError(f"overwrite.partitions: table {info.table_path} has no partitions")
+    keys = info.get_partition_keys()
+    if name.count("$") != len(keys) - 1:
+        raise InvalidArgumentError(
+            f"overwrite.partitions: {name!r} is not the name of a partition by {', '.join(keys)}; "
+            "the values are joined with '$'"
+        )
+    return PartitionSpec(split_partition_name(name, keys))
+
+
+def _copy(client: BlockingClient, source: aio.FlussTable, target: aio.FlussTable) -> None:
+    info = source.get_table_info()
+    generated = info.schema.get_auto_increment_columns()
+    names = [name for name in info.schema.column_names if name not in generated]
+    writer: aio.AppendWriter | aio.UpsertWriter
+    if info.has_primary_key():
+        writer = client.call(lambda: target.new_upsert().create_writer())
+    else:
+        writer = client.call(lambda: target.new_append().create_writer())
+    for batch in _rows(client, source, info, names):
+        writer.write_arrow_batch(batch.select(names))
+    client.run(writer.flush())
+
+
+def _rows(client: BlockingClient, table: aio.FlussTable, info: TableInfo, names: list[str]) -> Iterator[pa.RecordBatch]:
+    if info.has_primary_key():
+        for number in range(info.num_buckets):
+            for found in rows_as_of(client, table, TableBucket(info.table_id, number), None, names):
+                yield found.batch
+        return
+    stop = {bucket.of(info.table_id): end for bucket, end in Layout.load(client, info).latest().items() if end}
+    if stop:
+        scan = client.call(table.new_scan)
+        for found in client.iterate(scan.read_batches(dict.fromkeys(stop, 0), stop)):
+            yield found.batch
